@@ -1,0 +1,29 @@
+"""Principal component analysis of data that cannot be in one place at one time."""
+
+from .datasets import make_power_law, partition_clients
+from .federated import CommunicationLog, FederatedPCA, MergeStrategy, SubspaceMerge
+from .merging import merge_subspaces
+from .metrics import excess_error, reconstruction_error, subspace_distance
+from .rank import ContributionBounds, EnergyBounds, RankRule
+from .streaming import StreamingPCA
+from .subspace import Subspace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CommunicationLog",
+    "ContributionBounds",
+    "EnergyBounds",
+    "FederatedPCA",
+    "MergeStrategy",
+    "RankRule",
+    "StreamingPCA",
+    "Subspace",
+    "SubspaceMerge",
+    "excess_error",
+    "make_power_law",
+    "merge_subspaces",
+    "partition_clients",
+    "reconstruction_error",
+    "subspace_distance",
+]

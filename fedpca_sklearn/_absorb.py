@@ -1,0 +1,105 @@
+"""From a summary and rows to the next summary: the loop over blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import _update
+
+if TYPE_CHECKING:
+    from .subspace import Subspace
+
+
+def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:
+    """Directions kept internally: all while d is small, else with oversampling."""
+    if oversampling is None:
+        if n_features <= _update.SMALL_DIMENSION:
+            return n_features
+        oversampling = _update.auto_oversampling(n_components)
+    return min(n_components + oversampling, n_features)
+
+
+def rank_for_fraction(singular_values: np.ndarray, scatter: float, fraction: float) -> int:
+    """Smallest number of directions that explain more than a fraction of the scatter."""
+    explained = np.cumsum(singular_values**2)
+    rank = int(np.searchsorted(explained, fraction * scatter, side="right")) + 1
+    return min(rank, len(singular_values))
+
+
+def absorb(
+    subspace: Subspace,
+    X: Any,
+    weight: np.ndarray | None = None,
+    *,
+    max_keep: int | None = None,
+    keep: _update.Keep | None = None,
+    forgetting_factor: float = 1.0,
+    block_size: int | None = None,
+    svd_solver: str = "auto",
+) -> Subspace:
+    """Update a summary with validated rows, block by block.
+
+    ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
+    fewer from the singular values and the scatter.
+    """
+    n, d = X.shape
+    if block_size is None:
+        block_size = _update.auto_block_size(max_keep, d, sp.issparse(X))
+    for start in range(0, n, block_size):
+        rows = X if n <= block_size else X[start : start + block_size]
+        w = None if weight is None else weight[start : start + block_size]
+        subspace = absorb_block(
+            subspace,
+            rows,
+            w,
+            max_keep=max_keep,
+            keep=keep,
+            forgetting_factor=forgetting_factor,
+            svd_solver=svd_solver,
+        )
+    return subspace
+
+
+def absorb_block(
+    subspace: Subspace,
+    Y: Any,
+    w: np.ndarray | None = None,
+    *,
+    max_keep: int | None = None,
+    keep: _update.Keep | None = None,
+    forgetting_factor: float = 1.0,
+    svd_solver: str = "auto",
+) -> Subspace:
+    """Update a summary with one block of validated rows."""
+    m, d = Y.shape
+    if sp.issparse(Y) and _update.block_kind(Y, d) is _update.DenseBlock:
+        Y = Y.toarray()
+    if forgetting_factor < 1:
+        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
+        w = fading if w is None else w * fading
+        subspace = subspace.decay(forgetting_factor**m)
+    if w is not None and not w.any():
+        return subspace
+    kind = _update.block_kind(Y, d)
+    block = kind(
+        subspace.components,
+        subspace.singular_values,
+        subspace.mean,
+        subspace.n_samples,
+        Y,
+        w,
+        subspace.centered,
+    )
+    V, s = block.reduce(d if max_keep is None else max_keep, keep, subspace.scatter, svd_solver)
+    scatter = subspace.scatter + block.scatter
+    return subspace._trusted(
+        V,
+        s,
+        block.new_mean,
+        block.n_total,
+        max(scatter, float(s @ s)),
+        subspace.centered,
+    )

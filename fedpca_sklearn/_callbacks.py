@@ -1,0 +1,56 @@
+"""Progress through scikit-learn's callbacks, where the installed release has them (>= 1.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+    _SUPPORTED = True
+except ImportError:  # scikit-learn < 1.9
+    _SUPPORTED = False
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands in for scikit-learn's mixin: there are no callbacks to set."""
+
+    def with_callbacks(method):
+        """Stand in for scikit-learn's decorator: return the method as it is."""
+        return method
+
+
+__all__ = ["CallbackSupportMixin", "progress", "with_callbacks"]
+
+
+# A fit reports at most this many tasks: progress bars take time quadratic in their number.
+MAX_TASKS = 100
+
+
+def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) -> Iterator:
+    """Yield the items; to the estimator's callbacks, every few of them are a task of the fit.
+
+    A callback that asks to stop ends the iteration early. ``n_items=None``: not known in advance;
+    each item is then a task.
+    """
+    if not _SUPPORTED or not getattr(estimator, "_skl_callbacks", None):
+        yield from items
+        return
+    per_task = 1 if n_items is None else -(-n_items // MAX_TASKS)
+    n_tasks = None if n_items is None else -(-n_items // per_task)
+    context = estimator._init_callback_context(max_subtasks=n_tasks)
+    context.call_on_fit_task_begin(estimator=estimator)
+    task, stop = None, False
+    for i, item in enumerate(items):
+        if task is not None and i % per_task == 0:
+            stop = task.call_on_fit_task_end(estimator=estimator)
+            task = None
+            if stop:
+                break
+        if task is None:
+            task = context.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=estimator)
+        yield item
+    if task is not None:
+        task.call_on_fit_task_end(estimator=estimator)
+    context.call_on_fit_task_end(estimator=estimator)

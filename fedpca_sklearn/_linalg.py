@@ -1,0 +1,86 @@
+"""Small linear algebra on orthonormal bases: arrays in, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+# A basis is accepted when max |V V^T - I| is below this.
+ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
+# Singular values below this multiple of eps times the largest are rounding errors.
+RANK_EPS = 32
+
+
+def flip_signs(V: np.ndarray) -> np.ndarray:
+    """Make the largest loading of each row positive, in place and without temporaries."""
+    if V.shape[0]:
+        rows = np.arange(V.shape[0])
+        high = V[rows, V.argmax(axis=1)]
+        low = V[rows, V.argmin(axis=1)]
+        negative = -low > high
+        if negative.any():
+            V *= np.where(negative, -1, 1).astype(V.dtype)[:, None]
+    return V
+
+
+def orthonormality_error(V: np.ndarray) -> float:
+    """Largest entry of ``|V V^T - I|``."""
+    if not V.shape[0]:
+        return 0.0
+    G = V @ V.T
+    G[np.diag_indices_from(G)] -= 1
+    return float(np.abs(G).max())
+
+
+def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:
+    """Extend orthonormal rows to ``n_rows``, by the coordinate axes that they cover least.
+
+    The result is deterministic. Cost O(d n_rows^2).
+    """
+    k, d = V.shape
+    if k >= n_rows:
+        return V
+    covered = np.einsum("ij,ij->j", V, V, dtype=np.float64)
+    axes = np.argsort(covered, kind="stable")[: n_rows - k]
+    extra = np.zeros((n_rows - k, d))
+    extra[np.arange(n_rows - k), axes] = 1
+    old = V.astype(np.float64, copy=False)
+    for _ in range(2):  # twice is enough
+        extra -= (extra @ old.T) @ old
+        extra = scipy.linalg.qr(extra.T, mode="economic", check_finite=False)[0].T
+    return np.concatenate([V, flip_signs(extra).astype(V.dtype)])
+
+
+def top_right_singular(
+    M: np.ndarray, count: Callable[[np.ndarray], int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Top right singular vectors and values of a dense matrix by Householder QR and an SVD.
+
+    ``count`` tells from the singular values how many are wanted; those that are rounding errors are
+    left out.
+    """
+    tol = RANK_EPS * np.finfo(M.dtype).eps
+    M = M.astype(np.float64, copy=False)
+    if M.shape[0] >= M.shape[1]:
+        Q, R = None, np.linalg.qr(M, mode="r")
+    else:
+        Q, R = np.linalg.qr(M.T)
+        R = R.T
+    _, s, Vt = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
+    p = min(count(s), int(np.sum(s > tol * s[0])) if len(s) else 0)
+    V = Vt[:p] if Q is None else Vt[:p] @ Q.T
+    return np.ascontiguousarray(V), s[:p].copy()
+
+
+def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted."""
+    m = G.shape[0]
+    if m > 256 and max_keep < m // 4:
+        lam, W = scipy.linalg.eigh(
+            G, subset_by_index=(m - max_keep, m - 1), driver="evr", check_finite=False
+        )
+    else:
+        lam, W = np.linalg.eigh(G)
+    return lam[::-1], W[:, ::-1]

@@ -1,0 +1,375 @@
+"""Update of a subspace summary with a block of rows: arrays in, arrays out.
+
+Everything here works on a *stack*
+
+    M = [ diag(s) V ;  sqrt(w) (Y - block mean) ;  mean correction ]
+
+whose row space and singular values are those of all (weighted, centred) rows seen so far: ``V``
+and ``s`` summarise the past, ``Y`` is a block of new rows, and the last row accounts for the
+difference between the two means. The top right singular vectors of ``M`` are the next summary.
+
+Three routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
+large is a matrix product, but the condition number is squared, so the result carries a
+certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
+QR and an SVD of the triangle, backward stable, taken where the certificate fails. Lanczos: for
+large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from ._linalg import (
+    ORTHONORMALITY_TOL,
+    RANK_EPS,
+    eigh_top,
+    flip_signs,
+    orthonormality_error,
+    top_right_singular,
+)
+
+# Dense work runs over column chunks of about this many entries, so that it stays in cache.
+CHUNK_ENTRIES = 2**18
+# Up to this many features all directions are kept, and sparse rows are few numbers anyway.
+SMALL_DIMENSION = 256
+
+# Chooses how many directions to keep from the singular values and the scatter.
+Keep = Callable[[np.ndarray, float], int]
+
+
+def _count(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> int:
+    p = min(len(s), max_keep)
+    return p if keep is None else max(0, min(p, keep(s, scatter)))
+
+
+class Block:
+    """What every kind of block has in common: past summary, new rows, weights, means.
+
+    Parameters
+    ----------
+    V, s : ndarray of shape (k, d) and (k,)
+        The past, already decayed.
+    mean, n : ndarray of shape (d,), float
+        Its mean and its effective count.
+    Y : ndarray or CSR matrix of shape (m, d)
+    w : ndarray of shape (m,) or None
+        Squared weights of the rows.
+    center : bool
+    """
+
+    def __init__(self, V, s, mean, n, Y, w, center):
+        self.V, self.s, self.mean, self.n, self.Y, self.w = V, s, mean, n, Y, w
+        self.center = center
+        self.k, self.m, self.d = len(s), Y.shape[0], Y.shape[1]
+        self.n_block = float(self.m) if w is None else float(w.sum())
+        self.n_total = n + self.n_block
+        self.root_w = None if w is None else np.sqrt(w)
+        self.has_correction = center and n > 0
+        self.n_rows = self.k + self.m + self.has_correction
+        # n_a n_b / (n_a + n_b) ||mean_a - mean_b||^2, ordered so as not to overflow
+        self.correction_scale = math.sqrt((n / self.n_total) * self.n_block)
+
+    @property
+    def new_mean(self) -> np.ndarray:
+        if not self.center:
+            return self.mean
+        return self.shift + (self.n_block / self.n_total if self.n else 1.0) * self.offset
+
+    # Set by the subclasses: `shift` (a vector near the block's mean, the old mean where there is
+    # one), `offset` (block mean - shift) and `scatter` (what the block adds to the scatter).
+
+
+class DenseBlock(Block):
+    """A dense block; columns are visited in chunks, so its centred copy is never whole."""
+
+    def __init__(self, V, s, mean, n, Y, w, center):
+        super().__init__(V, s, mean, n, Y, w, center)
+        if not center:
+            self.shift = np.zeros(self.d)
+        else:
+            self.shift = mean if n > 0 else Y[0].astype(np.float64)
+        self.offset = np.zeros(self.d)
+        self.scatter = 0.0
+
+    def _fill(self, M: np.ndarray, cols: slice, first_visit: bool) -> np.ndarray:
+        """Write the unscaled stack [V; sqrt(w)(Y - mean); correction] of some columns into M."""
+        c = cols.stop - cols.start
+        M = M[:, :c]
+        M[: self.k] = self.V[:, cols]
+        Z = M[self.k : self.k + self.m]
+        if self.center:
+            np.subtract(self.Y[:, cols], self.shift[cols], out=Z, casting="same_kind")
+            if first_visit:
+                if self.w is None:
+                    self.offset[cols] = Z.mean(axis=0, dtype=np.float64)
+                else:
+                    self.offset[cols] = (self.w @ Z) / self.n_block
+            Z -= self.offset[cols].astype(M.dtype)
+        else:
+            Z[...] = self.Y[:, cols]
+        if self.root_w is not None:
+            Z *= self.root_w[:, None].astype(M.dtype)
+        if self.has_correction:
+            M[-1] = self.correction_scale * self.offset[cols]
+        return M
+
+    def _chunks(self, n_columns: int) -> list[slice]:
+        return [slice(a, min(a + n_columns, self.d)) for a in range(0, self.d, n_columns)]
+
+    def reduce(self, max_keep: int, keep: Keep | None, past_scatter: float, solver: str):
+        """Return ``(V, s)`` of the updated summary and set ``scatter``."""
+        if solver == "qr":
+            return self._by_qr(max_keep, keep, past_scatter)
+        if self.n_rows >= self.d:
+            return self._by_small_gram(max_keep, keep, past_scatter, solver)
+        dtypes = [np.dtype(self.V.dtype)]
+        if dtypes[0] == np.float32:
+            dtypes.append(np.dtype(np.float64))
+        for dtype in dtypes:
+            last = solver == "gram" and dtype == dtypes[-1]
+            result = self._by_gram(max_keep, keep, past_scatter, dtype, last)
+            if result is not None:
+                return result
+        return self._by_qr(max_keep, keep, past_scatter)
+
+    def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
+        k, R = self.k, self.n_rows
+        chunks = self._chunks(max(256, CHUNK_ENTRIES // R))
+        M = np.empty((R, chunks[0].stop), dtype=dtype)
+        G = np.zeros((R, R))
+        for cols in chunks:
+            part = self._fill(M, cols, True)
+            new = part[k:]
+            G[k:, k:] += new @ new.T
+            if k:
+                G[k:, :k] += new @ part[:k].T
+        self.scatter = float(np.trace(G))
+        G[k:, :k] *= self.s
+        G[:k, k:] = G[k:, :k].T
+        G[np.arange(k), np.arange(k)] = self.s**2
+        lam, W = eigh_top(G, R if keep else max_keep)
+        p = _count(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
+        tol = ORTHONORMALITY_TOL[dtype]
+        floor = R * np.finfo(dtype).eps * max(lam[0], 0)
+        if forced:
+            p = min(p, int(np.sum(lam > floor)))
+        elif p and lam[p - 1] <= floor:
+            return None
+        s = np.sqrt(lam[:p])
+        W = W[:, :p] / s
+        W[:k] *= self.s[:, None]
+        W = np.ascontiguousarray(W.T, dtype=dtype)
+        V = np.empty((p, self.d), dtype=dtype)
+        for cols in chunks:
+            part = M if len(chunks) == 1 else self._fill(M, cols, False)
+            np.matmul(W, part, out=V[:, cols])
+        if orthonormality_error(V) > tol:
+            if not forced:
+                return None
+            V = scipy.linalg.qr(V.T, mode="economic", check_finite=False)[0].T.copy()
+        return flip_signs(V).astype(self.V.dtype, copy=False), s
+
+    def _stack(self) -> np.ndarray:
+        """The whole scaled stack in float64."""
+        M = self._fill(np.empty((self.n_rows, self.d)), slice(0, self.d), True)
+        new = M[self.k :]
+        self.scatter = float(np.einsum("ij,ij->", new, new))
+        M[: self.k] *= self.s[:, None]
+        return M
+
+    def _by_small_gram(self, max_keep, keep, past_scatter, solver):
+        M = self._stack()
+        lam, W = np.linalg.eigh(M.T @ M)
+        lam, W = lam[::-1], W[:, ::-1]
+        s = np.sqrt(lam.clip(0))
+        p = _count(s, max_keep, keep, past_scatter + self.scatter)
+        # the relative error of an eigenvalue is about eps lam_1 / lam_i
+        floor = 4 * np.finfo(np.float64).eps * s[0] ** 2
+        if solver == "auto" and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[M.dtype]):
+            return self._finish_qr(M, max_keep, keep, past_scatter)
+        p = min(p, int(np.sum(lam > self.d * floor)))
+        V = np.ascontiguousarray(W[:, :p].T, dtype=self.V.dtype)
+        return flip_signs(V), s[:p].copy()
+
+    def _by_qr(self, max_keep, keep, past_scatter):
+        return self._finish_qr(self._stack(), max_keep, keep, past_scatter)
+
+    def _finish_qr(self, M, max_keep, keep, past_scatter):
+        scatter = past_scatter + self.scatter
+        V, s = top_right_singular(M, lambda s: _count(s, max_keep, keep, scatter))
+        return flip_signs(V.astype(self.V.dtype, copy=False)), s
+
+
+class SparseBlock(Block):
+    """A CSR block; products only, centring is a rank-one correction, nothing is densified.
+
+    A column without an implicit zero is centred in its stored entries, which keeps the pattern;
+    any other column has a variance of at least mean^2 / m, so that nothing cancels.
+    """
+
+    def __init__(self, V, s, mean, n, Y, w, center):
+        super().__init__(V, s, mean, n, Y, w, center)
+        self.shift, self.offset = mean, np.zeros(self.d)
+        self.local_mean = np.zeros(self.d)  # mean of self.Y once its full columns are centred
+        if center:
+            ones = np.ones(self.m) if w is None else w
+            block_mean = np.asarray(Y.T @ ones).ravel() / self.n_block
+            self.local_mean = block_mean.copy()
+            if Y.nnz >= self.m:
+                full = np.bincount(Y.indices, minlength=self.d) == self.m
+                if full.any():
+                    self.Y = Y = Y.copy()
+                    at = full[Y.indices]
+                    # two steps, because the first mean is only good to eps * |mean|
+                    Y.data[at] -= block_mean[Y.indices[at]]
+                    rest = np.asarray(Y.T @ ones).ravel() / self.n_block
+                    block_mean[full] += rest[full]
+                    self.local_mean[full] = rest[full]
+            self.offset = block_mean - mean
+        self.correction = self.correction_scale * self.offset if self.has_correction else None
+        if self.root_w is not None:
+            scale = sp.diags_array(self.root_w)
+            self.Y = sp.csr_array(scale @ self.Y)
+        self.ones = np.ones(self.m) if self.root_w is None else self.root_w
+        Y = self.Y
+        # sum of squares about the block mean = sum of squares - n |mean|^2
+        self.scatter = float(Y.data @ Y.data) - self.n_block * float(
+            self.local_mean @ self.local_mean
+        )
+        self.scatter = max(self.scatter, 0.0)
+        if self.correction is not None:
+            self.scatter += float(self.correction @ self.correction)
+
+    def times(self, B: np.ndarray) -> np.ndarray:
+        """New rows (centred block and correction) times the d x p matrix B."""
+        P = self.Y @ B - np.outer(self.ones, self.local_mean @ B)
+        if self.correction is None:
+            return P
+        return np.concatenate([P, (self.correction @ B)[None]])
+
+    def transposed_times(self, A: np.ndarray) -> np.ndarray:
+        """Transpose of the new rows times the (m or m + 1) x p matrix A, as d x p."""
+        P = self.Y.T @ A[: self.m]
+        P -= np.outer(self.local_mean, self.ones @ A[: self.m])
+        if self.correction is not None:
+            P += np.outer(self.correction, A[self.m])
+        return P
+
+    def reduce(self, max_keep: int, keep: Keep | None, past_scatter: float, solver: str):
+        """Return ``(V, s)`` of the updated summary."""
+        k, R = self.k, self.n_rows
+        Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
+        cross = self.times(Vt) * self.s if k else np.zeros((R - k, 0))
+        limit = min(R, self.d)
+        p = min(max_keep, limit)
+        if keep is None and R > 512 and 4 * p < limit:
+            lam, W = self._lanczos(cross, p)
+        else:
+            G = np.empty((R, R))
+            G[:k, :k] = np.diag(self.s**2)
+            G[k:, :k] = cross
+            G[:k, k:] = cross.T
+            G[k:, k:] = self._gram()
+            lam, W = eigh_top(G, R if keep else p)
+            p = _count(np.sqrt(lam.clip(0)), p, keep, past_scatter + self.scatter)
+        # what lies below is not resolved by a Gram matrix; a sparse block has no better route
+        floor = R * np.finfo(np.float64).eps * max(lam[0], 0)
+        p = min(p, int(np.sum(lam > floor)))
+        s = np.sqrt(lam[:p])
+        W = W[:, :p] / s
+        new = self.transposed_times(np.ascontiguousarray(W[k:]))
+        if k:
+            new += Vt @ (W[:k] * self.s[:, None])
+        V = new.T
+        if orthonormality_error(V) > ORTHONORMALITY_TOL[np.dtype(np.float64)]:
+            V, s = self._refine(V, Vt)
+        return flip_signs(V.astype(self.V.dtype, copy=False)), s
+
+    def _gram(self) -> np.ndarray:
+        """Gram matrix of the new rows."""
+        Y, mu, one = self.Y, self.local_mean, self.ones
+        m = self.m
+        G = np.empty((self.n_rows - self.k,) * 2)
+        P = (Y @ Y.T).toarray()
+        a = Y @ mu
+        P -= np.outer(a, one)
+        P -= np.outer(one, a - (mu @ mu) * one)
+        G[:m, :m] = P
+        if self.correction is not None:
+            G[m, :m] = G[:m, m] = Y @ self.correction - one * (mu @ self.correction)
+            G[m, m] = self.correction @ self.correction
+        return G
+
+    def _lanczos(self, cross: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """Leading eigenpairs of the stack's Gram matrix, which is never formed."""
+        k, R = self.k, self.n_rows
+        past = self.s**2
+
+        def matvec(x):
+            x = x.ravel()
+            y = np.empty(R)
+            y[:k] = past * x[:k] + cross.T @ x[k:]
+            t = self.transposed_times(x[k:, None])
+            y[k:] = self.times(t).ravel() + cross @ x[:k]
+            return y
+
+        # Ritz pairs give an orthonormal basis at any tolerance; their energy converges as tol^2
+        start = np.random.default_rng(0).standard_normal(R)
+        op = LinearOperator((R, R), matvec=matvec, dtype=np.float64)
+        lam, W = eigsh(op, k=p, v0=start, tol=1e-3)
+        order = np.argsort(lam)[::-1]
+        return lam[order], W[:, order]
+
+    def _refine(self, V: np.ndarray, Vt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Orthonormalise, and repeat Rayleigh-Ritz on the stack instead of its Gram matrix."""
+        Q = scipy.linalg.qr(V.T, mode="economic", check_finite=False)[0]
+        B = self.times(Q)
+        if self.k:
+            B = np.concatenate([self.s[:, None] * (Vt.T @ Q), B])
+        _, s, Wt = scipy.linalg.svd(B, full_matrices=False, check_finite=False)
+        p = int(np.sum(s > RANK_EPS * np.finfo(np.float64).eps * s[0]))
+        return (Q @ Wt[:p].T).T, s[:p].copy()
+
+
+def auto_oversampling(n_components: int) -> int:
+    """Directions kept beyond the asked ones: one and a half times as many, at least 10."""
+    return max(10, -(-3 * n_components // 2))
+
+
+def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
+    """Rows updated at once, near the flop optimum of the route that such a block takes.
+
+    Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least near b = 1.5 k. Small d: the
+    d x d eigenproblem is spread over 8 d rows. Sparse: products cost the same however the rows are
+    cut, so blocks are as large as the Lanczos basis allows.
+    """
+    if n_features <= SMALL_DIMENSION:
+        return max(64, 8 * n_features)
+    if max_keep is None:
+        return 512
+    if sparse and 4 * max_keep < n_features:
+        return 2**15
+    return max(64, 3 * max_keep // 2)
+
+
+def block_kind(Y, n_features: int) -> type[Block]:
+    """Class that reduces a block: sparse rows stay sparse unless they are few numbers anyway."""
+    return SparseBlock if sp.issparse(Y) and n_features > SMALL_DIMENSION else DenseBlock
+
+
+def peak_bytes(k: int, block_size: int, n_features: int, itemsize: int, center: bool) -> int:
+    """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`."""
+    d, b = n_features, block_size
+    R = k + b + center
+    if d <= R:
+        stack = 8 * R * d  # in float64, and once more inside the QR that may be needed
+        return 2 * stack + 8 * 4 * d * d + 2 * itemsize * k * d
+    stack = itemsize * R * min(d, max(256, CHUNK_ENTRIES // R))
+    bases = 2 * itemsize * k * d
+    return bases + stack + 8 * 4 * R * R + 8 * 6 * d

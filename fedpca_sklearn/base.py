@@ -1,0 +1,250 @@
+"""The estimator shell around a `Subspace`: everything that follows from a fitted summary."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from . import _linalg
+from ._absorb import rank_for_fraction
+from .subspace import Subspace
+
+# Rows that are centred at once; bounds the temporary memory of transform and score.
+_ROWS_AT_ONCE = 1024
+
+
+class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the estimators whose fitted state is a `Subspace`.
+
+    A subclass validates its input, computes a summary and hands it to `_set_fitted`; transform,
+    inverse_transform, the probabilistic-PCA likelihood, covariance and precision follow from it.
+    Nothing here but `get_covariance` and `get_precision`, whose results are d x d, takes more than
+    O(d k) memory beyond input and output.
+    """
+
+    whiten = False
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        """Undo every attribute assignment if the block raises."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            callbacks = {k: v for k, v in vars(self).items() if k.startswith(("_callback", "_skl"))}
+            vars(self).clear()
+            vars(self).update({**before, **callbacks})
+            raise
+
+    def _check_n_components(self, n_components: Any, n_features: int) -> None:
+        if n_components is not None and n_components > n_features:
+            raise ValueError(
+                f"n_components={n_components!r} must be at most n_features={n_features}."
+            )
+
+    def _set_fitted(self, subspace: Subspace, n_components: Any, n_rows: int) -> None:
+        """Set PCA's fitted attributes from a summary.
+
+        ``n_components`` is the request (a number, a fraction of variance, or None for all); more
+        than ``min(n_rows, d)`` directions do not exist. Where the rows span fewer, the basis is
+        completed by directions without variance.
+        """
+        d = subspace.n_features
+        exist = min(n_rows, d)
+        if n_components is None:
+            rank = exist
+        elif n_components < 1:
+            fraction = float(n_components)
+            rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
+        else:
+            rank = min(n_components, exist)
+        dtype = subspace.components.dtype
+        self.subspace_ = subspace
+        self.n_components_ = rank
+        self.n_samples_ = self.n_samples_seen_ = n_rows
+        self.mean_ = subspace.mean.astype(dtype)
+        known = subspace.components[:rank]
+        missing = rank - len(known)
+        self.components_ = known.copy() if not missing else _linalg.complete_basis(known, rank)
+
+        def padded(values):
+            return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
+
+        self.singular_values_ = padded(subspace.singular_values)
+        self.explained_variance_ = padded(subspace.explained_variance)
+        self.explained_variance_ratio_ = padded(subspace.explained_variance_ratio)
+        rest = subspace.total_variance - float(subspace.explained_variance[:rank].sum())
+        if rank == d or rest <= _linalg.RANK_EPS * np.finfo(dtype).eps * subspace.total_variance:
+            rest = 0.0
+        self.noise_variance_ = dtype.type(rest / max(d - rank, 1))
+
+    # ---------------------------------------------------------------- transformer
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def _check_X(self, X: Any) -> Any:
+        check_is_fitted(self, "components_")
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
+
+    def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
+        """Coordinates of validated rows; optionally also the squared norms of the centred rows."""
+        V, mean = self.components_, self.mean_
+        if sp.issparse(X):
+            Z = X @ np.ascontiguousarray(V.T)
+            Z -= (mean @ V.T).astype(Z.dtype)
+            if squared_norms is not None:
+                squared_norms[:] = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+                squared_norms += mean @ mean - 2 * (X @ mean)
+            return Z
+        Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            centred = X[rows] - mean  # before the product: exact where the mean is large
+            np.matmul(centred, V.T, out=Z[rows])
+            if squared_norms is not None:
+                squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+        return Z
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Project rows on the components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+
+        Returns
+        -------
+        X_new : ndarray of shape (n, n_components_)
+            Cost O(n d k); sparse rows are not densified. With ``whiten=True`` every coordinate has
+            unit variance, or is zero where the training rows had no variance.
+        """
+        Z = self._project(self._check_X(X))
+        if self.whiten:
+            scale = np.sqrt(self.explained_variance_)
+            scale[scale == 0] = np.inf
+            Z /= scale.astype(Z.dtype)
+        return Z
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Map coordinates back to the original space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_components_)
+
+        Returns
+        -------
+        X_original : ndarray of shape (n, d)
+        """
+        check_is_fitted(self, "components_")
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.components_.shape[0]:
+            raise ValueError(
+                f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
+            )
+        V = self.components_
+        if self.whiten:
+            V = V * np.sqrt(self.explained_variance_)[:, None]
+        return X @ V + self.mean_
+
+    # ---------------------------------------------------------------- probabilistic PCA
+
+    def _model_variances(self) -> tuple[np.ndarray, float]:
+        """Variances of the probabilistic PCA model along and across the components, in float64.
+
+        Both are kept above eps times the largest, so that data of lower rank than the model has
+        a finite likelihood.
+        """
+        variance = self.explained_variance_.astype(np.float64)
+        largest = max(float(variance.max(initial=0.0)), float(self.noise_variance_))
+        floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
+        noise = max(float(self.noise_variance_), floor)
+        rank, d = self.components_.shape
+        return np.maximum(variance, noise if rank < d else floor), noise
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of each row under probabilistic PCA.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n,)
+            Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix.
+        """
+        X = self._check_X(X)
+        norms = np.empty(X.shape[0])
+        Z = self._project(X, norms).astype(np.float64, copy=False)
+        variance, noise = self._model_variances()
+        rank, d = self.components_.shape
+        Z **= 2
+        result = d * np.log(2 * np.pi) + np.log(variance).sum() + Z @ (1 / variance)
+        if rank < d:
+            rest = np.maximum(norms - Z.sum(axis=1), 0)
+            result += (d - rank) * np.log(noise) + rest / noise
+        return -0.5 * result
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Average log-likelihood of rows under probabilistic PCA.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        y : Ignored
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        log_likelihood : float
+        """
+        log_likelihood = self.score_samples(X)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, log_likelihood[:, None])
+        return float(np.average(log_likelihood, weights=sample_weight))
+
+    def get_covariance(self) -> np.ndarray:
+        """Covariance of the probabilistic PCA model.
+
+        Returns
+        -------
+        covariance : ndarray of shape (d, d)
+        """
+        check_is_fitted(self, "components_")
+        V, noise = self.components_, self.noise_variance_
+        covariance = (V.T * np.maximum(self.explained_variance_ - noise, 0)) @ V
+        covariance[np.diag_indices_from(covariance)] += noise
+        return covariance
+
+    def get_precision(self) -> np.ndarray:
+        """Inverse of `get_covariance`, by the Woodbury identity.
+
+        Returns
+        -------
+        precision : ndarray of shape (d, d)
+        """
+        check_is_fitted(self, "components_")
+        V = self.components_
+        variance, noise = self._model_variances()
+        if V.shape[0] == V.shape[1]:
+            precision = (V.T / variance) @ V
+        else:
+            precision = (V.T * (1 / variance - 1 / noise)) @ V
+            precision[np.diag_indices_from(precision)] += 1 / noise
+        return precision.astype(V.dtype, copy=False)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

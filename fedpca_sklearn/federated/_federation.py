@@ -1,0 +1,129 @@
+"""Where clients are mapped and their messages counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from joblib import Parallel, delayed, effective_n_jobs
+from threadpoolctl import threadpool_limits
+
+__all__ = ["CommunicationLog", "Federation"]
+
+
+@dataclass
+class CommunicationLog:
+    """What travelled between clients and server, round by round.
+
+    Attributes
+    ----------
+    table : list of dict
+        One entry per round: ``messages_up``, ``floats_up``, ``bytes_up``, ``messages_down``,
+        ``floats_down``, ``bytes_down``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FederatedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> FederatedPCA(5).fit(X, clients=y).communication_
+    CommunicationLog(rounds=1, floats_up=34070, floats_down=0, bytes_up=272920, bytes_down=0)
+    """
+
+    table: list[dict[str, int]] = field(default_factory=list)
+
+    def record(self, up: Iterable[Any] = (), down: Iterable[Any] = ()) -> None:
+        """Add a round of messages, each with ``n_floats`` and ``nbytes``.
+
+        Parameters
+        ----------
+        up, down : iterable of messages
+        """
+        up, down = list(up), list(down)
+        self.table.append(
+            {
+                "messages_up": len(up),
+                "floats_up": sum(m.n_floats for m in up),
+                "bytes_up": sum(m.nbytes for m in up),
+                "messages_down": len(down),
+                "floats_down": sum(m.n_floats for m in down),
+                "bytes_down": sum(m.nbytes for m in down),
+            }
+        )
+
+    def _total(self, name: str) -> int:
+        return sum(row[name] for row in self.table)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return len(self.table)
+
+    @property
+    def floats_up(self) -> int:
+        """Floats sent towards the server."""
+        return self._total("floats_up")
+
+    @property
+    def floats_down(self) -> int:
+        """Floats sent towards the clients."""
+        return self._total("floats_down")
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes sent towards the server."""
+        return self._total("bytes_up")
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes sent towards the clients."""
+        return self._total("bytes_down")
+
+    def __repr__(self) -> str:
+        names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"CommunicationLog({values})"
+
+
+class Federation:
+    """Maps a function over clients in parallel; an error names the client it came from.
+
+    Threads by default, because BLAS releases the GIL; the user's ``parallel_config`` is respected.
+    BLAS runs on one thread per worker.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        As in joblib.
+    """
+
+    def __init__(self, n_jobs: int | None = None):
+        self.n_jobs = n_jobs
+
+    def map(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
+        """Yield ``function(label, *arguments)`` for every client, in order.
+
+        Parameters
+        ----------
+        function : callable
+        clients : iterable of tuple
+            Label and further arguments of each call.
+        """
+        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")
+        calls = (delayed(_named)(function, *client) for client in clients)
+        if effective_n_jobs(self.n_jobs) == 1:
+            yield from parallel(calls)
+            return
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield from parallel(calls)
+
+
+def _named(function: Callable, label: Any, *arguments: Any) -> Any:
+    """Call for one client; an exception tells which."""
+    try:
+        return function(label, *arguments)
+    except Exception as error:
+        message = f"Client {label!r}: {error}"
+        kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
+        raise kind(message) from error

@@ -1,0 +1,120 @@
+"""Merge strategies: how the summaries of clients become one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from ..merging import MERGE_METHODS, directions_between, merge_subspaces
+from ..subspace import Subspace
+
+__all__ = ["MergeStrategy", "SubspaceMerge"]
+
+
+class MergeStrategy(BaseEstimator, ABC):
+    """Base of the merge strategies: parameters in ``__init__``, one method."""
+
+    @abstractmethod
+    def merge(
+        self,
+        subspaces: Sequence[Subspace],
+        n_components: int | float | None = None,
+        *,
+        weights: Any = None,
+        record: Callable[[list[Subspace]], None] | None = None,
+    ) -> Subspace:
+        """Merge summaries of disjoint sets of rows.
+
+        Parameters
+        ----------
+        subspaces : sequence of Subspace
+        n_components : int, float or None, default=None
+            Directions to keep, as in `merge_subspaces`.
+        weights : array-like of shape (len(subspaces),), default=None
+        record : callable, default=None
+            Called once per round with the list of the summaries that are sent in it.
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+
+
+class SubspaceMerge(MergeStrategy):
+    """Merge of subspace summaries, flat or in a tree (Grammenos et al. 2020).
+
+    Parameters
+    ----------
+    method : {"auto", "svd", "qr", "orthogonal", "gram"}, default="auto"
+        See `merge_subspaces`.
+    fan_in : int or None, default=None
+        Summaries merged at each node of a tree with ceil(log_fan_in(s)) levels, the DASM levels of
+        the paper. None: all at the server at once. Within the tree, extra directions are kept;
+        the cut to ``n_components`` comes at the root.
+
+    See Also
+    --------
+    FederatedPCA : Uses a strategy as its ``merge``.
+
+    Notes
+    -----
+    A level of a tree with fan-in f costs O((f k)^2 d) a node; the server of a flat merge holds all
+    s summaries, O(s k d), a node of the tree f of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import Subspace, SubspaceMerge
+    >>> X = np.random.default_rng(0).standard_normal((60, 5))
+    >>> sites = [Subspace.from_rows(X[i::7]) for i in range(7)]
+    >>> for merge in SubspaceMerge(), SubspaceMerge("orthogonal", fan_in=2):
+    ...     print(merge.merge(sites).singular_values.round(4))
+    [9.5278 8.2219 7.9661 7.0829 5.4882]
+    [9.5278 8.2219 7.9661 7.0829 5.4882]
+    """
+
+    def __init__(self, method: str = "auto", fan_in: int | None = None):
+        self.method = method
+        self.fan_in = fan_in
+
+    def merge(
+        self,
+        subspaces: Sequence[Subspace],
+        n_components: int | float | None = None,
+        *,
+        weights: Any = None,
+        record: Callable[[list[Subspace]], None] | None = None,
+    ) -> Subspace:
+        """Merge summaries level by level; see `MergeStrategy.merge`."""
+        if self.method not in MERGE_METHODS:
+            raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {self.method!r}.")
+        if self.fan_in is not None and not self.fan_in >= 2:
+            raise ValueError(f"fan_in must be None or at least 2, got {self.fan_in!r}.")
+        nodes = list(subspaces)
+        fan_in = self.fan_in or max(len(nodes), 2)
+        between = directions_between(nodes, n_components)
+        while len(nodes) > fan_in:
+            groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
+            # a node alone in its group waits for the next level
+            _note(record, [node for group in groups if len(group) > 1 for node in group])
+            given = iter(() if weights is None else weights)
+            nodes = [
+                merge_subspaces(
+                    group,
+                    between,
+                    method=self.method,
+                    weights=None if weights is None else [next(given) for _ in group],
+                )
+                for group in groups
+            ]
+            weights = None
+        _note(record, nodes)
+        return merge_subspaces(nodes, n_components, method=self.method, weights=weights)
+
+
+def _note(record: Callable | None, messages: list[Subspace]) -> None:
+    if record is not None:
+        record(messages)

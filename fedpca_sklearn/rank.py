@@ -1,0 +1,144 @@
+"""Rank rules: strategies that adapt the number of components to a stream's spectrum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from .subspace import Subspace
+
+
+class RankRule(BaseEstimator, ABC):
+    """Base of the rank rules: at most one step up or down per block, then a pause.
+
+    Subclasses implement `step` and have a parameter ``hold_off``, the number of blocks for which
+    the rank stays after a change.
+    """
+
+    hold_off: int
+
+    @abstractmethod
+    def step(self, rank: int, subspace: Subspace) -> int:
+        """Return -1, 0 or 1: the wish to shrink, stay or grow.
+
+        Parameters
+        ----------
+        rank : int
+        subspace : Subspace
+            The summary after the block, with at least ``rank + 1`` directions if there are as many.
+
+        Returns
+        -------
+        step : {-1, 0, 1}
+        """
+
+    def next_rank(self, rank: int, subspace: Subspace, blocks_since_change: int) -> int:
+        """Return the rank after a block.
+
+        Parameters
+        ----------
+        rank : int
+        subspace : Subspace
+            The summary after the block.
+        blocks_since_change : int
+            Blocks for which ``rank`` has already been kept, this one not included.
+
+        Returns
+        -------
+        rank : int
+            At least 1, at most the number of features; grows only into directions with energy,
+            and stays while fewer rows than ``rank`` were seen.
+        """
+        if blocks_since_change < self.hold_off or subspace.n_samples <= rank:
+            return rank
+        step = int(np.sign(self.step(rank, subspace)))
+        if step > 0 and subspace.n_components <= rank:
+            return rank
+        return max(1, rank + step)
+
+    def _check(self, lower: float, upper: float) -> None:
+        if not 0 <= lower < upper <= 1:
+            raise ValueError(
+                f"{type(self).__name__} needs 0 <= lower < upper <= 1, got lower={lower!r} and "
+                f"upper={upper!r}."
+            )
+
+
+class ContributionBounds(RankRule):
+    """Keep the last component's share of the singular values between two bounds (SAPCA).
+
+    With the share ``E_r = sigma_r / (sigma_1 + ... + sigma_r)``, the rank grows by one after a
+    block with ``E_r > upper`` and shrinks by one after a block with ``E_r < lower``
+    (Grammenos et al. 2020, eq. 6).
+
+    Parameters
+    ----------
+    lower, upper : float in [0, 1], default=0.01 and 0.1
+    hold_off : int, default=0
+        Blocks for which the rank stays after a change.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import ContributionBounds, StreamingPCA
+    >>> rule = ContributionBounds(lower=0.03, upper=0.06)
+    >>> pca = StreamingPCA(3, rank_rule=rule, block_size=100).fit(load_digits().data)
+    >>> pca.n_components_
+    11
+    >>> print(*pca.rank_history_)
+    4 5 6 7 8 9 10 11 11 11 11 11 11 11 11 11 11 11
+    """
+
+    def __init__(self, lower: float = 0.01, upper: float = 0.1, hold_off: int = 0):
+        self.lower = lower
+        self.upper = upper
+        self.hold_off = hold_off
+
+    def step(self, rank: int, subspace: Subspace) -> int:
+        """Compare the share of the last component with the bounds; see `RankRule.step`."""
+        self._check(self.lower, self.upper)
+        s = subspace.singular_values[:rank]
+        total = float(s.sum())
+        share = float(s[rank - 1]) / total if len(s) == rank and total > 0 else 0.0
+        return int(share > self.upper) - int(share < self.lower)
+
+
+class EnergyBounds(RankRule):
+    """Keep the energy of the components between two shares of the total (SPIRIT).
+
+    The rank grows by one after a block in which the components explain less than ``lower`` of the
+    scatter, and shrinks by one when all but the last explain more than ``upper``
+    (Papadimitriou, Sun, Faloutsos 2005, section 4.3, which does not look at "all but the last" and
+    so can oscillate between two ranks).
+
+    Parameters
+    ----------
+    lower, upper : float in [0, 1], default=0.95 and 0.98
+    hold_off : int, default=0
+        Blocks for which the rank stays after a change.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import EnergyBounds, StreamingPCA
+    >>> pca = StreamingPCA(5, rank_rule=EnergyBounds(0.8, 0.9), block_size=50)
+    >>> pca.fit(load_digits().data).n_components_
+    13
+    """
+
+    def __init__(self, lower: float = 0.95, upper: float = 0.98, hold_off: int = 0):
+        self.lower = lower
+        self.upper = upper
+        self.hold_off = hold_off
+
+    def step(self, rank: int, subspace: Subspace) -> int:
+        """Compare the explained share with the bounds; see `RankRule.step`."""
+        self._check(self.lower, self.upper)
+        energy = subspace.singular_values[:rank] ** 2
+        kept = float(energy.sum())
+        without_last = float(energy[: rank - 1].sum())
+        return int(kept < self.lower * subspace.scatter) - int(
+            rank > 1 and without_last > self.upper * subspace.scatter
+        )

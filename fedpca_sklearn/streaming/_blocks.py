@@ -1,0 +1,70 @@
+"""From whatever a user streams to validated blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import validate_data
+
+
+def is_stream(X: Any) -> bool:
+    """Whether X is an iterator, or a list or tuple, of batches of rows."""
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and getattr(X[0], "ndim", 0) == 2
+    return hasattr(X, "__next__")
+
+
+def _is_sliceable(X: Any) -> bool:
+    """Whether X is an array-like outside numpy that is to be read slice by slice (HDF5, zarr)."""
+    return (
+        not isinstance(X, np.ndarray)
+        and not sp.issparse(X)
+        and not hasattr(X, "columns")
+        and hasattr(X, "__getitem__")
+        and hasattr(X, "dtype")
+        and len(getattr(X, "shape", ())) == 2
+    )
+
+
+def validated_batches(estimator: Any, X: Any, reset: bool) -> Iterator[Any]:
+    """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
+
+    Arrays come whole, streams batch by batch, arrays on disk in slices of about 32 MB.
+    """
+    checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
+    if is_stream(X):
+        n_batches = 0
+        for n_batches, batch in enumerate(X, 1):
+            yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
+        if n_batches == 0:
+            raise ValueError("X is a stream without batches; at least one row is required.")
+    elif _is_sliceable(X):
+        n, d = X.shape
+        if n == 0:
+            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+        step = max(1, 2**25 // (8 * max(d, 1)))
+        for start in range(0, n, step):
+            rows = np.asarray(X[start : start + step])
+            yield validate_data(estimator, rows, reset=reset and start == 0, **checks)
+    else:
+        yield validate_data(estimator, X, reset=reset, **checks)
+
+
+def float_dtype(X: Any) -> np.dtype:
+    """Dtype of the computation: float32 is kept, all else becomes float64."""
+    return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimator: Any):
+    """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype."""
+    n = X.shape[0]
+    for start in range(0, n, block_size):
+        rows = X if n <= block_size else X[start : start + block_size]
+        rows = rows.astype(dtype, copy=False)
+        values = rows.data if sp.issparse(rows) else rows
+        assert_all_finite(values, estimator_name=type(estimator).__name__, input_name="X")
+        yield rows, None if weight is None else weight[start : start + block_size]
