@@ -56,20 +56,19 @@ def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:
 def top_right_singular(
     M: np.ndarray, count: Callable[[np.ndarray], int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Top right singular vectors and values of a dense matrix by Householder QR and an SVD.
+    """Top right singular vectors and values of a float64 matrix by Householder QR and an SVD.
 
-    ``count`` tells from the singular values how many are wanted; those that are rounding errors are
+    ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` tells from the singular values how many are wanted; those that are rounding errors are
     left out.
     """
-    tol = RANK_EPS * np.finfo(M.dtype).eps
-    M = M.astype(np.float64, copy=False)
     if M.shape[0] >= M.shape[1]:
-        Q, R = None, np.linalg.qr(M, mode="r")
+        Q = None
+        R = scipy.linalg.qr(M, mode="raw", overwrite_a=True, check_finite=False)[1]
     else:
-        Q, R = np.linalg.qr(M.T)
+        Q, R = scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)
         R = R.T
     _, s, Vt = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
-    p = min(count(s), int(np.sum(s > tol * s[0])) if len(s) else 0)
+    p = min(count(s), int(np.sum(s > RANK_EPS * np.finfo(np.float64).eps * s[0])) if len(s) else 0)
     V = Vt[:p] if Q is None else Vt[:p] @ Q.T
     return np.ascontiguousarray(V), s[:p].copy()
 
