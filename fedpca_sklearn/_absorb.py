@@ -39,11 +39,13 @@ def absorb(
     forgetting_factor: float = 1.0,
     block_size: int | None = None,
     svd_solver: str = "auto",
+    wanted: int | None = None,
 ) -> Subspace:
     """Update a summary with validated rows, block by block.
 
     ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
-    fewer from the singular values and the scatter.
+    fewer from the singular values and the scatter. The first ``wanted`` directions are what the
+    caller is after, the others reserves.
     """
     n, d = X.shape
     if block_size is None:
@@ -59,6 +61,7 @@ def absorb(
             keep=keep,
             forgetting_factor=forgetting_factor,
             svd_solver=svd_solver,
+            wanted=wanted,
         )
     return subspace
 
@@ -72,6 +75,7 @@ def absorb_block(
     keep: _update.Keep | None = None,
     forgetting_factor: float = 1.0,
     svd_solver: str = "auto",
+    wanted: int | None = None,
 ) -> Subspace:
     """Update a summary with one block of validated rows."""
     m, d = Y.shape
@@ -81,8 +85,10 @@ def absorb_block(
         fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
         w = fading if w is None else w * fading
         subspace = subspace.decay(forgetting_factor**m)
-    if w is not None and not w.any():
-        return subspace
+    if w is not None and not w.all():  # a row without weight is as absent, whatever it holds
+        if not w.any():
+            return subspace
+        Y, w = Y[w > 0], w[w > 0]
     kind = _update.block_kind(Y, d)
     block = kind(
         subspace.components,
@@ -93,13 +99,15 @@ def absorb_block(
         w,
         subspace.centered,
     )
-    V, s = block.reduce(d if max_keep is None else max_keep, keep, subspace.scatter, svd_solver)
+    V, s = block.reduce(
+        d if max_keep is None else max_keep, keep, subspace.scatter, svd_solver, wanted
+    )
     scatter = subspace.scatter + block.scatter
     return subspace._trusted(
         V,
         s,
         block.new_mean,
         block.n_total,
-        max(scatter, float(s @ s)),
+        scatter,
         subspace.centered,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
-from sklearn.utils.validation import _check_sample_weight
 
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
@@ -49,4 +49,22 @@ def check_weight(sample_weight: Any, X: Any) -> np.ndarray | None:
     """Validated float64 weights, or None if there are none."""
     if sample_weight is None:
         return None
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    n = X.shape[0]
+    weight = np.asarray(sample_weight)
+    weight = float_array("sample_weight", np.full(n, weight) if weight.ndim == 0 else weight, 1)
+    weight = weight.astype(np.float64, copy=False)
+    if len(weight) != n:
+        raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n,)}!")
+    if weight.min(initial=0.0) < 0:
+        raise ValueError(f"Negative values in sample_weight, such as {weight.min()}.")
+    return weight
+
+
+def check_n_components(value: Any, *, fraction: bool = False) -> None:
+    """Raise unless value is None, a non-negative integer or, where allowed, in (0, 1)."""
+    if value is None or (isinstance(value, Integral) and value >= 0):
+        return
+    if fraction and isinstance(value, Real) and 0 < value < 1:
+        return
+    expected = "None, a non-negative integer" + (" or a float in (0, 1)" if fraction else "")
+    raise ValueError(f"n_components must be {expected}, got {value!r}.")

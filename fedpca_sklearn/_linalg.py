@@ -11,6 +11,8 @@ import scipy.linalg
 ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
 # Singular values below this multiple of eps times the largest are rounding errors.
 RANK_EPS = 32
+# Vectors that a Krylov space grows by at a time.
+KRYLOV_BLOCK = 8
 
 
 def flip_signs(V: np.ndarray) -> np.ndarray:
@@ -58,8 +60,8 @@ def top_right_singular(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Top right singular vectors and values of a float64 matrix by Householder QR and an SVD.
 
-    ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` tells from the singular values how many are wanted; those that are rounding errors are
-    left out.
+    ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` tells from the
+    singular values how many are wanted; those that are rounding errors are left out.
     """
     if M.shape[0] >= M.shape[1]:
         Q = None
@@ -83,3 +85,73 @@ def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:
     else:
         lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
+
+
+def block_krylov(
+    apply: Callable[[np.ndarray], np.ndarray], size: int, p: int, wanted: int, tol: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenpairs of a positive semi-definite operator from a growing block Krylov space.
+
+    Block Lanczos with full orthogonalisation and Rayleigh-Ritz: products with blocks of vectors
+    cost less than one by one, and repeated eigenvalues are found. Where the space becomes
+    invariant, it goes on from fresh random directions.
+
+    Parameters
+    ----------
+    apply : callable
+        Multiplies the operator with a (size, b) matrix.
+    size, p : int
+        Order of the operator, number of pairs returned.
+    wanted : int
+        The first so many pairs decide on convergence; the others are the best in the space.
+    tol : float
+        Bound on the residual of a wanted pair relative to its eigenvalue. The eigenvalue's own
+        relative error is of order tol^2.
+
+    Returns
+    -------
+    eigenvalues, eigenvectors : ndarray of shape (p,) and (size, p)
+        In decreasing order.
+    """
+    width = min(KRYLOV_BLOCK, size)
+    limit = min(size, max(256, 8 * p))
+    rng = np.random.default_rng(0)
+    Q = np.empty((size, min(limit, 4 * p + 2 * width)))
+    T = np.zeros((limit, limit))
+    n, new = 0, scipy.linalg.qr(rng.standard_normal((size, width)), mode="economic")[0]
+    while True:
+        m = n + new.shape[1]
+        if m > Q.shape[1]:
+            Q = np.concatenate([Q[:, :n], np.empty((size, min(limit, 2 * m) - n))], axis=1)
+        Q[:, n:m] = new
+        basis = Q[:, :m]
+        W = apply(new)
+        H = basis.T @ W
+        T[:m, n:m], T[n:m, :m] = H, H.T
+        W -= basis @ H
+        W -= basis @ (basis.T @ W)
+        lam, S = np.linalg.eigh(T[:m, :m])
+        lam, S = lam[::-1], S[:, ::-1]
+        new, R, order = scipy.linalg.qr(W, mode="economic", pivoting=True, check_finite=False)
+        coupling = np.zeros_like(R)
+        coupling[:, order] = R
+        residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
+        floor = size * np.finfo(np.float64).eps * lam[0]
+        if m >= p and np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor)):
+            exhausted = np.all(np.abs(H) <= floor)  # fresh directions met nothing new
+            if residuals.max() > floor or exhausted:
+                break
+        if m == limit:
+            break
+        new = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
+        if not new.shape[1]:
+            if np.all(np.abs(H) <= floor):
+                break
+            new = rng.standard_normal((size, width))
+        new = new[:, : limit - m]
+        for _ in range(2):
+            new = new - basis @ (basis.T @ new)
+            new = scipy.linalg.qr(new, mode="economic", check_finite=False)[0]
+        n = m
+    p = min(p, m)
+    return lam[:p], basis @ S[:, :p]

@@ -11,7 +11,7 @@ difference between the two means. The top right singular vectors of ``M`` are th
 Three routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
 large is a matrix product, but the condition number is squared, so the result carries a
 certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
-QR and an SVD of the triangle, backward stable, taken where the certificate fails. Lanczos: for
+QR and an SVD of the triangle, backward stable, taken where the certificate fails. Krylov: for
 large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not.
 """
 
@@ -23,11 +23,11 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ._linalg import (
     ORTHONORMALITY_TOL,
     RANK_EPS,
+    block_krylov,
     eigh_top,
     flip_signs,
     orthonormality_error,
@@ -122,8 +122,28 @@ class DenseBlock(Block):
     def _chunks(self, n_columns: int) -> list[slice]:
         return [slice(a, min(a + n_columns, self.d)) for a in range(0, self.d, n_columns)]
 
-    def reduce(self, max_keep: int, keep: Keep | None, past_scatter: float, solver: str):
-        """Return ``(V, s)`` of the updated summary and set ``scatter``."""
+    def reduce(
+        self,
+        max_keep: int,
+        keep: Keep | None = None,
+        past_scatter: float = 0.0,
+        solver: str = "auto",
+        wanted: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(V, s)`` of the updated summary and set ``scatter``.
+
+        Parameters
+        ----------
+        max_keep : int
+            Bound on the directions kept.
+        keep : callable, default=None
+            Chooses how many from the singular values and the scatter.
+        past_scatter : float
+        solver : {"auto", "gram", "qr"}
+            Of dense blocks.
+        wanted : int, default=None
+            The first so many directions matter, the others are reserves. None: all matter.
+        """
         if solver == "qr":
             return self._by_qr(max_keep, keep, past_scatter)
         if self.n_rows >= self.d:
@@ -210,67 +230,83 @@ class DenseBlock(Block):
 class SparseBlock(Block):
     """A CSR block; products only, centring is a rank-one correction, nothing is densified.
 
-    A column without an implicit zero is centred in its stored entries, which keeps the pattern;
-    any other column has a variance of at least mean^2 / m, so that nothing cancels.
+    Work inside the block is on its *active* columns, those with a stored entry. A column without an
+    implicit zero is centred in its stored entries, which keeps the pattern; any other column has a
+    variance of at least mean^2 / m, so that nothing cancels.
     """
 
     def __init__(self, V, s, mean, n, Y, w, center):
         super().__init__(V, s, mean, n, Y, w, center)
+        if not Y.has_canonical_format:
+            Y = Y.copy()
+            Y.sum_duplicates()
+        counts = np.bincount(Y.indices, minlength=self.d)
+        self.active = np.flatnonzero(counts)
+        number = np.empty(self.d, dtype=Y.indices.dtype)
+        number[self.active] = np.arange(len(self.active))
+        data = Y.data.astype(np.float64)
+        shape = (self.m, len(self.active))
+        self.Y = Y = sp.csr_array((data, number[Y.indices], Y.indptr), shape=shape)
+        self.ones = np.ones(self.m) if w is None else self.root_w
+        self.local_mean = np.zeros(len(self.active))
         self.shift, self.offset = mean, np.zeros(self.d)
-        self.local_mean = np.zeros(self.d)  # mean of self.Y once its full columns are centred
+        self.correction, self.correction_elsewhere = None, 0.0
         if center:
-            ones = np.ones(self.m) if w is None else w
-            block_mean = np.asarray(Y.T @ ones).ravel() / self.n_block
+            rows = np.ones(self.m) if w is None else w
+            block_mean = Y.T @ rows / self.n_block
             self.local_mean = block_mean.copy()
-            if Y.nnz >= self.m:
-                full = np.bincount(Y.indices, minlength=self.d) == self.m
-                if full.any():
-                    self.Y = Y = Y.copy()
-                    at = full[Y.indices]
-                    # two steps, because the first mean is only good to eps * |mean|
-                    Y.data[at] -= block_mean[Y.indices[at]]
-                    rest = np.asarray(Y.T @ ones).ravel() / self.n_block
-                    block_mean[full] += rest[full]
-                    self.local_mean[full] = rest[full]
-            self.offset = block_mean - mean
-        self.correction = self.correction_scale * self.offset if self.has_correction else None
-        if self.root_w is not None:
-            scale = sp.diags_array(self.root_w)
-            self.Y = sp.csr_array(scale @ self.Y)
-        self.ones = np.ones(self.m) if self.root_w is None else self.root_w
-        Y = self.Y
-        # sum of squares about the block mean = sum of squares - n |mean|^2
-        self.scatter = float(Y.data @ Y.data) - self.n_block * float(
-            self.local_mean @ self.local_mean
-        )
-        self.scatter = max(self.scatter, 0.0)
-        if self.correction is not None:
-            self.scatter += float(self.correction @ self.correction)
+            full = counts[self.active] == self.m
+            if full.any():
+                at = full[Y.indices]
+                # two steps, because the first mean is only good to eps * |mean|
+                data[at] -= block_mean[Y.indices[at]]
+                rest = Y.T @ rows / self.n_block
+                block_mean[full] += rest[full]
+                self.local_mean[full] = rest[full]
+            self.offset[self.active] = block_mean
+            self.offset -= mean
+        # about the mean: what is stored, and the implicit zeros
+        deviations, stored = data - self.local_mean[Y.indices], counts[self.active]
+        if w is not None:
+            root = np.repeat(self.root_w, np.diff(Y.indptr))
+            deviations *= root
+            data *= root
+            stored = np.bincount(Y.indices, weights=root**2, minlength=len(self.active))
+        elsewhere = (self.n_block - stored) @ self.local_mean**2
+        self.scatter = float(deviations @ deviations + elsewhere)
+        if self.has_correction:
+            self.correction = self.correction_scale * self.offset
+            self.correction_here = self.correction[self.active]
+            total = float(self.correction @ self.correction)
+            self.scatter += total
+            self.correction_elsewhere = total - float(self.correction_here @ self.correction_here)
 
     def times(self, B: np.ndarray) -> np.ndarray:
-        """New rows (centred block and correction) times the d x p matrix B."""
-        P = self.Y @ B - np.outer(self.ones, self.local_mean @ B)
+        """Centred block times a matrix with a row for each active column."""
+        return self.Y @ B - np.outer(self.ones, self.local_mean @ B)
+
+    def transposed_times(self, A: np.ndarray) -> np.ndarray:
+        """Transpose of the centred block times an m x p matrix, a row for each active column."""
+        P = self.Y.T @ A
+        P -= np.outer(self.local_mean, self.ones @ A)
+        return P
+
+    def new_rows_times(self, B: np.ndarray) -> np.ndarray:
+        """New rows (centred block and correction) times a d x p matrix."""
+        P = self.times(B[self.active])
         if self.correction is None:
             return P
         return np.concatenate([P, (self.correction @ B)[None]])
 
-    def transposed_times(self, A: np.ndarray) -> np.ndarray:
-        """Transpose of the new rows times the (m or m + 1) x p matrix A, as d x p."""
-        P = self.Y.T @ A[: self.m]
-        P -= np.outer(self.local_mean, self.ones @ A[: self.m])
-        if self.correction is not None:
-            P += np.outer(self.correction, A[self.m])
-        return P
-
-    def reduce(self, max_keep: int, keep: Keep | None, past_scatter: float, solver: str):
-        """Return ``(V, s)`` of the updated summary."""
-        k, R = self.k, self.n_rows
+    def reduce(self, max_keep, keep, past_scatter, solver, wanted):
+        """Return ``(V, s)`` of the updated summary; see `DenseBlock.reduce`."""
+        k, R, m = self.k, self.n_rows, self.m
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
-        cross = self.times(Vt) * self.s if k else np.zeros((R - k, 0))
+        cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
         limit = min(R, self.d)
         p = min(max_keep, limit)
         if keep is None and R > 512 and 4 * p < limit:
-            lam, W = self._lanczos(cross, p)
+            lam, W = self._by_krylov(cross, p, p if wanted is None else min(wanted, p))
         else:
             G = np.empty((R, R))
             G[:k, :k] = np.diag(self.s**2)
@@ -284,9 +320,10 @@ class SparseBlock(Block):
         p = min(p, int(np.sum(lam > floor)))
         s = np.sqrt(lam[:p])
         W = W[:, :p] / s
-        new = self.transposed_times(np.ascontiguousarray(W[k:]))
-        if k:
-            new += Vt @ (W[:k] * self.s[:, None])
+        new = Vt @ (W[:k] * self.s[:, None])
+        new[self.active] += self.transposed_times(np.ascontiguousarray(W[k : k + m]))
+        if self.correction is not None:
+            new += np.outer(self.correction, W[-1])
         V = new.T
         if orthonormality_error(V) > ORTHONORMALITY_TOL[np.dtype(np.float64)]:
             V, s = self._refine(V, Vt)
@@ -294,8 +331,7 @@ class SparseBlock(Block):
 
     def _gram(self) -> np.ndarray:
         """Gram matrix of the new rows."""
-        Y, mu, one = self.Y, self.local_mean, self.ones
-        m = self.m
+        Y, mu, one, m = self.Y, self.local_mean, self.ones, self.m
         G = np.empty((self.n_rows - self.k,) * 2)
         P = (Y @ Y.T).toarray()
         a = Y @ mu
@@ -303,34 +339,33 @@ class SparseBlock(Block):
         P -= np.outer(one, a - (mu @ mu) * one)
         G[:m, :m] = P
         if self.correction is not None:
-            G[m, :m] = G[:m, m] = Y @ self.correction - one * (mu @ self.correction)
+            G[m, :m] = G[:m, m] = self.times(self.correction_here[:, None]).ravel()
             G[m, m] = self.correction @ self.correction
         return G
 
-    def _lanczos(self, cross: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    def _by_krylov(self, cross: np.ndarray, p: int, wanted: int) -> tuple[np.ndarray, np.ndarray]:
         """Leading eigenpairs of the stack's Gram matrix, which is never formed."""
-        k, R = self.k, self.n_rows
-        past = self.s**2
+        k, m = self.k, self.m
+        past = self.s[:, None] ** 2
 
-        def matvec(x):
-            x = x.ravel()
-            y = np.empty(R)
-            y[:k] = past * x[:k] + cross.T @ x[k:]
-            t = self.transposed_times(x[k:, None])
-            y[k:] = self.times(t).ravel() + cross @ x[:k]
-            return y
+        def apply(A):
+            B = np.empty_like(A)
+            B[:k] = past * A[:k] + cross.T @ A[k:]
+            B[k:] = cross @ A[:k]
+            T = self.transposed_times(np.ascontiguousarray(A[k : k + m]))
+            if self.correction is not None:
+                T += np.outer(self.correction_here, A[-1])
+                B[-1] += self.correction_here @ T + self.correction_elsewhere * A[-1]
+            B[k : k + m] += self.times(T)
+            return B
 
         # Ritz pairs give an orthonormal basis at any tolerance; their energy converges as tol^2
-        start = np.random.default_rng(0).standard_normal(R)
-        op = LinearOperator((R, R), matvec=matvec, dtype=np.float64)
-        lam, W = eigsh(op, k=p, v0=start, tol=1e-2)
-        order = np.argsort(lam)[::-1]
-        return lam[order], W[:, order]
+        return block_krylov(apply, self.n_rows, p, wanted, tol=3e-3)
 
     def _refine(self, V: np.ndarray, Vt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Orthonormalise, and repeat Rayleigh-Ritz on the stack instead of its Gram matrix."""
         Q = scipy.linalg.qr(V.T, mode="economic", check_finite=False)[0]
-        B = self.times(Q)
+        B = self.new_rows_times(Q)
         if self.k:
             B = np.concatenate([self.s[:, None] * (Vt.T @ Q), B])
         _, s, Wt = scipy.linalg.svd(B, full_matrices=False, check_finite=False)
@@ -348,7 +383,7 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
 
     Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least near b = 1.5 k. Small d: the
     d x d eigenproblem is spread over 8 d rows. Sparse: products cost the same however the rows are
-    cut, so blocks are as large as the Lanczos basis allows.
+    cut, so blocks are as large as the Krylov basis allows.
     """
     if n_features <= SMALL_DIMENSION:
         return max(64, 8 * n_features)

@@ -54,6 +54,8 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         than ``min(n_rows, d)`` directions do not exist. Where the rows span fewer, the basis is
         completed by directions without variance.
         """
+        if n_rows < 1:
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
         d = subspace.n_features
         exist = min(n_rows, d)
         if n_components is None:

@@ -12,7 +12,7 @@ import scipy.linalg
 
 from . import _linalg
 from ._absorb import kept_directions, rank_for_fraction
-from ._checks import float_array
+from ._checks import check_n_components, float_array
 from ._update import SMALL_DIMENSION, DenseBlock
 from .subspace import Subspace
 
@@ -52,7 +52,7 @@ def _merge_gram(parts, corrections, max_keep, fallback=False):
     M = _stack(parts, corrections)
     empty = np.zeros((0, M.shape[1]))
     block = DenseBlock(empty, np.zeros(0), empty, 0.0, M, None, False)
-    return block.reduce(max_keep, None, 0.0, "auto" if fallback else "gram")
+    return block.reduce(max_keep, solver="auto" if fallback else "gram")
 
 
 def _merge_auto(parts, corrections, max_keep):
@@ -185,13 +185,7 @@ def merge_subspaces(
             raise ValueError("subspaces must be all centred or all not centred, got both.")
     if method not in MERGE_METHODS:
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
-    if n_components is not None and not (
-        (isinstance(n_components, Integral) and n_components >= 0) or 0 < n_components < 1
-    ):
-        raise ValueError(
-            f"n_components must be a non-negative integer, a float in (0, 1) or None, "
-            f"got {n_components!r}."
-        )
+    check_n_components(n_components, fraction=True)
     if weights is not None:
         weights = float_array("weights", weights, 1, np.float64)
         if len(weights) != len(subspaces):
@@ -260,5 +254,4 @@ def _merge_group(
     max_keep = n_components if isinstance(n_components, Integral) else first.n_features
     V, s = MERGE_METHODS[method](parts, corrections, max_keep)
     V = _linalg.flip_signs(np.array(V, order="C"))
-    scatter = max(scatter, float(s @ s))
     return _cut(Subspace._trusted(V, s.copy(), mean, n, scatter, first.centered), n_components)

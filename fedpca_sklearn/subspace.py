@@ -12,7 +12,14 @@ import numpy as np
 
 from . import _codec, _linalg
 from ._absorb import absorb, kept_directions
-from ._checks import check_forgetting_factor, check_rows, check_weight, finite_float, float_array
+from ._checks import (
+    check_forgetting_factor,
+    check_n_components,
+    check_rows,
+    check_weight,
+    finite_float,
+    float_array,
+)
 
 MAX_BYTES = 2**30
 _VALID_TOL = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-4}
@@ -316,6 +323,7 @@ class Subspace:
         -------
         subspace : Subspace
         """
+        check_n_components(n_components)
         X = check_rows(X)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has {X.shape[1]} features, expected {self.n_features}.")
@@ -323,9 +331,14 @@ class Subspace:
         weight = check_weight(sample_weight, X)
         max_keep = None if n_components is None else kept_directions(n_components, self.n_features)
         result = absorb(
-            self, X, weight, max_keep=max_keep, forgetting_factor=float(forgetting_factor)
+            self,
+            X,
+            weight,
+            max_keep=max_keep,
+            wanted=n_components,
+            forgetting_factor=float(forgetting_factor),
         )
-        return result.truncate(n_components) if n_components is not None else result
+        return result.truncate(n_components)
 
     def decay(self, weight: float) -> Subspace:
         """Return the same summary with every row's weight multiplied by ``weight``.
@@ -357,20 +370,20 @@ class Subspace:
             self.centered,
         )
 
-    def truncate(self, n_components: int) -> Subspace:
+    def truncate(self, n_components: int | None) -> Subspace:
         """Keep at most ``n_components`` directions; the energy of the others stays in scatter.
 
         Parameters
         ----------
-        n_components : int, at least 0
+        n_components : int or None
+            At least 0; None keeps all.
 
         Returns
         -------
         subspace : Subspace
         """
-        if not isinstance(n_components, Integral) or n_components < 0:
-            raise ValueError(f"n_components must be a non-negative integer, got {n_components!r}.")
-        if n_components >= self.n_components:
+        check_n_components(n_components)
+        if n_components is None or n_components >= self.n_components:
             return self
         return self._trusted(
             self.components[:n_components].copy(),

@@ -242,6 +242,8 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             self._check_n_components(self.n_components, X.shape[1])
         weight = check_weight(sample_weight, X)
         shards = self._shards(X.shape[0], clients)
+        if weight is not None and weight.any():  # a client without weight is as absent
+            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
         prototype = self._prototype(method, weight is not None)
         seeds = check_random_state(self.random_state).randint(
             2**31 - 1, size=len(seen) + len(shards)
@@ -304,7 +306,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         self.clients_ = list(dict.fromkeys([*range(len(self._given)), *self._clients]))
         n_rows = sum(max(1, round(summary.n_samples)) for summary in self._given)
         n_rows += sum(client.n_rows for client in self._clients.values())
-        self._set_fitted(subspace, self.n_components, max(n_rows, 1))
+        self._set_fitted(subspace, self.n_components, n_rows)
 
 
 class _Client(NamedTuple):

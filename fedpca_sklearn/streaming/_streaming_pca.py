@@ -219,7 +219,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
                 state = self._advance(state, rows, w)
             self._state = state
             request = self.n_components if self.rank_rule is None else state.rank
-            self._set_fitted(state.subspace, request, max(state.n_rows, 1))
+            self._set_fitted(state.subspace, request, state.n_rows)
             if self.rank_rule is not None:
                 self.rank_history_ = np.array(state.ranks)
         return self
@@ -258,6 +258,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             keep=keep,
             forgetting_factor=self.forgetting_factor,
             svd_solver=self.svd_solver,
+            wanted=self.n_components if state.rank is None else state.rank + 1,
         )
         n_new = rows.shape[0] if w is None else int(np.ceil(w).sum())
         state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)

@@ -1,0 +1,1 @@
+"""Speed, memory and accuracy beside peers: ``python -m benchmarks`` lists the scenarios."""

@@ -1,0 +1,80 @@
+"""Timing, data and output shared by the scenarios."""
+
+import csv
+import tracemalloc
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent
+RESULTS = ROOT / "results"
+DATA = ROOT.parent.parent / "shared" / "data"
+
+
+def load(name):
+    """Open a file of the shared data folder, or None if the folder is not there."""
+    path = DATA / name
+    if path.exists():
+        return path
+    print(f"skipped: {name} is not in {DATA.parent.name}/{DATA.name}")
+    return None
+
+
+def interleaved(calls, repeats=5):
+    """Median seconds of each call, timed in turn so that drift of the machine cancels.
+
+    Returns ``{name: (median, minimum)}`` and the last results by name.
+    """
+    seconds = {name: [] for name in calls}
+    results = {}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = perf_counter()
+            results[name] = call()
+            seconds[name].append(perf_counter() - start)
+    return {n: (float(np.median(s)), min(s)) for n, s in seconds.items()}, results
+
+
+def peak_bytes(call):
+    """Peak traced memory of a call, beyond what was there before."""
+    tracemalloc.start()
+    call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def table(name, rows):
+    """Print rows (a list of dicts) and write them to results/name.csv."""
+    RESULTS.mkdir(exist_ok=True)
+    columns = list(rows[0])
+    cells = [[_text(row[c]) for c in columns] for row in rows]
+    widths = [max(len(c), *(len(r[i]) for r in cells)) for i, c in enumerate(columns)]
+    for line in [columns, *cells]:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
+    with open(RESULTS / f"{name}.csv", "w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(cells)
+
+
+def _text(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def picture(name, draw):
+    """Draw on a figure's axes and write it to results/name.png, if matplotlib is installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no picture: matplotlib is not installed")
+        return
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    draw(ax)
+    RESULTS.mkdir(exist_ok=True)
+    fig.savefig(RESULTS / f"{name}.png", dpi=110)
+    plt.close(fig)

@@ -1,0 +1,76 @@
+"""Excess reconstruction error after one pass: power laws, light sensors, 32 unlike clients."""
+
+import numpy as np
+from sklearn.decomposition import IncrementalPCA
+
+from benchmarks._tools import load, picture, table
+from fedpca_sklearn import (
+    FederatedPCA,
+    StreamingPCA,
+    SubspaceMerge,
+    excess_error,
+    make_power_law,
+)
+
+ALPHAS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.0)
+
+
+def unlike_clients(X, n_clients=32):
+    """Rows sorted along the first principal direction and cut: means and spreads differ wildly."""
+    direction = np.linalg.svd(X[:1000] - X[:1000].mean(axis=0), full_matrices=False)[2][0]
+    return np.argsort(np.argsort(X @ direction)) * n_clients // len(X)
+
+
+def main(quick=False):
+    rows = []
+    for alpha in (1.0,) if quick else ALPHAS:
+        for seed in range(1 if quick else 3):
+            X = make_power_law(10_000, 500, alpha=alpha, random_state=seed)
+            clients = unlike_clients(X)
+            tree = SubspaceMerge(fan_in=2)
+
+            def error(estimator, X=X, **kwargs):
+                return excess_error(X, estimator.fit(X, **kwargs).components_)
+
+            rows.append(
+                {
+                    "alpha": alpha,
+                    "seed": seed,
+                    "StreamingPCA": error(StreamingPCA(20)),
+                    "no oversampling": error(StreamingPCA(20, oversampling=0)),
+                    "32 clients": error(FederatedPCA(20), clients=clients),
+                    "32 clients, tree": error(FederatedPCA(20, merge=tree), clients=clients),
+                    "Incremental(64)": error(IncrementalPCA(20, batch_size=64)),
+                    "Incremental": error(IncrementalPCA(20)),
+                }
+            )
+    table("accuracy", rows)
+
+    def draw(ax):
+        for name in list(rows[0])[2:]:
+            ax.loglog(
+                [r["alpha"] for r in rows], [max(r[name], 1e-9) for r in rows], "o", label=name
+            )
+        ax.set(xlabel="alpha", ylabel="excess error", title="10,000 x 500, rank 20")
+        ax.legend(fontsize=7)
+
+    picture("accuracy", draw)
+
+    path = load("motes_light.npz")
+    if path is not None:
+        X = np.load(path)["X"].astype(np.float64)
+        r = 10
+        models = {
+            "StreamingPCA, blocks of 50": StreamingPCA(r, block_size=50),
+            "the same, oversampling=10": StreamingPCA(r, block_size=50, oversampling=10),
+            "the same, oversampling=0": StreamingPCA(r, block_size=50, oversampling=0),
+            "IncrementalPCA, blocks of 50": IncrementalPCA(r, batch_size=50),
+        }
+        print("\nmotes_light, rank 10")
+        table(
+            "accuracy_motes",
+            [
+                {"estimator": name, "excess error": excess_error(X, m.fit(X).components_)}
+                for name, m in models.items()
+            ],
+        )

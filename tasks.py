@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Development tasks; each makes the virtual environment it needs: python3 tasks.py TASK."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = ROOT / ".venv"
+# Small problems and busy cores: several BLAS threads only get in each other's way.
+SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+
+
+def run(*command, **options):
+    """Run a command from the root of the project; stop with its exit code if it fails."""
+    options = {"cwd": ROOT, "env": {**os.environ, **SETTINGS}, **options}
+    code = subprocess.run([str(part) for part in command], check=False, **options).returncode
+    if code:
+        sys.exit(code)
+
+
+def python_of(environment):
+    """Path of an environment's interpreter."""
+    return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def install(python, *what):
+    """Install packages quietly."""
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what)
+
+
+def environment(extra="test"):
+    """Interpreter of .venv with the project and an extra installed, made or renewed if needed."""
+    python = python_of(ENVIRONMENT)
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamp = ENVIRONMENT / f"installed-{extra}"
+    if not python.exists():
+        print("making .venv ...", flush=True)
+        venv.create(ENVIRONMENT, with_pip=True, clear=True)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing fedpca-sklearn[{extra}] into .venv ...", flush=True)
+        install(python, "--editable", f".[{extra}]")
+        stamp.write_text(wanted)
+    return python
+
+
+def quickstart():
+    """Run the main example: digits on ten clients, federated against pooled."""
+    run(environment(), "examples/plot_federated_quickstart.py")
+
+
+def test(*arguments):
+    """Run all tests and doctests; further arguments go to pytest."""
+    run(environment(), "-m", "pytest", *arguments)
+
+
+def lint():
+    """Check style and format."""
+    python = environment()
+    run(python, "-m", "ruff", "check", ".")
+    run(python, "-m", "ruff", "format", "--check", ".")
+
+
+def examples():
+    """Run every example."""
+    python = environment()
+    for example in sorted((ROOT / "examples").glob("plot_*.py")):
+        print(f"== {example.name}", flush=True)
+        run(python, example)
+
+
+def wheel():
+    """Build the wheel, install it into a clean environment, use it from another folder."""
+    script = (
+        "import fedpca_sklearn as f, importlib.metadata as m;"
+        "assert m.version('fedpca-sklearn') == f.__version__;"
+        "X = f.make_power_law(200, 20, random_state=0);"
+        "print('wheel', f.__version__, f.FederatedPCA(3).fit(X).communication_)"
+    )
+    python = environment()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".")
+        (built,) = folder.glob("*.whl")
+        names = subprocess.run(
+            [str(python), "-m", "zipfile", "-l", str(built)], capture_output=True, text=True
+        ).stdout
+        assert "py.typed" in names, "py.typed is missing in the wheel"
+        assert "tests/" not in names, "the wheel carries tests"
+        venv.create(folder / "clean", with_pip=True)
+        clean = python_of(folder / "clean")
+        install(clean, built)
+        run(clean, "-c", script, cwd=folder)
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+
+
+def bench(*arguments):
+    """Run the benchmarks; further arguments go to ``python -m benchmarks``."""
+    run(environment("benchmark"), "-m", "benchmarks", *arguments)
+
+
+TASKS = {f.__name__: f for f in (quickstart, test, lint, examples, wheel, bench)}
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 11):  # noqa: UP036, run by whatever python3 is there
+        sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}.")
+    if len(sys.argv) < 2 or sys.argv[1] not in TASKS:
+        print(__doc__, *(f"  {n:11}{f.__doc__}" for n, f in TASKS.items()), sep="\n")
+        sys.exit(2)
+    TASKS[sys.argv[1]](*sys.argv[2:])
