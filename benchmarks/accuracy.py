@@ -10,6 +10,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
     excess_error,
     make_power_law,
+    merge_subspaces,
 )
 
 ALPHAS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.0)
@@ -19,6 +20,16 @@ def unlike_clients(X, n_clients=32):
     """Rows sorted along the first principal direction and cut: means and spreads differ wildly."""
     direction = np.linalg.svd(X[:1000] - X[:1000].mean(axis=0), full_matrices=False)[2][0]
     return np.argsort(np.argsort(X @ direction)) * n_clients // len(X)
+
+
+def _tree_of_twenty(X, clients):
+    """Excess error of a binary tree that keeps only n_components extra directions everywhere."""
+    nodes = [
+        StreamingPCA(20, oversampling=20).fit(X[clients == c]).subspace_ for c in np.unique(clients)
+    ]
+    while len(nodes) > 1:
+        nodes = [merge_subspaces(nodes[i : i + 2]).truncate(40) for i in range(0, len(nodes), 2)]
+    return excess_error(X, nodes[0].components[:20])
 
 
 def main(quick=False):
@@ -37,9 +48,11 @@ def main(quick=False):
                     "alpha": alpha,
                     "seed": seed,
                     "StreamingPCA": error(StreamingPCA(20)),
-                    "no oversampling": error(StreamingPCA(20, oversampling=0)),
+                    "oversampling=20": error(StreamingPCA(20, oversampling=20)),
+                    "oversampling=0": error(StreamingPCA(20, oversampling=0)),
                     "32 clients": error(FederatedPCA(20), clients=clients),
                     "32 clients, tree": error(FederatedPCA(20, merge=tree), clients=clients),
+                    "32, tree, 20": _tree_of_twenty(X, clients),
                     "Incremental(64)": error(IncrementalPCA(20, batch_size=64)),
                     "Incremental": error(IncrementalPCA(20)),
                 }

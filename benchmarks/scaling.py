@@ -26,9 +26,8 @@ def main(quick=False):
 
     widths = [2_000, 4_000, 8_000] if quick else [2_000, 4_000, 8_000, 16_000, 32_000]
     wide = rng.standard_normal((600, widths[-1]))
-    calls = {
-        d: (lambda X=np.ascontiguousarray(wide[:, :d]): StreamingPCA(20).fit(X)) for d in widths
-    }
+    inputs = {d: np.ascontiguousarray(wide[:, :d]) for d in widths}
+    calls = {d: (lambda X=X: StreamingPCA(20).fit(X)) for d, X in inputs.items()}
     seconds, _ = interleaved(calls)
     for d, (_, fastest) in seconds.items():
         rows.append({"grows": "d", "n": 600, "d": d, "seconds": fastest})

@@ -41,6 +41,7 @@ def main(quick=False):
         "StreamingPCA": lambda: StreamingPCA(RANK).fit(X),
         "StreamingPCA(center=False)": lambda: StreamingPCA(RANK, center=False).fit(X),
         "StreamingPCA, 1,000 rows a time": lambda: in_batches(X, 1000),
+        "StreamingPCA(block_size=64)": lambda: StreamingPCA(RANK, block_size=64).fit(X),
         "TruncatedSVD('randomized')": lambda: TruncatedSVD(RANK, random_state=0).fit(X),
         "TruncatedSVD('arpack')": lambda: TruncatedSVD(RANK, algorithm="arpack").fit(X),
     }

@@ -36,6 +36,12 @@ def orthonormality_error(V: np.ndarray) -> float:
     return float(np.abs(G).max())
 
 
+def orthonormalised(V: np.ndarray) -> np.ndarray:
+    """Nearly orthonormal rows made orthonormal to working precision; directions are kept."""
+    Q, R = scipy.linalg.qr(V.T, mode="economic", check_finite=False)
+    return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
+
+
 def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:
     """Extend orthonormal rows to ``n_rows``, by the coordinate axes that they cover least.
 

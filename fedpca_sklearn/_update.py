@@ -30,6 +30,7 @@ from ._linalg import (
     block_krylov,
     eigh_top,
     flip_signs,
+    orthonormalised,
     orthonormality_error,
     top_right_singular,
 )
@@ -189,10 +190,10 @@ class DenseBlock(Block):
         for cols in chunks:
             part = M if len(chunks) == 1 else self._fill(M, cols, False)
             np.matmul(W, part, out=V[:, cols])
-        if orthonormality_error(V) > tol:
+        if not orthonormality_error(V) <= tol:
             if not forced:
                 return None
-            V = scipy.linalg.qr(V.T, mode="economic", check_finite=False)[0].T.copy()
+            V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
 
     def _stack(self) -> np.ndarray:
@@ -325,7 +326,7 @@ class SparseBlock(Block):
         if self.correction is not None:
             new += np.outer(self.correction, W[-1])
         V = new.T
-        if orthonormality_error(V) > ORTHONORMALITY_TOL[np.dtype(np.float64)]:
+        if not orthonormality_error(V) <= ORTHONORMALITY_TOL[np.dtype(np.float64)]:
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 

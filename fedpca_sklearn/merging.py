@@ -26,6 +26,7 @@ def directions_between(
     subspaces: Sequence[Subspace], n_components: int | float | None
 ) -> int | float | None:
     """Directions to keep while more merges follow: a number, a fraction, or None for all."""
+    check_n_components(n_components, fraction=True)
     if n_components is None or not len(subspaces):
         return None
     if n_components < 1:
@@ -186,19 +187,10 @@ def merge_subspaces(
     if method not in MERGE_METHODS:
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
-    if weights is not None:
-        weights = float_array("weights", weights, 1, np.float64)
-        if len(weights) != len(subspaces):
-            raise ValueError(
-                f"weights must have one value for each of {len(subspaces)} subspaces, "
-                f"got {len(weights)}."
-            )
-        if np.any(weights < 0):
-            raise ValueError("weights must be non-negative.")
-        subspaces = [s.decay(w * w) for s, w in zip(subspaces, weights, strict=True)]
+    subspaces = weighted(subspaces, weights)
     d = first.n_features
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
-    subspaces = [s for s in subspaces if s.n_samples > 0]
+    subspaces = [_in_float64(s) for s in subspaces if s.n_samples > 0]
     if not subspaces:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)
     between = directions_between(subspaces, n_components)
@@ -212,7 +204,25 @@ def merge_subspaces(
         if rows >= limit or i == len(subspaces):
             result = _merge_group([result, *group], between, method)
             group, rows = [], result.n_components
-    return _cut(_with_dtype(result, dtype), n_components)
+    result = _cut(result, n_components)
+    if dtype == np.float64:
+        return result
+    return _with_components(result, lambda V: V.astype(dtype))
+
+
+def weighted(subspaces: list[Subspace], weights: Any) -> list[Subspace]:
+    """Multiply the singular values of each summary by its weight; None changes nothing."""
+    if weights is None:
+        return subspaces
+    weights = float_array("weights", weights, 1, np.float64)
+    if len(weights) != len(subspaces):
+        raise ValueError(
+            f"weights must have one value for each of {len(subspaces)} subspaces, "
+            f"got {len(weights)}."
+        )
+    if np.any(weights < 0):
+        raise ValueError(f"weights must be non-negative, got {weights.min()!r}.")
+    return [s.decay(w * w) for s, w in zip(subspaces, weights, strict=True)]
 
 
 def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
@@ -225,17 +235,22 @@ def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
     return subspace.truncate(n_components)
 
 
-def _with_dtype(subspace: Subspace, dtype: Any) -> Subspace:
-    if subspace.components.dtype == dtype:
+def _with_components(subspace: Subspace, change: Callable) -> Subspace:
+    components, *others = (getattr(subspace, name) for name in subspace.__dataclass_fields__)
+    return Subspace._trusted(change(components), *others)
+
+
+def _in_float64(subspace: Subspace) -> Subspace:
+    """The same summary with a basis that is orthonormal to the last digit of float64."""
+    if subspace.components.dtype == np.float64:
         return subspace
-    fields = [getattr(subspace, name) for name in subspace.__dataclass_fields__]
-    return Subspace._trusted(fields[0].astype(dtype), *fields[1:])
+    return _with_components(subspace, lambda V: _linalg.orthonormalised(V.astype(np.float64)))
 
 
 def _merge_group(
     subspaces: list[Subspace], n_components: int | float | None, method: str
 ) -> Subspace:
-    """One merge of summaries that all hold rows, in float64."""
+    """One merge of summaries that all hold rows, all in float64."""
     first = subspaces[0]
     n, mean, scatter = first.n_samples, first.mean, first.scatter
     corrections = np.zeros((len(subspaces) - 1, first.n_features))
@@ -250,7 +265,7 @@ def _merge_group(
     else:
         n += sum(s.n_samples for s in subspaces[1:])
     scatter += sum(s.scatter for s in subspaces[1:])
-    parts = [(s.components.astype(np.float64, copy=False), s.singular_values) for s in subspaces]
+    parts = [(s.components, s.singular_values) for s in subspaces]
     max_keep = n_components if isinstance(n_components, Integral) else first.n_features
     V, s = MERGE_METHODS[method](parts, corrections, max_keep)
     V = _linalg.flip_signs(np.array(V, order="C"))

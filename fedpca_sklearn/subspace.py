@@ -101,7 +101,7 @@ class Subspace:
         if len(mean) != d:
             raise ValueError(f"mean must have d={d} values, got {len(mean)}.")
         error = _linalg.orthonormality_error(components)
-        if error > _VALID_TOL[components.dtype]:
+        if not error <= _VALID_TOL[components.dtype]:  # NaN where products overflow
             raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
         if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
             raise ValueError("singular_values must be non-negative and in decreasing order.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from ..merging import MERGE_METHODS, directions_between, merge_subspaces
+from ..merging import MERGE_METHODS, directions_between, merge_subspaces, weighted
 from ..subspace import Subspace
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
@@ -91,28 +92,21 @@ class SubspaceMerge(MergeStrategy):
         """Merge summaries level by level; see `MergeStrategy.merge`."""
         if self.method not in MERGE_METHODS:
             raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {self.method!r}.")
-        if self.fan_in is not None and not self.fan_in >= 2:
-            raise ValueError(f"fan_in must be None or at least 2, got {self.fan_in!r}.")
-        nodes = list(subspaces)
-        fan_in = self.fan_in or max(len(nodes), 2)
+        fan_in = self.fan_in
+        if fan_in is not None and not (isinstance(fan_in, Integral) and fan_in >= 2):
+            raise ValueError(f"fan_in must be None or an integer of at least 2, got {fan_in!r}.")
+        nodes = weighted(list(subspaces), weights)
         between = directions_between(nodes, n_components)
-        while len(nodes) > fan_in:
+        while fan_in is not None and len(nodes) > fan_in:
             groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
             # a node alone in its group waits for the next level
             _note(record, [node for group in groups if len(group) > 1 for node in group])
-            given = iter(() if weights is None else weights)
             nodes = [
-                merge_subspaces(
-                    group,
-                    between,
-                    method=self.method,
-                    weights=None if weights is None else [next(given) for _ in group],
-                )
+                merge_subspaces(group, between, method=self.method) if len(group) > 1 else group[0]
                 for group in groups
             ]
-            weights = None
         _note(record, nodes)
-        return merge_subspaces(nodes, n_components, method=self.method, weights=weights)
+        return merge_subspaces(nodes, n_components, method=self.method)
 
 
 def _note(record: Callable | None, messages: list[Subspace]) -> None:

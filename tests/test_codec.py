@@ -1,0 +1,407 @@
+"""Stored summaries: what is written comes back, and nothing else gets in."""
+
+import io
+import pickle
+import struct
+import tracemalloc
+import zlib
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fedpca_sklearn import Subspace
+
+HEADER = struct.Struct("<8sBB6sQQdd")  # the documented layout, written down a second time
+N_FIELDS = ("magic", "itemsize", "centered", "padding", "d", "k", "n_samples", "scatter")
+CRC = struct.Struct("<I")
+
+
+def make(n=30, d=7, n_components=None, dtype=np.float64, center=True):
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((n, d)) * np.arange(1, d + 1) + 3).astype(dtype)
+    return Subspace.from_rows(X, n_components, center=center)
+
+
+SUMMARIES = {
+    "float64": make(),
+    "float32": make(dtype=np.float32),
+    "about the origin": make(center=False),
+    "wide": make(n=20, d=400, n_components=5),
+    "weighted": make().decay(0.123456789),
+    "no components": make(n_components=0),
+    "one row": make(n=1),
+    "empty": Subspace.empty(7),
+    "empty float32 about the origin": Subspace.empty(7, centered=False, dtype=np.float32),
+    "one feature": make(d=1),
+}
+each_summary = pytest.mark.parametrize("subspace", SUMMARIES.values(), ids=SUMMARIES)
+
+
+def with_checksum(body):
+    return bytes(body) + CRC.pack(zlib.crc32(body))
+
+
+def with_header(data, **changes):
+    """Change header fields and make the checksum right again."""
+    fields = dict(zip(N_FIELDS, HEADER.unpack_from(data), strict=True)) | changes
+    return with_checksum(HEADER.pack(*fields.values()) + data[HEADER.size : -CRC.size])
+
+
+def assert_same(one, other):
+    for name in ("components", "singular_values", "mean"):
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    for name in ("n_samples", "scatter", "centered"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+def assert_valid(subspace):
+    """What every summary promises, whoever wrote it."""
+    V, s = subspace.components.astype(np.float64), subspace.singular_values
+    tol = 1e-7 if subspace.components.dtype == np.float64 else 1e-4
+    assert np.abs(V @ V.T - np.eye(len(V))).max(initial=0) <= 2 * tol
+    assert np.all(s >= 0)
+    assert np.all(np.diff(s) <= 0)
+    assert np.isfinite(subspace.mean).all()
+    assert subspace.centered or not subspace.mean.any()
+    assert np.isfinite([subspace.n_samples, subspace.scatter]).all()
+    assert subspace.n_samples >= 0
+    assert s @ s <= subspace.scatter * (1 + tol)
+
+
+# -------------------------------------------------------------------------- round trips
+
+
+@each_summary
+def test_bytes_come_back_exactly(subspace):
+    data = subspace.to_bytes()
+    assert len(data) == subspace.nbytes
+    for given in (data, bytearray(data), memoryview(data)):
+        assert_same(Subspace.from_bytes(given), subspace)
+    assert Subspace.from_bytes(data).to_bytes() == data
+
+
+@each_summary
+def test_files_come_back_exactly(subspace, tmp_path):
+    path = tmp_path / "site.subspace"
+    for file in (path, str(path)):
+        subspace.save(file)
+        assert_same(Subspace.load(file), subspace)
+    assert path.stat().st_size == subspace.nbytes
+    stream = io.BytesIO()
+    subspace.save(stream)
+    assert stream.getvalue() == path.read_bytes()
+    stream.seek(0)
+    assert_same(Subspace.load(stream), subspace)
+    with open(path, "rb") as opened:
+        assert_same(Subspace.load(opened), subspace)
+
+
+@each_summary
+def test_layout_is_the_documented_one(subspace):
+    data = subspace.to_bytes()
+    k, d = subspace.components.shape
+    itemsize = subspace.components.dtype.itemsize
+    header = HEADER.unpack_from(data)
+    assert header == (
+        b"FEDPCA\x00\x01",
+        itemsize,
+        subspace.centered,
+        bytes(6),
+        d,
+        k,
+        subspace.n_samples,
+        subspace.scatter,
+    )
+    arrays = data[HEADER.size : -CRC.size]
+    np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), subspace.mean)
+    s = np.frombuffer(arrays[8 * d : 8 * (d + k)], "<f8")
+    np.testing.assert_array_equal(s, subspace.singular_values)
+    V = np.frombuffer(arrays[8 * (d + k) :], f"<f{itemsize}").reshape(k, d)
+    np.testing.assert_array_equal(V, subspace.components)
+    assert data[-CRC.size :] == CRC.pack(zlib.crc32(data[: -CRC.size]))
+
+
+def test_what_was_read_is_immutable_and_owns_its_memory():
+    data = bytearray(SUMMARIES["float64"].to_bytes())
+    subspace = Subspace.from_bytes(data)
+    data[:] = bytes(len(data))
+    assert_same(subspace, SUMMARIES["float64"])
+    with pytest.raises(ValueError, match="read-only"):
+        subspace.components[...] = 0
+
+
+def test_loaded_summary_goes_on_as_the_saved_one():
+    X = np.random.default_rng(1).standard_normal((20, 7))
+    saved = SUMMARIES["float64"]
+    loaded = Subspace.from_bytes(saved.to_bytes())
+    assert loaded.update(X).to_bytes() == saved.update(X).to_bytes()
+
+
+# -------------------------------------------------------------------------- hostile data
+
+
+SPECIAL_BYTES = [0, 1, 2, 4, 8, 0x7F, 0x80, 0xF0, 0xFF]
+SPECIAL_INTS = [0, 1, 2, 6, 7, 8, 255, 2**31, 2**32, 2**40, 2**60, 2**63, 2**64 - 1]
+SPECIAL_FLOATS = [0.0, -0.0, 1.0, -1.0, 5e-324, 1e-300, 1e300, np.inf, -np.inf, np.nan]
+SPECIAL_DOUBLES = [struct.pack("<d", x) for x in (*SPECIAL_FLOATS, 1e200, -1e200)]
+
+
+def flip_bits(data, rng):
+    for _ in range(rng.integers(1, 4)):
+        data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+
+
+def set_bytes(data, rng):
+    for _ in range(rng.integers(1, 4)):
+        data[rng.integers(len(data))] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
+
+
+def truncate(data, rng):
+    del data[rng.integers(len(data)) :]
+
+
+def insert(data, rng):
+    at = int(rng.integers(len(data) + 1))
+    data[at:at] = rng.bytes(int(rng.integers(1, 80)))
+
+
+def remove(data, rng):
+    at = int(rng.integers(len(data)))
+    del data[at : at + int(rng.integers(1, 80))]
+
+
+def change_header(data, rng):
+    fields = list(HEADER.unpack_from(data))
+    which = int(rng.integers(1, len(fields)))
+    if N_FIELDS[which] in ("itemsize", "centered"):
+        fields[which] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
+    elif N_FIELDS[which] == "padding":
+        fields[which] = rng.bytes(6)
+    elif N_FIELDS[which] in ("d", "k"):
+        fields[which] = SPECIAL_INTS[rng.integers(len(SPECIAL_INTS))]
+    else:
+        fields[which] = SPECIAL_FLOATS[rng.integers(len(SPECIAL_FLOATS))]
+    data[: HEADER.size] = HEADER.pack(*fields)
+
+
+def set_doubles(data, rng):
+    """Infinities, NaN and numbers whose squares overflow, among mean, values and components."""
+    n = (len(data) - HEADER.size) // 8
+    for _ in range(rng.integers(1, 6)):
+        at = HEADER.size + 8 * int(rng.integers(max(n, 1)))
+        data[at : at + 8] = SPECIAL_DOUBLES[rng.integers(len(SPECIAL_DOUBLES))]
+
+
+MUTATIONS = [flip_bits, set_bytes, truncate, insert, remove, change_header, set_doubles]
+SMALL = [name for name in SUMMARIES if name != "wide"]
+
+
+@pytest.mark.parametrize("checksum", ["stale", "recomputed"])
+def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
+    """5,000 with the checksum left as it was, and 5,000 past it, into the deeper validation."""
+    rng = np.random.default_rng(0)
+    originals = [SUMMARIES[name].to_bytes() for name in SMALL]
+    outcomes, largest = Counter(), 0.0
+    tracemalloc.start()
+    try:
+        for i in range(5000):
+            original = originals[i % len(originals)]
+            mutate = MUTATIONS[rng.integers(len(MUTATIONS))]
+            data = bytearray(original if checksum == "stale" else original[: -CRC.size])
+            mutate(data, rng)
+            data = bytes(data) if checksum == "stale" else with_checksum(data)
+            if data == original:
+                continue
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            try:
+                subspace = Subspace.from_bytes(data)
+            except ValueError:
+                outcomes["refused", mutate.__name__] += 1
+            else:
+                assert_valid(subspace)
+                assert Subspace.from_bytes(subspace.to_bytes()).to_bytes() == subspace.to_bytes()
+                assert checksum == "recomputed", "CRC-32 finds every error of a few bytes"
+                outcomes["valid", mutate.__name__] += 1
+            peak = tracemalloc.get_traced_memory()[1] - before
+            largest = max(largest, (peak - 20_000) / max(len(data), 1))
+    finally:
+        tracemalloc.stop()
+    assert sum(outcomes.values()) > 4900
+    assert largest <= 10, "more was allocated than a small multiple of the file"
+    if checksum == "recomputed":  # a changed count is a summary of its own; so it must have passed
+        assert outcomes["valid", "change_header"] > 0
+        assert outcomes["valid", "truncate"] == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"d": 2**60},
+        {"d": 2**60, "k": 2**60},
+        {"d": 2**61, "k": 0},
+        {"d": 2**64 - 1, "k": 2**64 - 1},
+        {"d": 2**32, "k": 2**32},
+        {"k": 2**60},
+        # lengths that come out right only modulo 2**64
+        {"d": 2**61 + 7, "k": 7},
+    ],
+    ids=str,
+)
+def test_announced_sizes_are_refused_before_anything_is_allocated(changes):
+    data = with_header(SUMMARIES["float64"].to_bytes(), **changes)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="Corrupt subspace summary"):
+            Subspace.from_bytes(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 20_000 + 10 * len(data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"magic": b"PK\x03\x04\x00\x00\x00\x00"}, "Not a subspace summary"),
+        ({"magic": b"FEDPCA\x00\x02"}, r"version 2; .*version 1"),
+        ({"itemsize": 2}, "dtype or flags"),
+        ({"itemsize": 4}, "announces"),
+        ({"centered": 2}, "dtype or flags"),
+        ({"centered": 0}, "mean must be zero"),
+        ({"padding": b"\0\0\0\0\0\1"}, "dtype or flags"),
+        ({"k": 8}, "8 components of 7 features"),
+        ({"k": 6}, "announces"),
+        ({"n_samples": np.nan}, "n_samples must be finite"),
+        ({"n_samples": -1.0}, "n_samples must be .*non-negative"),
+        ({"n_samples": 0.0}, "n_samples=0"),
+        ({"scatter": np.inf}, "scatter must be finite"),
+        ({"scatter": 0.0}, "scatter=0.0"),
+    ],
+    ids=str,
+)
+def test_reason_is_given_for_what_is_refused(changes, match):
+    with pytest.raises(ValueError, match=match):
+        Subspace.from_bytes(with_header(SUMMARIES["float64"].to_bytes(), **changes))
+
+
+# the products of two rows sum to inf - inf
+OVERFLOWING = np.random.default_rng(0).choice([1e200, -1e200], size=(16, 1024))
+
+
+def contents(components, **fields):
+    """Bytes of a summary with the given arrays and scatter, valid where nothing is given."""
+    k, d = np.shape(components)
+    header = HEADER.pack(b"FEDPCA\x00\x01", 8, 1, bytes(6), d, k, 3.0, fields.get("scatter", 0.0))
+    mean = fields.get("mean", np.zeros(d))
+    singular_values = fields.get("singular_values", np.zeros(k))
+    arrays = (np.asarray(a, dtype="<f8") for a in (mean, singular_values, components))
+    return with_checksum(header + b"".join(a.tobytes() for a in arrays))
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"components": np.ones((2, 2))}, "orthonormal"),
+        ({"components": np.zeros((2, 2))}, "orthonormal"),
+        # products that overflow to NaN must not pass a comparison with a tolerance
+        ({"components": OVERFLOWING}, "orthonormal"),
+        ({"components": np.full((2, 2), np.nan)}, "finite"),
+        ({"components": np.eye(2), "singular_values": [1e200, 1e200], "scatter": 1e308}, "scatter"),
+        ({"components": np.eye(2), "singular_values": [1.0, 2.0], "scatter": 9.0}, "decreasing"),
+        ({"components": np.eye(2), "singular_values": [0.0, -1.0], "scatter": 9.0}, "non-negative"),
+        ({"components": np.eye(2), "mean": [0.0, np.inf]}, "mean must be finite"),
+        ({"components": np.zeros((0, 0))}, "non-empty"),
+    ],
+)
+def test_contents_are_checked_behind_a_right_checksum(fields, match):
+    with pytest.raises(ValueError, match=match):
+        Subspace.from_bytes(contents(**fields))
+
+
+def test_contents_that_fit_are_accepted():
+    data = contents(np.eye(2, 3), singular_values=[2.0, 1.0], scatter=5.0, mean=[1.0, 2.0, 3.0])
+    assert_valid(Subspace.from_bytes(data))
+
+
+@pytest.mark.parametrize("wrap", [pickle.dumps, lambda s: b"\x80\x04" + s.to_bytes()])
+def test_pickles_are_refused_and_never_loaded(wrap, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "exploded"), "w"))
+
+    path = tmp_path / "site.subspace"
+    for data in (wrap(SUMMARIES["float64"]), pickle.dumps(Bomb()), pickle.dumps([1, 2] * 99)):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="Not a subspace summary"):
+            Subspace.load(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_numpy_files_are_refused(tmp_path):
+    path = tmp_path / "site.npz"
+    np.savez(path, components=np.eye(3))
+    with pytest.raises(ValueError, match="Not a subspace summary"):
+        Subspace.load(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"F", bytes(51), bytes(52)])
+def test_short_data_is_refused(data):
+    with pytest.raises(ValueError, match="Not a subspace summary"):
+        Subspace.from_bytes(data)
+
+
+@pytest.mark.parametrize("data", ["text", None, 3, [1, 2]])
+def test_data_that_are_no_bytes_are_named(data):
+    with pytest.raises(TypeError, match=rf"data must be bytes-like, got {type(data).__name__}"):
+        Subspace.from_bytes(data)
+
+
+class CountingFile(io.BytesIO):
+    """A source without end, that knows how much was asked of it."""
+
+    asked = 0
+
+    def read(self, size=-1):
+        assert size is not None
+        assert size >= 0, "an unbounded read"
+        self.asked += size
+        return bytes(size)
+
+
+def test_no_more_than_max_bytes_and_one_are_read():
+    file = CountingFile()
+    with pytest.raises(ValueError, match=r"1001 bytes exceeds max_bytes=1000"):
+        Subspace.load(file, max_bytes=1000)
+    assert file.asked == 1001
+
+
+@each_summary
+def test_max_bytes_is_the_largest_size_that_passes(subspace, tmp_path):
+    data, path = subspace.to_bytes(), tmp_path / "site.subspace"
+    path.write_bytes(data)
+    for read, source in (
+        (Subspace.from_bytes, data),
+        (Subspace.load, path),
+        (Subspace.load, str(path)),
+    ):
+        assert_same(read(source, max_bytes=len(data)), subspace)
+        with pytest.raises(ValueError, match=rf"max_bytes={len(data) - 1}"):
+            read(source, max_bytes=len(data) - 1)
+
+
+def test_large_file_is_not_read_beyond_max_bytes(tmp_path):
+    path = tmp_path / "site.subspace"
+    with open(path, "wb") as file:
+        file.truncate(2**28)  # sparse on disk
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="max_bytes=100000"):
+            Subspace.load(path, max_bytes=100_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 2**20

@@ -1,0 +1,490 @@
+"""scikit-learn's checks and this library's own contract, over every public estimator.
+
+A new estimator enters `CHECKED` (configurations for scikit-learn's checks) and `CASES` (for the
+contract). Tolerances as in the tests of StreamingPCA: the results here are exact, and 1e-9 is far
+above rounding and far below any error in the algebra.
+"""
+
+import gc
+import inspect
+import pickle
+import tracemalloc
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, clone
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedpca_sklearn
+from fedpca_sklearn import (
+    ContributionBounds,
+    EnergyBounds,
+    FederatedPCA,
+    MergeStrategy,
+    RankRule,
+    StreamingPCA,
+    SubspaceMerge,
+)
+
+CHECKED = [
+    StreamingPCA(),
+    StreamingPCA(2),
+    StreamingPCA(0.9),
+    StreamingPCA(2, oversampling=0, block_size=3),
+    StreamingPCA(2, rank_rule=ContributionBounds()),
+    StreamingPCA(rank_rule=EnergyBounds(hold_off=1), block_size=5),
+    StreamingPCA(forgetting_factor=0.99),
+    StreamingPCA(center=False),
+    StreamingPCA(svd_solver="qr"),
+    StreamingPCA(2, svd_solver="gram", whiten=True),
+    FederatedPCA(),
+    FederatedPCA(2),
+    FederatedPCA(0.9, merge=SubspaceMerge(fan_in=2), n_clients=5),
+    FederatedPCA(2, merge=SubspaceMerge("orthogonal")),
+    FederatedPCA(1, estimator=PCA(1)),
+    FederatedPCA(1, estimator=IncrementalPCA(1)),
+    FederatedPCA(1, estimator=TruncatedSVD(1), random_state=0),
+    FederatedPCA(2, estimator=StreamingPCA(whiten=True)),
+]
+
+WEIGHT_CHECKS = [
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_all_zero_sample_weights_error",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+]
+
+
+def expected_failures(estimator):
+    """Checks that cannot hold, with the reason."""
+    inner = getattr(estimator, "estimator", None)
+    if inner is not None and "sample_weight" not in inspect.signature(inner.fit).parameters:
+        reason = f"{type(inner).__name__}.fit takes no sample_weight, and the error says so"
+        return dict.fromkeys(WEIGHT_CHECKS, reason)
+    equivalence = WEIGHT_CHECKS[-2:]
+    if getattr(estimator, "forgetting_factor", 1) < 1:
+        return dict.fromkeys(equivalence, "every repetition of a row ages the rows before it")
+    if isinstance(getattr(estimator, "block_size", "auto"), int):
+        # the blocks are cut by rows; what a block drops, or its step of the rank, depends on them
+        return dict.fromkeys(equivalence, "repeated rows fall into other blocks than weighted ones")
+    return {}
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=expected_failures)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+# ---------------------------------------------------------------------------------- the contract
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator that keeps three or more components, and what its result depends on."""
+
+    estimator: BaseEstimator
+    block: int = 1  # batches of a multiple of this many rows give the numbers of fit
+    order_matters: bool = False
+
+    def new(self) -> Any:
+        return clone(self.estimator)
+
+
+CASES = {
+    "streaming": Case(StreamingPCA(3)),
+    "streaming-all": Case(StreamingPCA()),
+    "streaming-fraction": Case(StreamingPCA(0.8)),
+    "streaming-qr": Case(StreamingPCA(3, svd_solver="qr")),
+    "streaming-gram": Case(StreamingPCA(3, svd_solver="gram")),
+    "streaming-uncentred": Case(StreamingPCA(3, center=False)),
+    "streaming-whitened": Case(StreamingPCA(3, whiten=True)),
+    "streaming-forgetful": Case(StreamingPCA(3, forgetting_factor=0.99), order_matters=True),
+    "streaming-sapca": Case(
+        StreamingPCA(3, rank_rule=ContributionBounds(0.02, 0.1), block_size=20),
+        block=20,
+        order_matters=True,
+    ),
+    "streaming-spirit": Case(
+        StreamingPCA(3, rank_rule=EnergyBounds(), block_size=20), block=20, order_matters=True
+    ),
+    "federated": Case(FederatedPCA(3)),
+    "federated-all": Case(FederatedPCA(n_clients=7)),
+    "federated-fraction": Case(FederatedPCA(0.8)),
+    "federated-tree": Case(FederatedPCA(3, merge=SubspaceMerge("qr", fan_in=2), n_clients=5)),
+    "federated-orthogonal": Case(FederatedPCA(3, merge=SubspaceMerge("orthogonal"), n_clients=4)),
+    "federated-uncentred": Case(FederatedPCA(3, estimator=StreamingPCA(center=False))),
+    "federated-threads": Case(FederatedPCA(3, n_clients=4, n_jobs=2)),
+}
+STRATEGIES = [ContributionBounds(), EnergyBounds(0.5, hold_off=2), SubspaceMerge("qr", fan_in=3)]
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def public(kind):
+    members = (getattr(fedpca_sklearn, name) for name in fedpca_sklearn.__all__)
+    return {c for c in members if inspect.isclass(c) and issubclass(c, kind)}
+
+
+def rows(n=200, d=12, seed=0, rank=4, dtype=np.float64):
+    """Four strong directions and weak noise, away from the origin."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, rank)) * [9, 6, 4, 3] @ rng.standard_normal((rank, d))
+    return (X + rng.standard_normal((n, d)) + 5 * rng.standard_normal(d)).astype(dtype)
+
+
+def assert_same_model(a, b, tol=1e-9):
+    assert len(a.components_) == len(b.components_) == a.n_components_
+    scale = a.singular_values_[0]
+    assert_allclose(a.components_, b.components_, atol=tol)
+    assert_allclose(a.singular_values_, b.singular_values_, atol=tol * scale)
+    assert_allclose(a.explained_variance_ratio_, b.explained_variance_ratio_, atol=tol)
+    assert_allclose(a.noise_variance_, b.noise_variance_, rtol=100 * tol, atol=tol)
+    assert_allclose(a.mean_, b.mean_, atol=tol * scale)
+
+
+def assert_not_aliased(arrays, values):
+    for array in arrays:
+        for value in values:
+            assert not np.shares_memory(array, value)
+
+
+def arrays_in(value, seen=None):
+    """All arrays that can be reached from an object."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from arrays_in(item, seen)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays_in(item, seen)
+    elif hasattr(value, "__dict__"):
+        yield from arrays_in(vars(value), seen)
+
+
+def test_every_public_estimator_is_listed():
+    estimators = {c for c in public(BaseEstimator) if hasattr(c, "fit")}
+    assert estimators
+    assert estimators == {type(e) for e in CHECKED}
+    assert estimators == {type(case.estimator) for case in CASES.values()}
+
+
+def test_every_public_strategy_is_listed():
+    strategies = {c for c in public((RankRule, MergeStrategy)) if not inspect.isabstract(c)}
+    assert strategies == {type(s) for s in STRATEGIES}
+
+
+@every_case
+def test_partial_fit_equals_fit(case):
+    X = rows()
+    whole = case.new().fit(X)
+    sizes = [20] * 10 if case.block > 1 else [1, 2, 1, 60, 100, 35, 1]
+    parts = case.new()
+    for batch in np.split(X, np.cumsum(sizes)[:-1]):
+        parts.partial_fit(batch)
+    assert_same_model(parts, whole)
+    assert parts.n_samples_seen_ == whole.n_samples_seen_ == len(X)
+
+
+@every_case
+@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-10), (np.float32, 1e-5)])
+@pytest.mark.parametrize("d", [12, 300])
+def test_components_are_orthonormal(case, dtype, tol, d):
+    model = case.new()
+    for seed in range(30):
+        model.partial_fit(rows(20, d, seed, dtype=dtype))
+    V = model.components_.astype(np.float64)
+    assert len(V) >= 3
+    assert np.abs(V @ V.T - np.eye(len(V))).max() < tol
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_is_kept(case, dtype):
+    X = rows(dtype=dtype)
+    model = case.new()
+    assert model.fit_transform(X).dtype == dtype
+    model.partial_fit(X[:20])
+    for name in ("components_", "mean_", "singular_values_", "explained_variance_ratio_"):
+        assert getattr(model, name).dtype == dtype
+    assert model.inverse_transform(model.transform(X)).dtype == dtype
+    exact = case.new().fit(X.astype(np.float64)).partial_fit(X[:20].astype(np.float64))
+    # float32 rounds every direction by about eps times the ratio of the extreme values, 100
+    assert_allclose(model.singular_values_, exact.singular_values_, rtol=1e-4)
+    P, Q = model.components_[:3], exact.components_[:3]
+    assert np.linalg.norm(P - P @ Q.T @ Q, 2) < 1e-4
+
+
+@every_case
+@pytest.mark.parametrize("d", [12, 300])
+def test_sparse_equals_dense(case, d):
+    X = rows(60, d) * (np.random.default_rng(1).random((60, d)) < 0.4)
+    dense, sparse = case.new().fit(X), case.new().fit(sp.csr_array(X))
+    if d > 256 and case.estimator.get_params().get("n_components") == 3:
+        # directions are dropped, after blocks that need not be the same
+        P, Q = dense.components_, sparse.components_
+        assert np.linalg.norm(P - P @ Q.T @ Q, 2) < 0.3
+    else:
+        assert_same_model(sparse, dense, tol=1e-8)
+    for model in (dense, sparse):
+        assert_allclose(model.transform(sp.csc_array(X)), model.transform(X), atol=1e-9)
+        if model.noise_variance_ > 0:  # without noise, the likelihood is that of rounding errors
+            assert_allclose(model.score(sp.csr_array(X)), model.score(X), rtol=1e-9)
+
+
+@every_case
+def test_pandas_goes_in_and_comes_out(case):
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(rows(), columns=[f"sensor {i}" for i in range(12)])
+    X.index = X.index + 1000
+    model = case.new().set_output(transform="pandas")
+    Z = model.fit_transform(X)
+    prefix = type(model).__name__.lower()
+    assert list(Z.columns) == [f"{prefix}{i}" for i in range(model.n_components_)]
+    assert list(Z.index) == list(X.index)
+    assert list(model.feature_names_in_) == list(X.columns)
+    assert_allclose(Z, case.new().fit(X.to_numpy()).transform(X.to_numpy()), atol=1e-9)
+    with pytest.raises(ValueError, match="feature names"):
+        model.transform(X.iloc[:, ::-1])
+
+
+def by_pickle(model, path):
+    return pickle.loads(pickle.dumps(model))
+
+
+def by_joblib(model, path):
+    joblib.dump(model, path)
+    return joblib.load(path)
+
+
+@every_case
+@pytest.mark.parametrize("through", [by_pickle, by_joblib])
+def test_a_copy_on_disk_goes_on_where_the_stream_was(case, through, tmp_path):
+    X = rows()
+    model = through(case.new(), tmp_path / "new").partial_fit(X[:80])
+    copy = through(model, tmp_path / "model")
+    assert_array_equal(copy.transform(X), model.transform(X))
+    copy.partial_fit(X[80:])
+    assert model.n_samples_seen_ == 80
+    assert_same_model(copy, model.partial_fit(X[80:]), tol=1e-12)
+
+
+@every_case
+def test_a_clone_shares_nothing(case):
+    X = rows()
+    model = case.new().fit(X)
+    before = joblib.hash(vars(model))
+    twin = clone(model)
+    assert not [name for name in vars(twin) if name.endswith("_")]
+    assert twin.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+    twin.fit(rows(seed=1)).partial_fit(rows(seed=2))
+    assert joblib.hash(vars(model)) == before
+
+
+@every_case
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_neither_written_nor_kept(case, sparse):
+    X = rows()
+    data = sp.csr_array(X) if sparse else X.copy()
+    model = case.new().fit(data).partial_fit(data[:40])
+    model.transform(data)
+    model.score(data)
+    assert_array_equal(data.toarray() if sparse else data, X)
+    values = [data.data, data.indices, data.indptr] if sparse else [data]
+    assert_not_aliased(arrays_in(vars(model)), values)
+    # a caller who reuses one buffer for all batches gets the same model
+    expected, reused, buffer = case.new(), case.new(), np.empty((40, 12))
+    for i in range(0, 200, 40):
+        expected.partial_fit(X[i : i + 40])
+        buffer[:] = X[i : i + 40]
+        reused.partial_fit(buffer)
+    assert_same_model(reused, expected, tol=1e-12)
+
+
+@every_case
+def test_fitted_arrays_may_be_written_without_harm_to_the_stream(case):
+    X = rows()
+    model, spoilt = case.new().fit(X[:100]), case.new().fit(X[:100])
+    for name, value in list(vars(spoilt).items()):
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            setattr(spoilt, name, value)
+            value[...] = 0
+    assert_same_model(spoilt.partial_fit(X[100:]), model.partial_fit(X[100:]), tol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["streaming", "streaming-qr", "federated", "federated-tree"])
+def test_a_grid_search_finds_the_rank(case):
+    X = rows(300)
+    grid = {"n_components": [1, 2, 3, 4, 5, 6, 8]}
+    search = GridSearchCV(CASES[case].new(), grid, cv=3, error_score="raise").fit(X)
+    assert search.best_params_ == {"n_components": 4}
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_strategies_can_be_searched():
+    X = rows(300)
+    rule = StreamingPCA(1, rank_rule=ContributionBounds(lower=0.0), block_size=20)
+    grid = {"rank_rule__upper": [0.5, 0.07]}
+    search = GridSearchCV(rule, grid, cv=3, error_score="raise").fit(X)
+    assert search.best_params_ == {"rank_rule__upper": 0.07}
+    grid = {"merge__method": ["svd", "qr", "orthogonal", "gram"], "merge__fan_in": [None, 2]}
+    federated = FederatedPCA(4, merge=SubspaceMerge(), n_clients=4)
+    search = GridSearchCV(federated, grid, cv=3, error_score="raise").fit(X)
+    assert_allclose(search.cv_results_["mean_test_score"], search.best_score_, rtol=1e-9)
+
+
+@every_case
+def test_it_works_in_a_pipeline(case):
+    X = rows()
+    pipe = make_pipeline(StandardScaler(), case.new()).fit(X)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    assert_allclose(pipe.transform(X), case.new().fit_transform(scaled), atol=1e-8)
+    assert_allclose(pipe.score(X), case.new().fit(scaled).score(scaled), rtol=1e-8)
+
+
+@every_case
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("bad", ["NaN", "infinity", "width", "1D", "no rows", "weights"])
+def test_a_failed_call_leaves_no_trace(case, method, bad):
+    X, kwargs = rows(40, seed=1), {}
+    if bad in ("NaN", "infinity"):
+        X[-1, -1] = np.nan if bad == "NaN" else np.inf
+    elif bad == "width":
+        X = np.concatenate([X, X[:, :1] * np.nan], axis=1) if method == "fit" else X[:, :-1]
+    elif bad == "1D":
+        X = X[0]
+    elif bad == "no rows":
+        X = X[:0]
+    else:
+        kwargs = {"sample_weight": -np.ones(40)}
+    fitted = case.new().fit(rows())
+    for model in (fitted, case.new()):
+        if bad == "width" and method == "partial_fit" and model is not fitted:
+            continue
+        before = joblib.hash(vars(model))
+        with pytest.raises(ValueError, match=r"NaN|infinity|features|2D|sample_weight|0 sample"):
+            getattr(model, method)(X, **kwargs)
+        assert joblib.hash(vars(model)) == before
+    expected = case.new().fit(rows()).partial_fit(rows(40, seed=2))
+    assert_same_model(fitted.partial_fit(rows(40, seed=2)), expected, tol=1e-12)
+
+
+@every_case
+def test_the_order_of_rows_does_not_matter(case):
+    if case.order_matters:
+        pytest.skip("a stream that forgets, or adapts its rank, depends on the order")
+    X = rows()
+    shuffled = X[np.random.default_rng(0).permutation(len(X))]
+    assert_same_model(case.new().fit(shuffled), case.new().fit(X))
+
+
+@every_case
+def test_memory_does_not_grow_with_the_stream(case):
+    model, batches = case.new(), [rows(20, 30, seed=i) for i in range(4)]
+
+    def go_on(n):
+        for i in range(n):
+            model.partial_fit(batches[i % 4])
+
+    def traced():
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    go_on(10)
+    tracemalloc.start()
+    try:
+        go_on(5)
+        before = traced()
+        go_on(40)
+        growth = traced() - before
+    finally:
+        tracemalloc.stop()
+    # a log of ranks or of messages may grow, by less than half of the rows that went through
+    print(growth)
+    assert growth < 40 * batches[0].nbytes / 2
+
+
+@every_case
+def test_a_refit_equals_a_fit(case):
+    model = case.new().fit(rows(50, 7, seed=1)).fit(rows())
+    fresh = case.new().fit(rows())
+    assert_same_model(model, fresh, tol=1e-12)
+    assert vars(model).keys() == vars(fresh).keys()
+    params = {k: v for k, v in model.get_params().items() if not isinstance(v, BaseEstimator)}
+    assert {k: case.estimator.get_params()[k] for k in params} == params
+
+
+# ------------------------------------------------------------------------------------- strategies
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+def test_strategies_are_ordinary_parameters(strategy):
+    copy = clone(strategy)
+    assert copy is not strategy
+    assert copy.get_params() == strategy.get_params()
+    assert repr(copy) == repr(strategy)
+    assert type(strategy).__name__ in repr(strategy)
+    assert type(strategy)(**strategy.get_params()).get_params() == strategy.get_params()
+    with pytest.raises(ValueError, match="nonsense"):
+        copy.set_params(nonsense=1)
+    assert pickle.loads(pickle.dumps(copy)).get_params() == strategy.get_params()
+
+
+def test_parameters_of_strategies_are_reached_through_the_estimator():
+    streaming = StreamingPCA(3, rank_rule=ContributionBounds())
+    streaming.set_params(rank_rule__lower=0.02, rank_rule__hold_off=3)
+    assert streaming.get_params()["rank_rule__lower"] == 0.02
+    assert "lower=0.02" in repr(streaming)
+    twin = clone(streaming)
+    assert twin.rank_rule is not streaming.rank_rule
+    assert twin.get_params()["rank_rule__hold_off"] == 3
+    federated = FederatedPCA(2, estimator=StreamingPCA(5), merge=SubspaceMerge())
+    federated.set_params(merge__fan_in=2, estimator__forgetting_factor=0.9)
+    assert clone(federated).get_params()["merge__fan_in"] == 2
+    assert clone(federated).estimator.forgetting_factor == 0.9
+
+
+def test_a_fit_does_not_touch_its_strategies():
+    X = rows()
+    rule, merge = ContributionBounds(), SubspaceMerge(fan_in=2)
+    inner = StreamingPCA(4, rank_rule=rule, block_size=20)
+    before = joblib.hash((rule, merge, inner))
+    FederatedPCA(3, estimator=inner, merge=merge, n_clients=3).fit(X).partial_fit(X)
+    assert joblib.hash((rule, merge, inner)) == before
+
+
+@pytest.mark.parametrize(
+    ("merge", "words"),
+    [
+        (SubspaceMerge("median"), ["method", "'median'", "'qr'"]),
+        (SubspaceMerge(fan_in=1), ["fan_in", "1", "at least 2"]),
+        (SubspaceMerge(fan_in="two"), ["fan_in", "'two'"]),
+        ("svd", ["'merge'", "'svd'"]),
+        (SubspaceMerge, ["merge", "SubspaceMerge"]),
+    ],
+    ids=str,
+)
+def test_a_bad_merge_strategy_is_named(merge, words):
+    model = FederatedPCA(2, merge=merge, n_clients=3)
+    with pytest.raises((ValueError, TypeError)) as error:
+        model.fit(rows())
+    for word in words:
+        assert word in str(error.value)
+    assert not hasattr(model, "components_")

@@ -1,0 +1,1119 @@
+"""FederatedPCA against numpy's SVD of the pooled rows, and the contract around it."""
+
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_validate
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fedpca_sklearn import (
+    ContributionBounds,
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    make_power_law,
+)
+
+EPS = np.finfo(np.float64).eps
+examples = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+TREES = [None, 2, 3]
+
+
+# -------------------------------------------------------------------- oracles and data
+
+
+class Oracle:
+    """PCA of weighted rows, all in one place, by numpy's SVD."""
+
+    def __init__(self, X, weight=None, center=True):
+        X = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+        Z, self.mean = X, np.zeros(X.shape[1])
+        if center:  # relative to a row first: exact where the mean is large
+            offset = np.average(X - X[0], axis=0, weights=weight)
+            Z, self.mean = X - X[0] - offset, X[0] + offset
+        Z = np.sqrt(weight)[:, None] * Z
+        _, s, self.components = np.linalg.svd(Z, full_matrices=False)
+        self.s = np.concatenate([s, np.zeros(X.shape[1])])
+        self.scatter = float(np.sum(Z * Z))
+        self.n, self.d, self.n_rows = weight.sum(), X.shape[1], int(np.ceil(weight).sum())
+
+    def gapped_rank(self, k, gap=1e-3):
+        """Largest rank up to k where a gap in the spectrum defines a subspace."""
+        gaps = (self.s[:-1] - self.s[1:])[: min(k, self.d)] > gap * max(self.s[0], 1e-300)
+        return int(np.flatnonzero(gaps)[-1]) + 1 if gaps.any() else 0
+
+
+def sine(A, B):
+    return float(np.sin(scipy.linalg.subspace_angles(A.T, B.T).max()))
+
+
+def assert_is_pca_of(pca, X, k, *, tol=1e-9, size=0.0, dtype=np.float64, **how):
+    """Compare with the oracle.
+
+    ``size``: magnitude of the mean where that dominates. Each mean on the way to the server is
+    rounded to eps * size, which perturbs the stack of all centred rows by that much in every entry;
+    at most ten such roundings add up. Weyl: singular values move by no more than the norm of the
+    perturbation; Wedin: the subspace by the norm over the gap.
+    """
+    o = Oracle(X, **how)
+    moved = 10 * EPS * size * np.sqrt(o.n * o.d)
+    exist = min(k, o.n_rows, o.d)
+    r = o.gapped_rank(exist)
+    assert pca.components_.shape == (exist, o.d)
+    assert pca.n_components_ == exist
+    assert pca.n_samples_ == o.n_rows
+    assert pca.components_.dtype == dtype
+    V = pca.components_.astype(np.float64)
+    assert_allclose(V @ V.T, np.eye(exist), atol=1e-9 if dtype == np.float64 else 1e-5)
+    if r:
+        gap = o.s[r - 1] - o.s[r]
+        assert sine(V[:r], o.components[:r]) <= tol + moved / gap
+    s = pca.singular_values_
+    # where only rounding is left, a Gram matrix gives its root: sqrt(eps)
+    strong = o.s[:exist] > 1e-3 * o.s[0]
+    assert_allclose(s[strong], o.s[:exist][strong], rtol=tol, atol=moved)
+    assert np.all(abs(s - o.s[:exist])[~strong] <= np.sqrt(o.d * EPS) * o.s[0] + moved)
+    dof = max(o.n - 1, o.n / 2)
+    energy_moved = 2 * moved * np.sqrt(o.scatter) + moved**2
+    assert_allclose(pca.explained_variance_, s.astype(np.float64) ** 2 / dof, rtol=max(tol, 1e-12))
+    rest = (o.scatter - np.sum(o.s[:exist] ** 2)) / dof / max(o.d - exist, 1)
+    total = o.scatter / dof
+    assert_allclose(pca.noise_variance_, rest, rtol=tol, atol=tol * total + energy_moved / dof)
+    assert_allclose(pca.mean_, o.mean, rtol=tol, atol=tol * np.sqrt(total) + 10 * EPS * size)
+    assert_allclose(pca.subspace_.scatter, o.scatter, rtol=tol, atol=energy_moved)
+
+
+def assert_same(a, b, tol=1e-9):
+    """Two fits give the same model, signs included, where a gap defines the directions."""
+    assert_allclose(a.singular_values_, b.singular_values_, rtol=tol)
+    assert_allclose(a.mean_, b.mean_, rtol=tol, atol=tol)
+    assert_allclose(a.noise_variance_, b.noise_variance_, rtol=tol)
+    assert sine(a.components_, b.components_) <= tol
+    assert_allclose(a.components_, b.components_, atol=1e2 * tol)
+
+
+def rows_of_decay(rng, n, d, decay=0.6, least=0.05):
+    """Gaussian rows in general position with a decaying spectrum."""
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return (rng.standard_normal((n, d)) * np.maximum(decay ** np.arange(d), least)) @ Q
+
+
+def unlike_sites(rng, sizes, d):
+    """Rows and labels of clients at +5 and -5, in shuffled order."""
+    clients = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    X = rows_of_decay(rng, len(clients), d)
+    return X + np.where(clients % 2, 5.0, -5.0)[:, None], clients
+
+
+@pytest.fixture
+def sites():
+    """Seven unlike clients of 1 to 70 rows."""
+    return unlike_sites(np.random.default_rng(0), [40, 1, 70, 33, 50, 2, 64], 9)
+
+
+client_sizes = st.lists(st.one_of(st.just(1), st.integers(1, 30)), min_size=1, max_size=40)
+
+
+# -------------------------------------------------------------------- exactness
+
+
+@examples
+@given(
+    sizes=client_sizes,
+    d=st.integers(2, 24),
+    where=st.sampled_from(["same", "unlike", "far"]),
+    fan_in=st.sampled_from(TREES),
+    seed=st.integers(0, 2**20),
+)
+def test_any_partition_gives_pca_of_the_pooled_rows(sizes, d, where, fan_in, seed):
+    rng = np.random.default_rng(seed)
+    X, clients = unlike_sites(rng, sizes, d)
+    if where == "same":
+        X = rows_of_decay(rng, len(X), d)
+    size = 1e8 if where == "far" else 0.0
+    k = min(3, d)
+    pca = FederatedPCA(k, merge=SubspaceMerge(fan_in=fan_in)).fit(X + size, clients=clients)
+    assert_is_pca_of(pca, X + size, k, size=size)
+
+
+@pytest.mark.parametrize("fan_in", TREES)
+@pytest.mark.parametrize("d", [100, 256])
+def test_wide_rows_up_to_256_features_are_exact(d, fan_in):
+    rng = np.random.default_rng(1)
+    X, clients = unlike_sites(rng, [1, 300, 5, 90, 1, 40], d)
+    pca = FederatedPCA(6, merge=SubspaceMerge(fan_in=fan_in)).fit(X, clients=clients)
+    assert_is_pca_of(pca, X, 6)
+
+
+@pytest.mark.parametrize("method", ["auto", "gram", "qr", "svd", "orthogonal"])
+def test_every_merge_method_is_exact(sites, method):
+    X, clients = sites
+    pca = FederatedPCA(4, merge=SubspaceMerge(method, fan_in=2)).fit(X, clients=clients)
+    assert_is_pca_of(pca, X, 4)
+
+
+@pytest.mark.parametrize("k", [1, 4, 9, None])
+def test_likelihood_equals_scikit_learn_on_pooled_rows(sites, k):
+    X, clients = sites
+    pooled = PCA(k, svd_solver="full").fit(X)
+    pca = FederatedPCA(k).fit(X, clients=clients)
+    assert_allclose(pca.score(X), pooled.score(X), rtol=1e-9)
+    assert_allclose(pca.score_samples(X[:9]), pooled.score_samples(X[:9]), rtol=1e-8)
+    assert_allclose(pca.get_covariance(), pooled.get_covariance(), rtol=1e-8, atol=1e-9)
+    assert_allclose(pca.get_precision(), pooled.get_precision(), rtol=1e-8, atol=1e-8)
+    ratio = pooled.explained_variance_ratio_
+    assert_allclose(pca.explained_variance_ratio_, ratio, rtol=1e-9)
+
+
+def test_noise_variance_is_that_of_the_pooled_rows_when_rows_are_few():
+    X = rows_of_decay(np.random.default_rng(2), 12, 30, least=0.3)
+    pca = FederatedPCA(4, n_clients=5).fit(X)
+    o = Oracle(X)
+    assert_allclose(pca.noise_variance_, np.sum(o.s[4:] ** 2) / 11 / 26, rtol=1e-9)
+
+
+def test_two_sites_far_apart_need_the_mean_term():
+    rng = np.random.default_rng(3)
+    X = 0.1 * rng.standard_normal((200, 6))
+    X[:100, 0] += 5
+    X[100:, 0] -= 5
+    pca = FederatedPCA(1, n_clients=2).fit(X)
+    assert_is_pca_of(pca, X, 1)
+    assert abs(pca.components_[0, 0]) > 0.999
+
+
+@pytest.mark.parametrize("fan_in", TREES)
+def test_32_unlike_clients_of_power_law_data_lose_almost_nothing(fan_in):
+    X, S = make_power_law(10_000, 500, alpha=1, random_state=0, return_components=1)
+    order = np.argsort(X @ S[0])  # a client sees one slice of the leading direction
+    clients = np.empty(len(X), dtype=int)
+    clients[order] = np.searchsorted(np.cumsum(np.arange(1, 33)), np.arange(len(X)) * 528 // 10_000)
+    k = 20
+    pca = FederatedPCA(k, merge=SubspaceMerge(fan_in=fan_in)).fit(
+        X, clients=np.minimum(clients, 31)
+    )
+    assert len(pca.clients_) == 32
+    C = np.cov(X, rowvar=False)
+    best = np.trace(C) - np.linalg.eigvalsh(C)[-k:].sum()
+    V = pca.components_
+    assert_allclose(V @ V.T, np.eye(k), atol=1e-9)
+    excess = (np.trace(C) - np.trace(V @ C @ V.T)) / best - 1
+    assert excess <= 1e-4
+    assert_allclose(pca.subspace_.scatter, np.trace(C) * 9999, rtol=1e-10)
+
+
+@pytest.mark.parametrize("d", [60, 400])
+@pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("fan_in", [None, 2])
+def test_a_fraction_of_the_variance_is_reached_by_unlike_clients(d, fraction, fan_in):
+    rng = np.random.default_rng(d)
+    X = np.concatenate([3 * rng.standard_normal(d) + rows_of_decay(rng, 40, d) for _ in range(6)])
+    clients = np.repeat(np.arange(6), 40)
+    pca = FederatedPCA(fraction, merge=SubspaceMerge(fan_in=fan_in)).fit(X, clients=clients)
+    o = Oracle(X)
+    captured = np.sum(((X - o.mean) @ pca.components_.T) ** 2) / o.scatter
+    assert captured >= fraction
+    assert_allclose(pca.explained_variance_ratio_.sum(), captured, rtol=0.02 * (1 - fraction))
+    # what clients and nodes drop is a tenth of the rest each, at most four times on the way
+    reached = np.cumsum(o.s**2) / o.scatter
+    least, most = (int(np.sum(reached <= f)) + 1 for f in (fraction, 1 - (1 - fraction) * 0.6))
+    assert least <= pca.n_components_ <= most
+
+
+# -------------------------------------------------------------------- invariances
+
+
+@pytest.mark.parametrize("fan_in", TREES)
+def test_order_and_names_of_clients_do_not_matter(sites, fan_in):
+    X, clients = sites
+    rng = np.random.default_rng(4)
+    model = FederatedPCA(4, merge=SubspaceMerge(fan_in=fan_in))
+    want = model.fit(X, clients=clients)
+    shuffle = rng.permutation(len(X))
+    names = np.array(["p", "z", "a", "m", "k", "b", "y"])
+    for rows, labels in [
+        (X[shuffle], clients[shuffle]),  # rows within and between clients
+        (X, rng.permutation(7)[clients]),
+        (X, names[clients]),
+        (X, -10 * clients),
+    ]:
+        assert_same(sklearn.clone(model).fit(rows, clients=labels), want)
+
+
+def test_grouping_of_clients_does_not_matter(sites):
+    X, clients = sites
+    want = FederatedPCA(4).fit(X, clients=clients)
+    for labels in (clients // 2, clients % 3, np.zeros_like(clients), np.arange(len(X))):
+        assert_same(FederatedPCA(4).fit(X, clients=labels), want)
+
+
+def test_every_row_its_own_client(sites):
+    X, _ = sites
+    pca = FederatedPCA(4, merge=SubspaceMerge(fan_in=2)).fit(X, clients=np.arange(len(X)))
+    assert_is_pca_of(pca, X, 4)
+
+
+def test_clients_without_labels_are_contiguous_shards(sites):
+    X, _ = sites
+    pca = FederatedPCA(4, n_clients=5).fit(X)
+    sizes = [pca.estimators_[label].n_samples_ for label in pca.clients_]
+    assert sum(sizes) == len(X)
+    assert max(sizes) - min(sizes) <= 1
+    start = 0
+    for label, n in zip(pca.clients_, sizes, strict=True):
+        assert_allclose(pca.estimators_[label].mean_, X[start : start + n].mean(axis=0), atol=1e-12)
+        start += n
+    assert len(FederatedPCA(1, n_clients=10).fit(X[:3]).clients_) == 3
+
+
+def test_constant_rows_and_identical_clients_give_zeros_not_nan():
+    X = np.full((12, 5), 3.0)
+    pca = FederatedPCA(2, n_clients=4).fit(X)
+    assert_array_equal(pca.explained_variance_ratio_, 0)
+    assert pca.noise_variance_ == 0
+    assert_allclose(pca.components_ @ pca.components_.T, np.eye(2), atol=1e-12)
+    Y = rows_of_decay(np.random.default_rng(5), 20, 5)
+    doubled = FederatedPCA(3, n_clients=2).fit(np.concatenate([Y, Y]))
+    assert_is_pca_of(doubled, np.concatenate([Y, Y]), 3)
+
+
+# -------------------------------------------------------------------- partial_fit
+
+
+@examples
+@given(
+    calls=st.lists(
+        st.dictionaries(st.integers(0, 6), st.integers(1, 12), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    ),
+    fan_in=st.sampled_from(TREES),
+    seed=st.integers(0, 2**20),
+)
+def test_partial_fit_with_any_clients_at_any_time_equals_fit(calls, fan_in, seed):
+    rng = np.random.default_rng(seed)
+    pca = FederatedPCA(3, merge=SubspaceMerge(fan_in=fan_in))
+    seen, labels = [], []
+    for call in calls:
+        clients = rng.permutation(np.repeat(list(call), list(call.values())))
+        X = rows_of_decay(rng, len(clients), 5) + 5.0 * (clients % 3 - 1)[:, None]
+        pca.partial_fit(X, clients=clients)
+        seen.append(X)
+        labels.append(clients)
+        assert_is_pca_of(pca, np.concatenate(seen), 3)
+    clients = np.concatenate(labels)
+    assert pca.clients_ == sorted(set(clients.tolist())) == list(pca.estimators_)
+    for label, n in zip(*np.unique(clients, return_counts=True), strict=True):
+        assert pca.estimators_[label].n_samples_seen_ == n
+    assert pca.communication_.rounds >= len(calls)
+
+
+def test_a_mixture_of_calls_is_one_model(sites):
+    X, clients = sites
+    names = np.array(list("abcdefg"))[clients]
+    pca = FederatedPCA(4, n_clients=3).fit(X[:100], clients=names[:100])
+    pca.partial_fit(X[100:101], clients=["h"])  # one row of a new client
+    pca.partial_fit(X[101:150])  # shards 0, 1, 2
+    pca.partial_fit(X[150:200], clients=names[150:200])
+    pca = pickle.loads(pickle.dumps(pca))
+    pca.partial_fit(X[200:], clients=pd.Series(names[200:], index=np.arange(len(X) - 200) + 7))
+    assert_is_pca_of(pca, X, 4)
+    assert pca.clients_ == [0, 1, 2, *sorted({*names[:100], *names[150:], "h"})]
+    pca.fit(X[:50], clients=clients[:50])  # starts afresh
+    assert_is_pca_of(pca, X[:50], 4)
+    assert pca.clients_ == np.unique(clients[:50]).tolist()
+    assert pca.communication_.rounds == 1
+
+
+def test_a_first_batch_of_one_row_is_enough_to_start(sites):
+    X, clients = sites
+    pca = FederatedPCA(4)
+    for i in range(30):
+        pca.partial_fit(X[i : i + 1], clients=clients[i : i + 1])
+        assert_is_pca_of(pca, X[: i + 1], 4)
+
+
+LABELS = {
+    "list": lambda c: [f"site {i}" for i in c],
+    "object": lambda c: np.array([f"site {i}" for i in c], dtype=object),
+    "series": lambda c: pd.Series([f"site {i}" for i in c], index=np.arange(len(c))[::-1]),
+    "categorical": lambda c: pd.Categorical([f"site {i}" for i in c]),
+    "nullable": lambda c: pd.array(c, dtype="Int64"),
+    "whole floats": lambda c: c.astype(float),
+    "unsigned": lambda c: c.astype(np.uint8),
+    "boolean": lambda c: c > 2,
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_may_be_strings_numbers_or_pandas(sites, kind):
+    X, clients = sites
+    labels = LABELS[kind](clients)
+    pca = FederatedPCA(4).fit(X, clients=labels)
+    assert pca.clients_ == sorted(set(np.asarray(labels).tolist()))
+    assert all(type(label) in (int, str, bool) for label in pca.clients_)
+    for label in pca.clients_:
+        mine = X[np.asarray(labels) == label]
+        assert_allclose(pca.estimators_[label].mean_, mine.mean(axis=0), atol=1e-12)
+    assert_is_pca_of(pca, X, 4)
+
+
+# -------------------------------------------------------------------- sub-estimators
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        StreamingPCA(),
+        StreamingPCA(2),
+        StreamingPCA(0.5),
+        StreamingPCA(4, svd_solver="qr"),
+        StreamingPCA(4, block_size=7),
+        StreamingPCA(4, whiten=True),
+        StreamingPCA(rank_rule=ContributionBounds(), block_size=16),
+        PCA(svd_solver="full"),
+        PCA(svd_solver="covariance_eigh", whiten=True),
+        IncrementalPCA(),
+        FederatedPCA(n_clients=3),
+    ],
+    ids=repr,
+)
+def test_sub_estimators_that_keep_all_directions_are_exact(estimator):
+    X, clients = unlike_sites(np.random.default_rng(6), [30, 45, 60, 31], 6)
+    before = joblib.hash(estimator.get_params())
+    pca = FederatedPCA(3, estimator=estimator).fit(X, clients=clients)
+    assert_is_pca_of(pca, X, 3)
+    assert joblib.hash(estimator.get_params()) == before
+    assert not hasattr(estimator, "components_")
+    assert {type(e) for e in pca.estimators_.values()} == {type(estimator)}
+    if hasattr(estimator, "partial_fit"):
+        half = np.arange(len(X)) < 110
+        again = FederatedPCA(3, estimator=estimator)
+        for rows in (half, ~half):
+            again.partial_fit(X[rows], clients=clients[rows])
+        assert_is_pca_of(again, X, 3)
+    else:
+        assert not hasattr(FederatedPCA(3, estimator=estimator), "partial_fit")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [StreamingPCA(4, center=False), TruncatedSVD(6), TruncatedSVD(6, algorithm="arpack")],
+    ids=repr,
+)
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_sub_estimators_about_the_origin_give_the_svd_of_the_rows(estimator, container):
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((150, 6)) @ np.linalg.qr(rng.standard_normal((6, 8)).T)[0].T
+    X = X * (0.6 ** np.arange(8)) + np.outer(np.ones(150), X[0])  # rank 6, mean not zero
+    X = X @ np.linalg.svd(X, full_matrices=False)[2][:6].T @ np.linalg.svd(X)[2][:6]
+    clients = rng.integers(0, 4, 150)
+    pca = FederatedPCA(3, estimator=estimator).fit(container(X), clients=clients)
+    assert_is_pca_of(pca, X, 3, center=False)
+    assert_array_equal(pca.mean_, 0)
+    assert_allclose(pca.transform(container(X)), X @ pca.components_.T, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "container"),
+    [
+        (StreamingPCA(2, oversampling=0), np.asarray),
+        (StreamingPCA(2, oversampling=0), sp.csr_array),
+        (PCA(2), np.asarray),
+        (IncrementalPCA(2), np.asarray),
+        (TruncatedSVD(2), np.asarray),
+        (TruncatedSVD(2), sp.csr_array),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])  # squares of small integers overflow
+def test_what_clients_drop_stays_in_the_total_variance(estimator, container, dtype):
+    X = np.random.default_rng(8).integers(0, 200, (60, 5)).astype(dtype)
+    pca = FederatedPCA(2, estimator=estimator, n_clients=3).fit(container(X))
+    o = Oracle(X, center=not isinstance(estimator, TruncatedSVD))
+    assert_allclose(pca.subspace_.scatter, o.scatter, rtol=1e-9)
+    rest = (o.scatter - np.sum(pca.singular_values_**2)) / 59 / 3
+    assert_allclose(pca.noise_variance_, rest, rtol=1e-9)
+    assert_allclose(pca.mean_, o.mean, atol=1e-9)
+
+
+def test_forgetting_runs_within_each_client(sites):
+    X, clients = sites
+    lam = 0.95
+    pca = FederatedPCA(4, estimator=StreamingPCA(4, forgetting_factor=lam)).fit(X, clients=clients)
+    age = np.empty(len(X))
+    for label in np.unique(clients):
+        mine = clients == label
+        age[mine] = np.arange(mine.sum())[::-1]
+    o = Oracle(X, lam**age)
+    assert_allclose(pca.singular_values_, o.s[:4], rtol=1e-9)
+    assert sine(pca.components_, o.components[:4]) <= 1e-9
+    assert_allclose(pca.mean_, o.mean, atol=1e-9)
+    assert_allclose(pca.explained_variance_, o.s[:4] ** 2 / (o.n - 1), rtol=1e-9)
+
+
+def test_clients_of_different_rank_lose_no_direction():
+    rng = np.random.default_rng(9)
+    ranks = [1, 3, 2, 4]
+    Q = np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    parts, first = [], 0
+    for i, rank in enumerate(ranks):  # clients share no direction
+        own = Q[first : first + rank] * np.linspace(6, 5, rank)[:, None] * 0.8**i
+        parts.append(rng.standard_normal((50, rank)) @ own)
+        first += rank
+    X = np.concatenate(parts)
+    clients = np.repeat(np.arange(4), 50)
+    for fan_in in TREES:
+        merge = SubspaceMerge(fan_in=fan_in)
+        pca = FederatedPCA(10, estimator=PCA(1 - 1e-9), merge=merge).fit(X, clients=clients)
+        assert [pca.estimators_[i].n_components_ for i in range(4)] == ranks
+        assert_is_pca_of(pca, X, 10)
+        sites = [Subspace.from_rows(part, rank) for part, rank in zip(parts, ranks, strict=True)]
+        assert_is_pca_of(FederatedPCA.from_subspaces(sites, 10, merge=merge), X, 10)
+
+
+class SeededStream(StreamingPCA):
+    """Says which seed it was given."""
+
+    def __init__(self, n_components=None, *, random_state=None):
+        super().__init__(n_components)
+        self.random_state = random_state
+
+
+def test_each_client_draws_its_own_random_numbers(sites):
+    X, clients = sites
+    X, clients = X[np.isin(clients, [0, 2, 3, 4, 6])], clients[np.isin(clients, [0, 2, 3, 4, 6])]
+    randomized = PCA(4, svd_solver="randomized")
+
+    def fit(seed):
+        return FederatedPCA(4, estimator=randomized, random_state=seed).fit(X, clients=clients)
+
+    def seeds(pca):
+        return [pca.estimators_[label].random_state for label in pca.clients_]
+
+    first = fit(0)
+    assert len(set(seeds(first))) == 5
+    assert seeds(fit(0)) == seeds(first)
+    assert_array_equal(fit(0).components_, first.components_)
+    assert not set(seeds(fit(1))) & set(seeds(first))
+    assert len(set(seeds(fit(np.random.RandomState(0))))) == 5
+    assert randomized.random_state is None
+
+
+@pytest.mark.parametrize("seed", [0, np.random.RandomState(0)], ids=["int", "RandomState"])
+@pytest.mark.parametrize("calls", [("ab", "ac", "d", "e"), ("ab", "bcd", "ae"), tuple("abcde")])
+def test_clients_that_appear_later_draw_other_random_numbers(sites, seed, calls):
+    X, _ = sites
+    pca = FederatedPCA(2, estimator=SeededStream(2), random_state=seed)
+    for labels in calls:
+        known = {k: e.random_state for k, e in getattr(pca, "estimators_", {}).items()}
+        pca.partial_fit(X[: 5 * len(labels)], clients=list(labels) * 5)
+        now = {k: e.random_state for k, e in pca.estimators_.items()}
+        assert known.items() <= now.items()
+    assert len(set(now.values())) == len(now) == 5
+
+
+# -------------------------------------------------------------------- weights
+
+
+def test_sample_weight_equals_repeated_rows(sites):
+    X, clients = sites
+    weight = np.random.default_rng(10).integers(0, 4, len(X))
+    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=weight)
+    assert_is_pca_of(pca, np.repeat(X, weight, axis=0), 4)
+    half = np.arange(len(X)) < 130
+    again = FederatedPCA(4, estimator=StreamingPCA(4, block_size=11), n_jobs=2)
+    for rows in (half, ~half):
+        again.partial_fit(X[rows], clients=clients[rows], sample_weight=weight[rows])
+    assert_is_pca_of(again, np.repeat(X, weight, axis=0), 4)
+
+
+def test_fractional_weights_are_those_of_the_weighted_svd(sites):
+    X, clients = sites
+    weight = np.random.default_rng(11).uniform(0.1, 3, len(X))
+    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=weight)
+    assert_is_pca_of(pca, X, 4, weight=weight)
+
+
+def test_a_client_of_no_weight_changes_nothing(sites):
+    X, clients = sites
+    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=(clients != 2).astype(float))
+    assert_is_pca_of(pca, X[clients != 2], 4)
+
+
+def test_rows_without_any_weight_are_no_start_and_no_change(sites):
+    X, clients = sites
+    with pytest.raises(ValueError, match="sample_weight"):
+        FederatedPCA(4).fit(X, clients=clients, sample_weight=np.zeros(len(X)))
+    pca = FederatedPCA(4).fit(X, clients=clients)
+    pca.partial_fit(X[:9] + 100, clients=clients[:9], sample_weight=np.zeros(9))
+    assert_is_pca_of(pca, X, 4)
+    assert pca.communication_.table[-1]["messages_up"] == 0
+
+
+@pytest.mark.parametrize("estimator", [PCA(3), IncrementalPCA(3), TruncatedSVD(3)])
+def test_weights_are_refused_where_the_sub_estimator_takes_none(sites, estimator):
+    X, clients = sites
+    pca = FederatedPCA(3, estimator=estimator)
+    name = type(estimator).__name__
+    with pytest.raises(TypeError, match=rf"sample_weight.*{name}"):
+        pca.fit(X, clients=clients, sample_weight=np.ones(len(X)))
+    assert not hasattr(pca, "components_")
+
+
+@pytest.mark.parametrize("weight", [np.ones(3), -np.ones(257), np.full(257, np.nan)])
+def test_bad_weights_are_refused(weight):
+    with pytest.raises(ValueError, match=r"(?i)sample.?weight"):
+        FederatedPCA(2).fit(np.ones((257, 4)), sample_weight=weight)
+
+
+# -------------------------------------------------------------------- kinds of input
+
+
+def test_parallel_clients_give_the_same_result(sites):
+    X, clients = sites
+    want = FederatedPCA(4, n_jobs=1).fit(X, clients=clients)
+    two = FederatedPCA(4, n_jobs=2).fit(X, clients=clients)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        processes = FederatedPCA(4).fit(X, clients=clients)
+        processes.partial_fit(X[:9], clients=clients[:9])
+    two.partial_fit(X[:9], clients=clients[:9])
+    want.partial_fit(X[:9], clients=clients[:9])
+    for other in (two, processes):
+        assert_same(other, want, 1e-12)
+        assert other.communication_ == want.communication_
+        assert other.clients_ == want.clients_
+
+
+def test_read_only_inputs_are_read_and_not_kept(sites):
+    X, clients = sites
+    weight = np.ones(len(X))
+    for array in (X, clients, weight):
+        array.flags.writeable = False
+    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=weight)
+    pca.partial_fit(X, clients=clients, sample_weight=weight)
+    assert_is_pca_of(pca, np.concatenate([X, X]), 4)
+    writeable = X.copy()
+    pca.fit(writeable, clients=clients)
+    before = joblib.hash(vars(pca))
+    assert_array_equal(writeable, X)
+    writeable[:] = 0
+    assert joblib.hash(vars(pca)) == before
+
+
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix])
+@pytest.mark.parametrize("d", [40, 400])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sparse_rows_equal_dense_rows(container, d, weighted):
+    rng = np.random.default_rng(12)
+    X = sp.random(90, d, density=0.2, random_state=rng).toarray() * 0.9 ** np.arange(d)
+    clients = rng.permutation(np.repeat(np.arange(6), 15))  # no more rows than a client may keep
+    weight = rng.integers(1, 3, 90) if weighted else None
+    pca = FederatedPCA(6).fit(container(X), clients=clients, sample_weight=weight)
+    assert_is_pca_of(pca, X if weight is None else np.repeat(X, weight, axis=0), 6)
+    dense = FederatedPCA(6).fit(X, clients=clients, sample_weight=weight)
+    assert_same(pca, dense)
+    assert_allclose(pca.transform(container(X)), dense.transform(X), atol=1e-9)
+    assert_allclose(pca.score(container(X)), dense.score(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [9, 300])
+def test_float32_far_from_the_origin_is_accurate_and_kept(d):
+    rng = np.random.default_rng(13)
+    sizes = [14, 1, 9, 13, 5, 2, 14]
+    X, clients = unlike_sites(rng, sizes, d)
+    X = (X + 1000).astype(np.float32)
+    pca = FederatedPCA(4).fit(X, clients=clients)
+    # bases travel in float32: an entry is off by eps / 2 of a unit vector, relative to the gaps
+    assert_is_pca_of(pca, X, 4, tol=20 * np.finfo(np.float32).eps * np.sqrt(d), dtype=np.float32)
+    assert pca.transform(X).dtype == np.float32
+
+
+def test_data_frames_give_names(sites):
+    X, clients = sites
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]).assign(site=clients)
+    features = frame.drop(columns="site")
+    pca = FederatedPCA(2).set_output(transform="pandas").fit(features, clients=frame["site"])
+    assert list(pca.feature_names_in_) == list(features.columns)
+    assert list(pca.transform(features).columns) == ["federatedpca0", "federatedpca1"]
+    assert_is_pca_of(pca, X, 2)
+
+
+# -------------------------------------------------------------------- summaries from elsewhere
+
+
+@pytest.mark.parametrize("d", [9, 300])
+@pytest.mark.parametrize("fan_in", TREES)
+def test_files_of_sites_give_the_same_model_as_fit(tmp_path, d, fan_in):
+    X, clients = unlike_sites(np.random.default_rng(14), [40, 1, 70, 33], d)
+    for label in range(4):
+        site = StreamingPCA(4).fit(X[clients == label])
+        site.subspace_.save(tmp_path / f"{label}.bin")
+    subspaces = [Subspace.load(tmp_path / f"{label}.bin") for label in range(4)]
+    merge = SubspaceMerge(fan_in=fan_in)
+    pca = FederatedPCA.from_subspaces(subspaces, 4, merge=merge)
+    want = FederatedPCA(4, merge=merge).fit(X, clients=clients)
+    for name in ("components_", "singular_values_", "mean_", "noise_variance_"):
+        assert_array_equal(getattr(pca, name), getattr(want, name))
+    assert pca.n_features_in_ == d
+    assert pca.n_samples_ == len(X)
+    assert pca.clients_ == [0, 1, 2, 3]
+    assert pca.communication_ == want.communication_
+    assert_array_equal(pca.transform(X), want.transform(X))
+
+
+def test_sites_go_on_with_further_clients(sites):
+    X, clients = sites
+    subspaces = [Subspace.from_rows(X[(clients == label) & (clients < 4)]) for label in range(4)]
+    before = [s.to_bytes() for s in subspaces]
+    pca = FederatedPCA.from_subspaces(subspaces, 4)
+    assert_is_pca_of(pca, X[clients < 4], 4)
+    names = np.array(list("abcdefg"))[clients]
+    for label in (4, 5, 6):
+        pca.partial_fit(X[clients == label], clients=names[clients == label])
+        assert pca.communication_.table[-1]["messages_up"] == 1
+    assert_is_pca_of(pca, np.concatenate([X[clients < 4], X[clients >= 4]]), 4)
+    assert pca.clients_ == [0, 1, 2, 3, "e", "f", "g"]
+    assert [s.to_bytes() for s in subspaces] == before
+    with pytest.raises(ValueError, match="9 features"):
+        pca.partial_fit(X[:, :5], clients=clients)
+
+
+def test_a_site_without_rows_is_the_identity(sites):
+    X, _ = sites
+    pca = FederatedPCA.from_subspaces([Subspace.empty(9), Subspace.from_rows(X)], 4)
+    assert_is_pca_of(pca, X, 4)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+def test_a_fraction_of_given_summaries(sites, fraction):
+    X, clients = sites
+    subspaces = [Subspace.from_rows(X[clients == label]) for label in range(7)]
+    pca = FederatedPCA.from_subspaces(subspaces, fraction)
+    o = Oracle(X)
+    assert pca.n_components_ == np.sum(np.cumsum(o.s**2) <= fraction * o.scatter) + 1
+
+
+@pytest.mark.parametrize(
+    ("subspaces", "n_components", "message"),
+    [
+        ([], 2, "subspaces must hold at least one"),
+        (["a"], 2, "subspaces must be Subspace"),
+        ([np.eye(3)], None, "subspaces must be Subspace"),
+        ([Subspace.empty(3), Subspace.empty(4)], 2, r"subspaces\[1\] has 4 features.* 3"),
+        ([Subspace.empty(3), Subspace.empty(3, centered=False)], 2, "all centred or all not"),
+        ([Subspace.from_rows(np.eye(3))], 4, "n_components=4.*n_features=3"),
+        ([Subspace.from_rows(np.eye(3))], -1, "n_components.*-1"),
+    ],
+)
+def test_bad_summaries_are_refused(subspaces, n_components, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        FederatedPCA.from_subspaces(subspaces, n_components)
+
+
+# -------------------------------------------------------------------- communication
+
+
+def floats(k, d):
+    return k * (d + 1) + d + 2
+
+
+def size_in_bytes(k, d):
+    return 8 * (k * (d + 1) + d) + 52
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "fan_in", "messages"),
+    [
+        (6, None, [6]),
+        (1, None, [1]),
+        (1, 2, [1]),
+        (2, 2, [2]),
+        (8, 2, [8, 4, 2]),
+        (9, 3, [9, 3]),
+        (5, 2, [4, 2, 2]),  # a node alone in its group waits for the next level
+        (10, 3, [9, 3, 2]),
+    ],
+)
+@pytest.mark.parametrize("n_components", [5, None])
+def test_communication_is_the_closed_formula(n_clients, fan_in, messages, n_components):
+    d = 7  # so few that every message has all directions
+    X = np.random.default_rng(15).standard_normal((20 * n_clients, d))
+    merge = SubspaceMerge(fan_in=fan_in)
+    log = FederatedPCA(n_components, n_clients=n_clients, merge=merge).fit(X).communication_
+    down = {"messages_down": 0, "floats_down": 0, "bytes_down": 0}
+    assert log.table == [
+        {"messages_up": m, "floats_up": m * floats(d, d), "bytes_up": m * size_in_bytes(d, d)}
+        | down
+        for m in messages
+    ]
+    assert log.rounds == len(messages)
+    assert log.floats_up == sum(messages) * floats(d, d)
+    assert log.bytes_up == sum(messages) * size_in_bytes(d, d)
+    assert log.floats_down == log.bytes_down == 0
+
+
+def test_communication_of_many_features():
+    d = 300
+    X = np.random.default_rng(16).standard_normal((160, d))
+    log = FederatedPCA(5, n_clients=8).fit(X).communication_
+    assert log.floats_up == 8 * floats(5 + 10, d)
+    # where nothing may be dropped, a node that stands for m rows sends m - 1 directions
+    log = FederatedPCA(n_clients=8, merge=SubspaceMerge(fan_in=2)).fit(X).communication_
+    sizes = [(8, 19), (4, 39), (2, 79)]
+    assert [row["floats_up"] for row in log.table] == [m * floats(k, d) for m, k in sizes]
+    assert log.bytes_up == sum(m * size_in_bytes(k, d) for m, k in sizes)
+
+
+def test_bytes_are_those_of_the_files(sites):
+    X, clients = sites
+    for X_ in (X, X.astype(np.float32)):
+        pca = FederatedPCA(4).fit(X_, clients=clients)
+        files = [len(e.subspace_.to_bytes()) for e in pca.estimators_.values()]
+        assert pca.communication_.bytes_up == sum(files)
+
+
+def test_scikit_learn_clients_send_what_they_keep(sites):
+    X, _ = sites
+    pca = FederatedPCA(2, estimator=PCA(3), n_clients=5).fit(X)
+    assert pca.communication_.floats_up == 5 * floats(3, 9)
+
+
+def test_partial_fit_counts_only_summaries_that_changed():
+    X = np.random.default_rng(16).standard_normal((160, 7))
+    clients = np.arange(160) % 8
+    pca = FederatedPCA(5).fit(X, clients=clients)
+    first = pca.communication_
+    for changed in ([0], [2, 3], [0, 8]):
+        pca.partial_fit(X[:40], clients=np.resize(changed, 40))
+        row = pca.communication_.table[-1]
+        assert row["messages_up"] == len(changed)
+        assert row["floats_up"] == len(changed) * floats(7, 7)
+    assert pca.communication_.rounds == 4
+    assert pca.communication_.floats_up == (8 + 1 + 2 + 2) * floats(7, 7)
+    assert first.rounds == 1  # a log that was handed out stays as it was
+
+
+def test_partial_fit_in_a_tree_counts_only_the_path_to_the_root():
+    X = np.random.default_rng(17).standard_normal((160, 7))
+    pca = FederatedPCA(5, merge=SubspaceMerge(fan_in=2)).fit(X, clients=np.arange(160) % 8)
+    pca.partial_fit(X[:10], clients=[0] * 10)
+    assert [row["messages_up"] for row in pca.communication_.table] == [8, 4, 2, 1, 1, 1]
+
+
+# -------------------------------------------------------------------- failures
+
+
+class Picky(StreamingPCA):
+    """Refuses rows with entries beyond 1000."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return self.partial_fit(X, y, sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        if np.abs(X).max() > 1000:
+            raise KeyError("rows of no use")
+        return super().partial_fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "estimator", "error", "message"),
+    [
+        (np.nan, None, ValueError, "Client 'c'.*NaN"),
+        (np.inf, StreamingPCA(2), ValueError, "Client 'c'.*inf"),
+        (1e6, Picky(2), RuntimeError, "Client 'c'.*no use"),
+    ],
+)
+def test_a_failing_client_is_named_and_leaves_no_trace(
+    sites, n_jobs, method, fitted, bad, estimator, error, message
+):
+    X, clients = sites
+    names = np.array(list("abcdefg"))[clients]
+    pca = FederatedPCA(3, estimator=estimator, n_jobs=n_jobs, merge=SubspaceMerge(fan_in=2))
+    if fitted:
+        pca.fit(X, clients=names).partial_fit(X[:50], clients=names[:50])
+    before, keys = joblib.hash(vars(pca)), list(vars(pca))
+    wrong = X.copy()
+    wrong[np.flatnonzero(names == "c")[3], 1] = bad
+    with pytest.raises(error, match=message) as caught:
+        getattr(pca, method)(wrong, clients=names)
+    assert caught.value.__cause__ is not None
+    assert list(vars(pca)) == keys
+    assert joblib.hash(vars(pca)) == before
+    pca.partial_fit(X, clients=names)  # and it goes on
+    seen = [X, X[:50], X] if fitted else [X]
+    assert_is_pca_of(pca, np.concatenate(seen), 3)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 10}, "n_components=10.*n_features=9"),
+        ({"n_components": 0}, "n_components.*Got 0"),
+        ({"n_components": 1.5}, r"n_components.*Got 1\.5"),
+        ({"n_clients": 0}, "n_clients.*Got 0"),
+        ({"estimator": StandardScaler()}, "StandardScaler"),
+        ({"estimator": StreamingPCA(-1)}, "Client 0.*n_components.*-1"),
+        ({"merge": "flat"}, "merge.*'flat'"),
+        ({"merge": SubspaceMerge("best")}, "method.*'best'"),
+        ({"merge": SubspaceMerge(fan_in=1)}, "fan_in.*1"),
+        ({"merge": SubspaceMerge(fan_in=2.5)}, r"fan_in.*2\.5"),
+        ({"merge": SubspaceMerge(fan_in="2")}, "fan_in.*'2'"),
+    ],
+)
+def test_bad_parameters_are_named_and_leave_no_trace(sites, method, parameters, message):
+    X, clients = sites
+    pca = FederatedPCA(3)
+    if method == "fit":
+        pca.fit(X, clients=clients)
+    pca.set_params(**parameters)
+    before = joblib.hash(vars(pca))
+    with pytest.raises((ValueError, TypeError), match=message):
+        getattr(pca, method)(X, clients=clients)
+    assert joblib.hash(vars(pca)) == before
+
+
+def test_something_that_cannot_fit_is_no_sub_estimator():
+    with pytest.raises(ValueError, match=r"'estimator' parameter.*'pca'"):
+        FederatedPCA(2, estimator="pca").fit(np.eye(3))
+
+
+BAD_LABELS = {
+    "too short": ([0, 1], r"\(12,\).*\(2,\)"),
+    "too long": ([0] * 13, r"\(12,\).*\(13,\)"),
+    "scalar": (3, r"\(12,\).*\(\)"),
+    "2-D": (np.zeros((12, 1), dtype=int), r"\(12,\).*\(12, 1\)"),
+    "NaN": ([0.0] * 11 + [np.nan], "integers.*strings.*nan"),
+    "infinite": ([0.0] * 11 + [np.inf], "integers.*strings.*inf"),
+    "NaN among strings": (["a"] * 11 + [np.nan], "integers.*strings.*nan"),
+    "NaN in a series": (pd.Series(["a"] * 11 + [None]), "integers.*strings.*(nan|None)"),
+    "NA": (pd.array([0] * 11 + [None], dtype="Int64"), "integers.*strings.*(nan|<NA>)"),
+    "None": (["a"] * 11 + [None], "integers.*strings.*None"),
+    "mixed list": ([1] * 6 + ["a"] * 6, "integers.*strings.*(1|'a')"),
+    "mixed object": (np.array([1] * 6 + ["a"] * 6, dtype=object), "integers.*strings.*(1|'a')"),
+    "fractions": ([1.0] * 11 + [2.5], r"integers.*strings.*2\.5"),
+    "beyond 64 bits": ([2**70] * 12, "integers.*strings.*1180591620717411303424"),
+    "beyond 64 bits, floats": ([1e20] * 6 + [2e20] * 6, r"integers.*strings.*1e\+20"),
+    "bytes": ([b"a"] * 12, "integers.*strings.*b'a'"),
+    "dates": (pd.date_range("2020", periods=12), "integers.*strings.*2020"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LABELS)
+def test_bad_clients_are_refused_by_name_value_and_expectation(kind):
+    labels, message = BAD_LABELS[kind]
+    X = np.random.default_rng(18).standard_normal((12, 3))
+    pca = FederatedPCA(2).fit(X)
+    before = joblib.hash(vars(pca))
+    for method in (pca.fit, pca.partial_fit):
+        with pytest.raises(ValueError, match=f"^clients must.*{message}"):
+            method(X, clients=labels)
+    assert joblib.hash(vars(pca)) == before
+
+
+# -------------------------------------------------------------------- pipelines and searches
+
+both_routings = pytest.mark.parametrize("routing", [False, True])
+
+
+def low_rank_rows(rng, n=480, d=12, rank=3):
+    """Probabilistic PCA: columns of equal variance, so that scaling keeps the noise isotropic."""
+    loadings = rng.standard_normal((rank, d))
+    loadings /= np.linalg.norm(loadings, axis=0)
+    return rng.standard_normal((n, rank)) @ loadings + 0.4 * rng.standard_normal((n, d))
+
+
+def labelled(routing, clients, step="pca"):
+    return {"clients" if routing else f"{step}__clients": clients}
+
+
+@both_routings
+def test_clients_pass_through_a_pipeline(sites, routing):
+    X, clients = sites
+    pipe = Pipeline([("scale", StandardScaler()), ("pca", FederatedPCA(3))])
+    with sklearn.config_context(enable_metadata_routing=routing):
+        pipe.fit(X, **labelled(routing, clients))
+        score = pipe.score(X)
+    assert pipe["pca"].clients_ == list(range(7))
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    assert_is_pca_of(pipe["pca"], scaled, 3)
+    assert_allclose(score, PCA(3, svd_solver="full").fit(scaled).score(scaled), rtol=1e-9)
+
+
+@both_routings
+def test_a_search_by_held_out_likelihood_finds_the_rank(routing):
+    rng = np.random.default_rng(19)
+    X = low_rank_rows(rng)
+    clients = np.array(list("abcdefgh"))[rng.integers(0, 8, len(X))]
+    pipe = Pipeline([("scale", StandardScaler(with_std=False)), ("pca", FederatedPCA())])
+    search = GridSearchCV(
+        pipe, {"pca__n_components": [1, 2, 3, 4, 6, 9]}, cv=KFold(4), error_score="raise"
+    )
+    with sklearn.config_context(enable_metadata_routing=routing):
+        search.fit(X, **labelled(routing, clients))
+    assert search.best_params_ == {"pca__n_components": 3}
+    assert search.best_estimator_["pca"].clients_ == list("abcdefgh")
+    # the scores are those of PCA of the pooled training rows
+    train, test = next(KFold(4).split(X))
+    pooled = PCA(3, svd_solver="full").fit(X[train])
+    assert_allclose(search.cv_results_["split0_test_score"][2], pooled.score(X[test]), rtol=1e-9)
+
+
+SEARCHES = {
+    "pca__n_components": ([1, 3, 6], 3),
+    "pca__estimator__n_components": ([1, 2, 3], 3),  # clients that send too little do worse
+    "pca__estimator__forgetting_factor": ([0.8, 1.0], 1.0),  # nothing changes in time
+    "pca__merge__fan_in": ([None, 2, 3], None),  # exact, so all alike
+    "pca__merge__method": (["svd", "qr", "gram", "orthogonal"], None),
+}
+
+
+@both_routings
+@pytest.mark.parametrize("parameter", SEARCHES)
+@pytest.mark.parametrize("hold_out_clients", [False, True])
+def test_parameters_of_parts_can_be_searched(routing, parameter, hold_out_clients):
+    rng = np.random.default_rng(20)
+    X = low_rank_rows(rng, 360)
+    clients = rng.integers(0, 12, 360)
+    estimator = StreamingPCA(6, oversampling=0) if parameter.startswith("pca__e") else None
+    if parameter.endswith("factor"):
+        estimator = StreamingPCA()
+    pca = FederatedPCA(3, estimator=estimator, merge=SubspaceMerge())
+    pipe = Pipeline([("scale", StandardScaler()), ("pca", pca)])
+    values, best = SEARCHES[parameter]
+    cv, groups = KFold(3), {}
+    with sklearn.config_context(enable_metadata_routing=routing):
+        if hold_out_clients:
+            cv = GroupKFold(3)
+            if routing:
+                cv.set_split_request(groups="clients")
+            else:
+                groups = {"groups": clients}
+        search = GridSearchCV(pipe, {parameter: values}, cv=cv, error_score="raise")
+        search.fit(X, **labelled(routing, clients), **groups)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    if "merge" in parameter:
+        assert_allclose(scores, scores[0], rtol=1e-9)
+    else:
+        assert search.best_params_[parameter] == best
+
+
+@both_routings
+def test_held_out_clients_are_not_seen_in_training(routing):
+    rng = np.random.default_rng(21)
+    X, clients = low_rank_rows(rng, 240), rng.integers(0, 9, 240)
+    with sklearn.config_context(enable_metadata_routing=routing):
+        if routing:
+            cv = GroupKFold(3).set_split_request(groups="clients")
+            how = {"params": {"clients": clients}}
+        else:
+            cv, how = GroupKFold(3), {"groups": clients, "params": {"clients": clients}}
+        result = cross_validate(
+            FederatedPCA(3),
+            X,
+            cv=cv,
+            return_estimator=True,
+            return_indices=True,
+            error_score="raise",
+            **how,
+        )
+    for pca, train in zip(result["estimator"], result["indices"]["train"], strict=True):
+        assert pca.clients_ == np.unique(clients[train]).tolist()
+        assert len(pca.clients_) == 6
+        assert_is_pca_of(pca, X[train], 3)
+
+
+def test_weights_are_routed_to_fit_and_score(sites):
+    X, clients = sites
+    weight = np.random.default_rng(22).integers(1, 4, len(X))
+    repeated = np.repeat(X, weight, axis=0)
+    pooled = PCA(3, svd_solver="full").fit(repeated)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pca = FederatedPCA(3).set_fit_request(sample_weight=True)
+        pca.set_score_request(sample_weight=True)
+        pipe = Pipeline([("same", "passthrough"), ("pca", pca)])
+        pipe.fit(X, clients=clients, sample_weight=weight)
+        score = pipe.score(X, sample_weight=weight)
+        search = GridSearchCV(pipe, {"pca__n_components": [1, 2]}, cv=3, error_score="raise")
+        search.fit(X, clients=clients, sample_weight=weight)
+    assert_is_pca_of(pipe["pca"], repeated, 3)
+    assert_allclose(score, pooled.score(repeated), rtol=1e-9)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+# -------------------------------------------------------------------- callbacks
+
+
+class Counter:
+    """A callback that writes down what it is told."""
+
+    def __init__(self, stop_after=None):
+        self.events, self.stop_after = [], stop_after
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.events.append(f"end {context.task_name}")
+        return self.events.count("end clients") == self.stop_after
+
+
+@pytest.mark.parametrize(("n_clients", "n_tasks"), [(1, 1), (7, 7), (100, 100), (250, 84)])
+def test_a_client_is_a_task_and_there_are_at_most_a_hundred(n_clients, n_tasks):
+    pytest.importorskip("sklearn.callback", reason="callbacks need scikit-learn 1.9")
+    X = np.random.default_rng(23).standard_normal((250, 4))
+    counter = Counter()
+    pca = FederatedPCA(2, n_clients=n_clients).set_callbacks(counter).fit(X)
+    assert counter.events == [
+        "setup",
+        "begin fit",
+        *["begin clients", "end clients"] * n_tasks,
+        "end fit",
+        "teardown",
+    ]
+    assert_is_pca_of(pca, X, 2)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_callbacks_are_always_torn_down(method):
+    pytest.importorskip("sklearn.callback", reason="callbacks need scikit-learn 1.9")
+    X = np.random.default_rng(24).standard_normal((30, 4))
+    pca = FederatedPCA(2, n_clients=3).set_callbacks(Counter())
+    bad = X.copy()
+    bad[-1] = np.nan
+    getattr(pca, method)(X)
+    with pytest.raises(ValueError, match="Client 2"):
+        getattr(pca, method)(bad)
+    (counter,) = pca._skl_callbacks
+    assert counter.events.count("setup") == counter.events.count("teardown")
+
+
+def test_a_callback_can_stop_the_fit():
+    pytest.importorskip("sklearn.callback", reason="callbacks need scikit-learn 1.9")
+    X = np.random.default_rng(25).standard_normal((60, 4))
+    pca = FederatedPCA(2, n_clients=6).set_callbacks(Counter(stop_after=2)).fit(X)
+    assert pca.clients_ == [0, 1]
+    assert_is_pca_of(pca, X[:20], 2)
