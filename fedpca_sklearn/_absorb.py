@@ -89,25 +89,23 @@ def absorb_block(
         if not w.any():
             return subspace
         Y, w = Y[w > 0], w[w > 0]
-    kind = _update.block_kind(Y, d)
-    block = kind(
-        subspace.components,
-        subspace.singular_values,
-        subspace.mean,
-        subspace.n_samples,
-        Y,
-        w,
-        subspace.centered,
-    )
-    V, s = block.reduce(
-        d if max_keep is None else max_keep, keep, subspace.scatter, svd_solver, wanted
-    )
-    scatter = subspace.scatter + block.scatter
+    max_keep = d if max_keep is None else max_keep
+    with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
+        block = _update.block_kind(Y, d)(
+            subspace.components,
+            subspace.singular_values,
+            subspace.mean,
+            subspace.n_samples,
+            Y,
+            w,
+            subspace.centered,
+        )
+        V, s = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
     return subspace._trusted(
         V,
         s,
         block.new_mean,
         block.n_total,
-        scatter,
+        subspace.scatter + block.scatter,
         subspace.centered,
     )

@@ -31,7 +31,7 @@ def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) ->
     """Yield the items; to the estimator's callbacks, every few of them are a task of the fit.
 
     A callback that asks to stop ends the iteration early. ``n_items=None``: not known in advance;
-    each item is then a task.
+    tasks then take more and more items.
     """
     if not _SUPPORTED or not getattr(estimator, "_skl_callbacks", None):
         yield from items
@@ -40,16 +40,20 @@ def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) ->
     n_tasks = None if n_items is None else -(-n_items // per_task)
     context = estimator._init_callback_context(max_subtasks=n_tasks)
     context.call_on_fit_task_begin(estimator=estimator)
-    task, stop = None, False
-    for i, item in enumerate(items):
-        if task is not None and i % per_task == 0:
+    task, n_begun, in_task = None, 0, 0
+    for item in items:
+        if task is not None and in_task == per_task:
             stop = task.call_on_fit_task_end(estimator=estimator)
             task = None
             if stop:
                 break
+            if n_items is None and n_begun % 8 == 0:
+                per_task *= 2
         if task is None:
             task = context.subcontext(task_name=name)
             task.call_on_fit_task_begin(estimator=estimator)
+            n_begun, in_task = n_begun + 1, 0
+        in_task += 1
         yield item
     if task is not None:
         task.call_on_fit_task_end(estimator=estimator)

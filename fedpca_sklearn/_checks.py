@@ -45,11 +45,10 @@ def check_forgetting_factor(value: Any) -> None:
         raise ValueError(f"forgetting_factor must be in (0, 1], got {value!r}.")
 
 
-def check_weight(sample_weight: Any, X: Any) -> np.ndarray | None:
+def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
     """Validated float64 weights, or None if there are none."""
     if sample_weight is None:
         return None
-    n = X.shape[0]
     weight = np.asarray(sample_weight)
     weight = float_array("sample_weight", np.full(n, weight) if weight.ndim == 0 else weight, 1)
     weight = weight.astype(np.float64, copy=False)

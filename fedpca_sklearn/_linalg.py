@@ -28,7 +28,7 @@ def flip_signs(V: np.ndarray) -> np.ndarray:
 
 
 def orthonormality_error(V: np.ndarray) -> float:
-    """Largest entry of ``|V V^T - I|``."""
+    """Largest entry of ``|V V^T - I|``; NaN where products overflow, so compare with ``<=``."""
     if not V.shape[0]:
         return 0.0
     G = V @ V.T
@@ -39,7 +39,7 @@ def orthonormality_error(V: np.ndarray) -> float:
 def orthonormalised(V: np.ndarray) -> np.ndarray:
     """Nearly orthonormal rows made orthonormal to working precision; directions are kept."""
     Q, R = scipy.linalg.qr(V.T, mode="economic", check_finite=False)
-    return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
+    return np.ascontiguousarray((Q * np.where(np.diag(R) < 0, -1, 1)).T)
 
 
 def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:

@@ -40,6 +40,8 @@ CHUNK_ENTRIES = 2**18
 # Up to this many features all directions are kept, and sparse rows are few numbers anyway.
 SMALL_DIMENSION = 256
 
+OVERFLOW = "X holds values that are too large: the sum of their squares is not finite."
+
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
 
@@ -171,6 +173,10 @@ class DenseBlock(Block):
             if k:
                 G[k:, :k] += new @ part[:k].T
         self.scatter = float(np.trace(G))
+        if not math.isfinite(self.scatter):
+            if dtype == np.float32:
+                return None
+            raise ValueError(OVERFLOW)
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
@@ -202,6 +208,8 @@ class DenseBlock(Block):
         M = self._fill(np.empty((self.n_rows, self.d), order=order), slice(0, self.d), True)
         new = M[self.k :]
         self.scatter = float(np.einsum("ij,ij->", new, new))
+        if not math.isfinite(self.scatter):
+            raise ValueError(OVERFLOW)
         M[: self.k] *= self.s[:, None]
         return M
 
@@ -281,6 +289,9 @@ class SparseBlock(Block):
             total = float(self.correction @ self.correction)
             self.scatter += total
             self.correction_elsewhere = total - float(self.correction_here @ self.correction_here)
+
+        if not math.isfinite(self.scatter):
+            raise ValueError(OVERFLOW)
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """Centred block times a matrix with a row for each active column."""
@@ -400,12 +411,16 @@ def block_kind(Y, n_features: int) -> type[Block]:
     return SparseBlock if sp.issparse(Y) and n_features > SMALL_DIMENSION else DenseBlock
 
 
-def peak_bytes(k: int, block_size: int, n_features: int, itemsize: int, center: bool) -> int:
+def peak_bytes(
+    k: int, block_size: int, n_features: int, itemsize: int, center: bool, solver: str
+) -> int:
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`."""
-    d, b = n_features, block_size
-    R = k + b + center
-    if d <= R:
-        return 8 * R * d + 8 * d * d + 2 * itemsize * k * d
-    stack = itemsize * R * min(d, max(256, CHUNK_ENTRIES // R))
+    d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
-    return bases + stack + 8 * 2 * R * (R + k) + 8 * 6 * d
+    buffers = 2**17 + 8 * 6 * d
+    if d <= R:  # a stack in float64, its Gram matrix and eigenvectors
+        return 8 * R * d + 8 * 2 * d * d + bases + buffers
+    if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
+        return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + buffers
+    chunk = itemsize * R * min(d, max(256, CHUNK_ENTRIES // R))
+    return bases + chunk + 8 * 2 * R * (R + k) + buffers

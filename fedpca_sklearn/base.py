@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _linalg
@@ -100,13 +101,16 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
         """Coordinates of validated rows; optionally also the squared norms of the centred rows."""
         V, mean = self.components_, self.mean_
-        if sp.issparse(X):
-            Z = X @ np.ascontiguousarray(V.T)
-            Z -= (mean @ V.T).astype(Z.dtype)
+        if sp.issparse(X):  # centred after the product, hence in float64
+            Vt = np.ascontiguousarray(V.T, dtype=np.float64)
+            mean = mean.astype(np.float64)
+            Z = X @ Vt
+            Z -= mean @ Vt
             if squared_norms is not None:
-                squared_norms[:] = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-                squared_norms += mean @ mean - 2 * (X @ mean)
-            return Z
+                stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
+                there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
+                squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
+            return Z.astype(np.result_type(X, V), copy=False)
         Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
         for start in range(0, len(X), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
@@ -148,8 +152,8 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X_original : ndarray of shape (n, d)
         """
         check_is_fitted(self, "components_")
-        X = np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != self.components_.shape[0]:
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if X.shape[1] != self.components_.shape[0]:
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
             )
@@ -191,10 +195,11 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         variance, noise = self._model_variances()
         rank, d = self.components_.shape
         Z **= 2
-        result = d * np.log(2 * np.pi) + np.log(variance).sum() + Z @ (1 / variance)
-        if rank < d:
-            rest = np.maximum(norms - Z.sum(axis=1), 0)
-            result += (d - rank) * np.log(noise) + rest / noise
+        with np.errstate(over="ignore"):  # minus infinity where the model has no variance at all
+            result = d * np.log(2 * np.pi) + np.log(variance).sum() + Z @ (1 / variance)
+            if rank < d:
+                rest = np.maximum(norms - Z.sum(axis=1), 0)
+                result += (d - rank) * np.log(noise) + rest / noise
         return -0.5 * result
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -243,7 +248,8 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         else:
             precision = (V.T * (1 / variance - 1 / noise)) @ V
             precision[np.diag_indices_from(precision)] += 1 / noise
-        return precision.astype(V.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            return precision.astype(V.dtype, copy=False)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

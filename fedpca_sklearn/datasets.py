@@ -61,6 +61,13 @@ def make_power_law(
     for name, value in (("n_samples", n_samples), ("n_features", n_features)):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    if return_components is not None and not (
+        isinstance(return_components, Integral) and 0 <= return_components <= n_features
+    ):
+        raise ValueError(
+            f"return_components must be None or an integer between 0 and n_features={n_features}, "
+            f"got {return_components!r}."
+        )
     rng = check_random_state(random_state)
     signs = rng.choice([-1.0, 1.0], size=(2, n_features))
     scale = np.arange(1, n_features + 1, dtype=np.float64) ** (-alpha / 2)
@@ -107,9 +114,11 @@ def partition_clients(
     array([0, 1, 0, 1])
     """
     y = np.asarray(y)
-    n = len(y)
     if y.ndim != 1:
         raise ValueError(f"y must be 1-D, got shape {y.shape}.")
+    if y.dtype.kind == "f" and np.isnan(y).any():
+        raise ValueError("y must be labels without missing values, got NaN.")
+    n = len(y)
     if not isinstance(n_clients, Integral) or not 1 <= n_clients <= n:
         raise ValueError(f"n_clients must be between 1 and n_samples={n}, got {n_clients!r}.")
     rng = check_random_state(random_state)
@@ -121,11 +130,13 @@ def partition_clients(
         by_label = shuffled[np.argsort(y[shuffled], kind="stable")]
         clients[by_label] = np.arange(n) * n_clients // n
     elif method == "dirichlet":
-        if not concentration > 0:
-            raise ValueError(f"concentration must be positive, got {concentration!r}.")
+        if not 0 < concentration < np.inf:
+            raise ValueError(f"concentration must be positive and finite, got {concentration!r}.")
         for label in np.unique(y):
             rows = shuffled[y[shuffled] == label]
             shares = rng.dirichlet(np.full(n_clients, concentration))
+            if not np.isfinite(shares).all():  # underflow: the limit is all at one client
+                shares = np.eye(n_clients)[rng.randint(n_clients)]
             bounds = np.round(np.cumsum(shares) * len(rows))
             clients[rows] = np.minimum(
                 np.searchsorted(bounds, np.arange(len(rows)), side="right"), n_clients - 1

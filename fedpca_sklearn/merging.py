@@ -107,12 +107,33 @@ def _stack(parts, corrections) -> np.ndarray:
     return np.concatenate([s[:, None] * V for V, s in parts] + [corrections])
 
 
+def check_subspaces(subspaces: Any) -> list[Subspace]:
+    """Return a non-empty list of summaries that fit together, or raise."""
+    subspaces = list(subspaces)
+    if not subspaces:
+        raise ValueError("subspaces must hold at least one Subspace, got none.")
+    for subspace in subspaces:
+        if not isinstance(subspace, Subspace):
+            raise TypeError(f"subspaces must be Subspace objects, got {type(subspace).__name__}.")
+    first = subspaces[0]
+    for i, subspace in enumerate(subspaces):
+        if subspace.n_features != first.n_features:
+            raise ValueError(
+                f"subspaces[{i}] has {subspace.n_features} features, subspaces[0] has "
+                f"{first.n_features}."
+            )
+        if subspace.centered != first.centered:
+            raise ValueError("subspaces must be all centred or all not centred, got both.")
+    return subspaces
+
+
 def merge_subspaces(
     subspaces: Sequence[Subspace],
     n_components: int | float | None = None,
     *,
     method: str = "auto",
     weights: Any = None,
+    between: int | float | None = None,
 ) -> Subspace:
     """Merge summaries of disjoint sets of rows into the summary of all rows.
 
@@ -134,6 +155,9 @@ def merge_subspaces(
     weights : array-like of shape (len(subspaces),), default=None
         The factors lambda_i of [1]_: the singular values of summary i are multiplied by them,
         its count and scatter by their squares. The mean is weighted in the same way.
+    between : int, float or None, default=None
+        Directions to keep where a long list is merged group by group; None: ``n_components`` with
+        oversampling, and no fewer than the widest summary has.
 
     Returns
     -------
@@ -169,31 +193,19 @@ def merge_subspaces(
     >>> np.linalg.svd(X - X.mean(axis=0), compute_uv=False).round(3)
     array([20.332, 14.663, 10.487,  4.801])
     """
-    subspaces = list(subspaces)
-    if not subspaces:
-        raise ValueError("subspaces must hold at least one Subspace, got none.")
-    for subspace in subspaces:
-        if not isinstance(subspace, Subspace):
-            raise TypeError(f"subspaces must be Subspace objects, got {type(subspace).__name__}.")
-    first = subspaces[0]
-    for i, subspace in enumerate(subspaces):
-        if subspace.n_features != first.n_features:
-            raise ValueError(
-                f"subspaces[{i}] has {subspace.n_features} features, subspaces[0] has "
-                f"{first.n_features}."
-            )
-        if subspace.centered != first.centered:
-            raise ValueError("subspaces must be all centred or all not centred, got both.")
+    subspaces = check_subspaces(subspaces)
     if method not in MERGE_METHODS:
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
     subspaces = weighted(subspaces, weights)
+    first = subspaces[0]
     d = first.n_features
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     subspaces = [_in_float64(s) for s in subspaces if s.n_samples > 0]
     if not subspaces:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)
-    between = directions_between(subspaces, n_components)
+    if between is None:
+        between = directions_between(subspaces, n_components)
     bound = between if isinstance(between, Integral) else 0
     limit = max(512, 4 * bound, 8 * min(d, SMALL_DIMENSION))
     result = subspaces[0]

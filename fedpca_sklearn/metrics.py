@@ -14,11 +14,13 @@ __all__ = ["excess_error", "reconstruction_error", "subspace_distance"]
 
 
 def _orthonormal_columns(name: str, components: Any) -> np.ndarray:
-    """Orthonormal basis (d x k) of the span of the rows."""
+    """Orthonormal basis (d x rank) of the span of the rows."""
     array = check_array(components, dtype=np.float64, input_name=name)
     if array.shape[0] > array.shape[1]:
         raise ValueError(f"{name} must have at most as many rows as columns, got {array.shape}.")
-    return scipy.linalg.qr(array.T, mode="economic", check_finite=False)[0]
+    Q, R, _ = scipy.linalg.qr(array.T, mode="economic", pivoting=True, check_finite=False)
+    size = np.abs(np.diag(R))
+    return Q[:, size > max(array.shape) * np.finfo(np.float64).eps * size[0]]
 
 
 def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
@@ -64,23 +66,43 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     squares = float(sines @ sines)
     if metric == "chordal":
         return float(np.sqrt(squares))
-    return float(np.sqrt(2 * squares + B.shape[1] - A.shape[1]))
+    return float(np.sqrt(2 * squares + (B.shape[1] - A.shape[1])))
 
 
 def _centred(X: Any, mean: Any):
-    """Validated X, the vector to subtract, and the total sum of squares about it."""
+    """X less a vector, as ``(Z, rest, total)``: rows Z - rest^T and their sum of squares.
+
+    Dense rows are centred, ``rest = 0``. In sparse rows only the columns without an implicit zero
+    are, so that nothing is densified, and nothing cancels.
+    """
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
+    n, d = X.shape
     if mean is None:
         mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-    mean = np.broadcast_to(np.asarray(mean, dtype=np.float64), (X.shape[1],))
-    if sp.issparse(X):
-        X = X.astype(np.float64)
-        total = float(X.data @ X.data) - X.shape[0] * float(mean @ mean)
-        # exact for the mean of X; for another one the cross term does not vanish
-        total += 2 * float(X.shape[0] * (mean @ mean) - np.asarray(X.sum(axis=0)).ravel() @ mean)
-        return X, mean, total
-    Z = X - mean
-    return Z, np.zeros(X.shape[1]), float(np.einsum("ij,ij->", Z, Z))
+    mean = np.asarray(mean, dtype=np.float64)
+    if mean.shape not in ((), (d,)) or not np.isfinite(mean).all():
+        raise ValueError(f"mean must be finite, a number or of shape ({d},), got {mean!r}.")
+    mean = np.broadcast_to(mean, (d,))
+    if not sp.issparse(X):
+        Z = X - mean
+        return Z, np.zeros(d), float(np.einsum("ij,ij->", Z, Z))
+    Z = sp.csr_array(X, dtype=np.float64, copy=True)
+    Z.sum_duplicates()
+    stored = np.bincount(Z.indices, minlength=d)
+    full = stored == n
+    Z.data -= np.where(full, mean, 0)[Z.indices]
+    rest = np.where(full, 0, mean)
+    deviations = Z.data - rest[Z.indices]
+    return Z, rest, float(deviations @ deviations + (n - stored) @ rest**2)
+
+
+def _basis(components: Any, Z: Any) -> np.ndarray:
+    basis = _orthonormal_columns("components", components)
+    if len(basis) != Z.shape[1]:
+        raise ValueError(
+            f"components must have as many columns as X, {Z.shape[1]}, got {len(basis)}."
+        )
+    return basis
 
 
 def _captured(Z: Any, mean: np.ndarray, basis: np.ndarray) -> float:
@@ -105,7 +127,7 @@ def reconstruction_error(X: Any, components: Any, mean: Any = None) -> float:
         ``||(X - mean)(I - P)||_F^2``. Sparse X is not densified.
     """
     Z, mean, total = _centred(X, mean)
-    basis = _orthonormal_columns("components", components)
+    basis = _basis(components, Z)
     return max(total - _captured(Z, mean, basis), 0.0)
 
 
@@ -139,10 +161,10 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     0.0000
     """
     Z, mean, total = _centred(X, mean)
-    basis = _orthonormal_columns("components", components)
+    basis = _basis(components, Z)
     k = basis.shape[1]
     n, d = Z.shape
-    if k >= min(n, d):
+    if k >= min(n, d) or total == 0:
         best = 0.0
     elif not sp.issparse(Z) and min(n, d) <= 2500:
         G = Z.T @ Z if n >= d else Z @ Z.T

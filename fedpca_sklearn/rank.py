@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval
 
 from .subspace import Subspace
 
@@ -18,6 +20,10 @@ class RankRule(BaseEstimator, ABC):
     """
 
     hold_off: int
+
+    _parameter_constraints: dict = {
+        "hold_off": [Interval(Integral, 0, None, closed="left")],
+    }
 
     @abstractmethod
     def step(self, rank: int, subspace: Subspace) -> int:
@@ -58,15 +64,31 @@ class RankRule(BaseEstimator, ABC):
             return rank
         return max(1, rank + step)
 
-    def _check(self, lower: float, upper: float) -> None:
-        if not 0 <= lower < upper <= 1:
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
+        self._validate_params()
+
+
+class _Bounds(RankRule):
+    """A rule with two bounds on a share."""
+
+    _parameter_constraints: dict = {
+        **RankRule._parameter_constraints,
+        "lower": [Interval(Real, 0, 1, closed="both")],
+        "upper": [Interval(Real, 0, 1, closed="both")],
+    }
+
+    def validate(self) -> None:
+        """Check each parameter, and that ``lower < upper``; see `RankRule.validate`."""
+        super().validate()
+        if not self.lower < self.upper:
             raise ValueError(
-                f"{type(self).__name__} needs 0 <= lower < upper <= 1, got lower={lower!r} and "
-                f"upper={upper!r}."
+                f"{type(self).__name__} needs lower < upper, got lower={self.lower!r} and "
+                f"upper={self.upper!r}."
             )
 
 
-class ContributionBounds(RankRule):
+class ContributionBounds(_Bounds):
     """Keep the last component's share of the singular values between two bounds (SAPCA).
 
     With the share ``E_r = sigma_r / (sigma_1 + ... + sigma_r)``, the rank grows by one after a
@@ -98,14 +120,13 @@ class ContributionBounds(RankRule):
 
     def step(self, rank: int, subspace: Subspace) -> int:
         """Compare the share of the last component with the bounds; see `RankRule.step`."""
-        self._check(self.lower, self.upper)
         s = subspace.singular_values[:rank]
         total = float(s.sum())
         share = float(s[rank - 1]) / total if len(s) == rank and total > 0 else 0.0
         return int(share > self.upper) - int(share < self.lower)
 
 
-class EnergyBounds(RankRule):
+class EnergyBounds(_Bounds):
     """Keep the energy of the components between two shares of the total (SPIRIT).
 
     The rank grows by one after a block in which the components explain less than ``lower`` of the
@@ -135,7 +156,6 @@ class EnergyBounds(RankRule):
 
     def step(self, rank: int, subspace: Subspace) -> int:
         """Compare the explained share with the bounds; see `RankRule.step`."""
-        self._check(self.lower, self.upper)
         energy = subspace.singular_values[:rank] ** 2
         kept = float(energy.sum())
         without_last = float(energy[: rank - 1].sum())

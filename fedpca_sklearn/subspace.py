@@ -133,6 +133,9 @@ class Subspace:
         self._set(components, singular_values, mean, float(n_samples), float(scatter), centered)
         return self
 
+    def __deepcopy__(self, memo):
+        return self
+
     def __getstate__(self):
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
@@ -328,7 +331,7 @@ class Subspace:
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has {X.shape[1]} features, expected {self.n_features}.")
         check_forgetting_factor(forgetting_factor)
-        weight = check_weight(sample_weight, X)
+        weight = check_weight(sample_weight, X.shape[0])
         max_keep = None if n_components is None else kept_directions(n_components, self.n_features)
         result = absorb(
             self,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.metaestimators import available_if
@@ -19,11 +19,11 @@ from sklearn.utils.validation import validate_data
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_weight
 from ..base import SubspaceTransformer
-from ..merging import directions_between, tighter_fraction
+from ..merging import check_subspaces, directions_between, tighter_fraction
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._federation import CommunicationLog, Federation
-from ._merge import SubspaceMerge
+from ._merge import MergeStrategy, SubspaceMerge
 
 __all__ = ["FederatedPCA"]
 
@@ -113,7 +113,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     _parameter_constraints: dict = {
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
-        "merge": [HasMethods(["merge"]), None],
+        "merge": [MergeStrategy, None],
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -137,7 +137,6 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         self.random_state = random_state
 
     @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> FederatedPCA:
@@ -163,7 +162,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         return self
 
     @available_if(_clients_can_partial_fit)
-    @_fit_context(prefer_skip_nested_validation=False)
+    @with_callbacks
     def partial_fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> FederatedPCA:
@@ -213,7 +212,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         """
         pca = cls(n_components, merge=merge)
         pca._validate_params()
-        pca._start(list(subspaces))
+        pca._start(check_subspaces(subspaces))
         pca._clients = {}
         pca._merge_all()
         pca._check_n_components(n_components, pca.subspace_.n_features)
@@ -223,12 +222,14 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     def _start(self, given: Sequence[Subspace] = ()) -> None:
         """Forget all clients; ``_clients`` itself appears once there are some."""
         vars(self).pop("_clients", None)
-        self._given, self._sent = list(given), []
+        self._given, self._sent, self._memory = list(given), [], {}
         self.communication_ = CommunicationLog()
 
     # ---------------------------------------------------------------- the round
 
     def _run(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+        self._validate_params()
+        # in order of appearance, so that a tree keeps its shape when clients join
         seen: dict[Any, _Client] = getattr(self, "_clients", {})
         X = validate_data(
             self,
@@ -240,30 +241,29 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         )
         if not isinstance(self.n_components, float):
             self._check_n_components(self.n_components, X.shape[1])
-        weight = check_weight(sample_weight, X)
+        weight = check_weight(sample_weight, X.shape[0])
         shards = self._shards(X.shape[0], clients)
         if weight is not None and weight.any():  # a client without weight is as absent
             shards = [(label, rows) for label, rows in shards if weight[rows].any()]
         prototype = self._prototype(method, weight is not None)
-        seeds = check_random_state(self.random_state).randint(
-            2**31 - 1, size=len(seen) + len(shards)
-        )[len(seen) :]
+        new = [label for label, _ in shards if label not in seen]
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
+        seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
         calls = (
             (
                 label,
-                seen.get(label) if method == "partial_fit" else None,
-                _seeded(prototype, seed),
+                seen.get(label),
+                prototype,
+                seeds.get(label),
                 X[rows],
                 None if weight is None else weight[rows],
                 method,
             )
-            for (label, rows), seed in zip(shards, seeds, strict=True)
+            for label, rows in shards
         )
         results = Federation(self.n_jobs).map(_fit_client, calls)
-        labels = [label for label, _ in shards]
-        fitted = zip(labels, progress(self, results, len(labels), "clients"), strict=False)
-        merged = {**seen, **dict(fitted)}
-        self._clients = {label: merged[label] for label in sorted(merged, key=_label_order)}
+        fitted = zip(progress(self, results, len(shards), "clients"), shards, strict=False)
+        self._clients = {**seen, **{label: client for client, (label, _) in fitted}}
         self._merge_all()
 
     def _shards(self, n: int, clients: Any) -> list[tuple[Any, Any]]:
@@ -292,19 +292,23 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
         summaries = [*self._given, *(client.summary for client in self._clients.values())]
-        before = {id(summary): summary for summary in self._sent}
+        before = {id(summary) for summary in self._sent}
+        sent = []
 
         def record(messages):
-            # the receiver still holds a summary that has not changed since the last round
+            # the receiver still holds a summary that has not changed since the last merge
             self.communication_.record(up=[m for m in messages if id(m) not in before])
+            sent.extend(messages)
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kept = directions_between(summaries, self.n_components)
-        subspace = strategy.merge(summaries, kept, record=record)
-        self._sent = summaries
-        self.estimators_ = {label: client.estimator for label, client in self._clients.items()}
-        self.clients_ = list(dict.fromkeys([*range(len(self._given)), *self._clients]))
-        n_rows = sum(max(1, round(summary.n_samples)) for summary in self._given)
+        memory = dict(self._memory)
+        subspace = strategy.merge(summaries, kept, between=kept, record=record, memory=memory)
+        self._sent, self._memory = sent, memory
+        labels = sorted(self._clients, key=_label_order)
+        self.estimators_ = {label: self._clients[label].estimator for label in labels}
+        self.clients_ = sorted({*range(len(self._given)), *labels}, key=_label_order)
+        n_rows = sum(max(1, round(s.n_samples)) for s in self._given if s.n_samples > 0)
         n_rows += sum(client.n_rows for client in self._clients.values())
         self._set_fitted(subspace, self.n_components, n_rows)
 
@@ -318,13 +322,23 @@ class _Client(NamedTuple):
 
 
 def _fit_client(
-    label: Any, before: _Client | None, estimator: Any, X: Any, weight: Any, method: str
+    label: Any,
+    before: _Client | None,
+    prototype: BaseEstimator,
+    seed: int | None,
+    X: Any,
+    weight: Any,
+    method: str,
 ) -> _Client:
-    """Local work of one client: fit (a copy of) its estimator, read off the summary."""
+    """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
     n_rows, n_samples = 0, 0.0
     if before is not None:
         estimator, n_rows = deepcopy(before.estimator), before.n_rows
         n_samples = before.summary.n_samples
+    else:
+        estimator = clone(prototype)
+        if "random_state" in estimator.get_params(deep=False):
+            estimator.set_params(random_state=int(seed))
     if weight is None:
         getattr(estimator, method)(X)
         n_rows, n_samples = n_rows + X.shape[0], n_samples + X.shape[0]
@@ -335,38 +349,40 @@ def _fit_client(
         return _Client(estimator, n_rows, estimator.subspace_)
     scatter = None
     if not hasattr(estimator, "mean_"):  # about the origin, as TruncatedSVD
-        squares = X.multiply(X) if sp.issparse(X) else np.square(X, dtype=np.float64)
+        squares = np.square(X.data if sp.issparse(X) else X, dtype=np.float64)
         scatter = float(squares.sum())
     summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
     return _Client(estimator, n_rows, summary)
 
 
-def _seeded(prototype: BaseEstimator, seed: int) -> BaseEstimator:
-    """Fresh copy of the sub-estimator, with a seed of its own if it draws random numbers."""
-    estimator = clone(prototype)
-    if "random_state" in estimator.get_params(deep=False):
-        estimator.set_params(random_state=int(seed))
-    return estimator
-
-
 def _check_labels(clients: Any, n: int) -> np.ndarray:
-    labels = np.asarray(clients)
+    """Labels as an array of integers or of strings."""
+    labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
     if labels.ndim != 1 or len(labels) != n:
         raise ValueError(
             f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
         )
-    if labels.dtype.kind in "Of":  # pandas strings, or numbers that once had a gap
-        kinds = {str if isinstance(v, str) else type(v) for v in labels.tolist()}
-        if kinds == {str}:
-            labels = labels.astype(str)
-        elif kinds <= {int, float, bool} and all(v == v // 1 for v in labels.tolist()):
-            labels = labels.astype(np.int64)
-    if labels.dtype.kind not in "iubU":
-        raise ValueError(
-            "clients must be all integers or all strings, without missing values, got "
-            f"{labels.dtype} labels such as {labels[0]!r}."
-        )
-    return labels
+    if labels.dtype.kind in "iubU":
+        return labels
+    values = labels.tolist()
+    strings = [value for value in values if isinstance(value, str)]
+    numbers = [value for value in values if _is_whole(value)]
+    if len(strings) == n:
+        return labels.astype(str)
+    if len(numbers) == n:
+        return labels.astype(np.int64)
+    wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
+    got = wrong[:1] or [strings[0], numbers[0]]
+    raise ValueError(
+        "clients must be all integers or all strings, without missing values, got "
+        + " and ".join(map(repr, got))
+        + "."
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a label is a number that int64 holds."""
+    return isinstance(value, (Real, np.bool_)) and value == value // 1 and -(2**63) <= value < 2**63
 
 
 def _label_order(label: Any) -> tuple[bool, Any]:

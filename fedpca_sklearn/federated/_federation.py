@@ -125,5 +125,6 @@ def _named(function: Callable, label: Any, *arguments: Any) -> Any:
         return function(label, *arguments)
     except Exception as error:
         message = f"Client {label!r}: {error}"
-        kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
+        kinds = (kind for kind in (ValueError, TypeError) if isinstance(error, kind))
+        kind = next(kinds, RuntimeError)
         raise kind(message) from error

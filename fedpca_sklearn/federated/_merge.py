@@ -9,7 +9,13 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from ..merging import MERGE_METHODS, directions_between, merge_subspaces, weighted
+from ..merging import (
+    MERGE_METHODS,
+    check_subspaces,
+    directions_between,
+    merge_subspaces,
+    weighted,
+)
 from ..subspace import Subspace
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
@@ -25,7 +31,9 @@ class MergeStrategy(BaseEstimator, ABC):
         n_components: int | float | None = None,
         *,
         weights: Any = None,
+        between: int | float | None = None,
         record: Callable[[list[Subspace]], None] | None = None,
+        memory: dict | None = None,
     ) -> Subspace:
         """Merge summaries of disjoint sets of rows.
 
@@ -35,8 +43,13 @@ class MergeStrategy(BaseEstimator, ABC):
         n_components : int, float or None, default=None
             Directions to keep, as in `merge_subspaces`.
         weights : array-like of shape (len(subspaces),), default=None
+        between : int, float or None, default=None
+            Directions to keep on the way to the result, as in `merge_subspaces`.
         record : callable, default=None
             Called once per round with the list of the summaries that are sent in it.
+        memory : dict, default=None
+            Kept by the caller from one merge to the next; a strategy may leave in it what it does
+            not want to compute again.
 
         Returns
         -------
@@ -87,7 +100,9 @@ class SubspaceMerge(MergeStrategy):
         n_components: int | float | None = None,
         *,
         weights: Any = None,
+        between: int | float | None = None,
         record: Callable[[list[Subspace]], None] | None = None,
+        memory: dict | None = None,
     ) -> Subspace:
         """Merge summaries level by level; see `MergeStrategy.merge`."""
         if self.method not in MERGE_METHODS:
@@ -95,18 +110,32 @@ class SubspaceMerge(MergeStrategy):
         fan_in = self.fan_in
         if fan_in is not None and not (isinstance(fan_in, Integral) and fan_in >= 2):
             raise ValueError(f"fan_in must be None or an integer of at least 2, got {fan_in!r}.")
-        nodes = weighted(list(subspaces), weights)
-        between = directions_between(nodes, n_components)
+        nodes = weighted(check_subspaces(subspaces), weights)
+        if between is None:
+            between = directions_between(nodes, n_components)
+        before = dict(memory or {})
+        if memory is not None:
+            memory.clear()
         while fan_in is not None and len(nodes) > fan_in:
             groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
             # a node alone in its group waits for the next level
             _note(record, [node for group in groups if len(group) > 1 for node in group])
-            nodes = [
-                merge_subspaces(group, between, method=self.method) if len(group) > 1 else group[0]
-                for group in groups
-            ]
+            nodes = [self._node(group, between, before, memory) for group in groups]
         _note(record, nodes)
-        return merge_subspaces(nodes, n_components, method=self.method)
+        return merge_subspaces(nodes, n_components, method=self.method, between=between)
+
+    def _node(self, group, between, before, memory):
+        """An inner node of the tree, or the one of the last merge if its children are the same."""
+        if len(group) == 1:
+            return group[0]
+        key = tuple(id(child) for child in group)
+        if key in before:
+            _, node = before[key]
+        else:
+            node = merge_subspaces(group, between, method=self.method)
+        if memory is not None:
+            memory[key] = group, node  # holds the children, so that their ids stay theirs
+        return node
 
 
 def _note(record: Callable | None, messages: list[Subspace]) -> None:

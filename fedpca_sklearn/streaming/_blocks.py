@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ def is_stream(X: Any) -> bool:
     return hasattr(X, "__next__")
 
 
-def _is_sliceable(X: Any) -> bool:
+def is_on_disk(X: Any) -> bool:
     """Whether X is an array-like outside numpy that is to be read slice by slice (HDF5, zarr)."""
     return (
         not isinstance(X, np.ndarray)
@@ -30,10 +30,13 @@ def _is_sliceable(X: Any) -> bool:
     )
 
 
-def validated_batches(estimator: Any, X: Any, reset: bool) -> Iterator[Any]:
+def validated_batches(
+    estimator: Any, X: Any, reset: bool, block_size: Callable[[int], int]
+) -> Iterator[Any]:
     """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
 
-    Arrays come whole, streams batch by batch, arrays on disk in slices of about 32 MB.
+    Arrays come whole, streams batch by batch, arrays on disk in slices of whole blocks, about 32 MB
+    each. ``block_size`` tells the rows of a block for a number of features.
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X):
@@ -42,11 +45,12 @@ def validated_batches(estimator: Any, X: Any, reset: bool) -> Iterator[Any]:
             yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
         if n_batches == 0:
             raise ValueError("X is a stream without batches; at least one row is required.")
-    elif _is_sliceable(X):
+    elif is_on_disk(X):
         n, d = X.shape
         if n == 0:
             raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-        step = max(1, 2**25 // (8 * max(d, 1)))
+        block = block_size(d)
+        step = block * max(1, 2**25 // (8 * max(d, 1) * block))
         for start in range(0, n, step):
             rows = np.asarray(X[start : start + step])
             yield validate_data(estimator, rows, reset=reset and start == 0, **checks)

@@ -11,21 +11,24 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from .. import _update
 from .._absorb import absorb_block, kept_directions, rank_for_fraction
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_weight
 from ..base import SubspaceTransformer
+from ..rank import RankRule
 from ..subspace import Subspace
-from ._blocks import cut, float_dtype, is_stream, validated_batches
+from ._blocks import cut, float_dtype, is_on_disk, is_stream, validated_batches
 
 
 @dataclass(frozen=True)
 class _State:
-    """What a stream leaves behind: a summary, the rows it stands for, the ranks it went through."""
+    """What a stream leaves behind: a summary, the rows it stands for, and where the rank is.
+
+    ``ranks`` are those after the blocks of the current call.
+    """
 
     subspace: Subspace
     n_rows: int
@@ -136,7 +139,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-        "rank_rule": [HasMethods(["next_rank"]), None],
+        "rank_rule": [RankRule, None],
         "center": ["boolean"],
         "whiten": ["boolean"],
         "svd_solver": [StrOptions({"auto", "gram", "qr"})],
@@ -164,7 +167,6 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         self.svd_solver = svd_solver
 
     @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
         """Fit from scratch.
 
@@ -183,7 +185,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         """
         return self._consume(X, sample_weight, None)
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
         """Go on with more rows.
 
@@ -202,6 +204,9 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         return self._consume(X, sample_weight, getattr(self, "_state", None))
 
     def _consume(self, X: Any, sample_weight: Any, state: _State | None) -> StreamingPCA:
+        self._validate_params()
+        if self.rank_rule is not None:
+            self.rank_rule.validate()
         with self._unchanged_on_error():
             if sample_weight is not None and is_stream(X):
                 raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
@@ -212,6 +217,10 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
                 empty = Subspace.empty(d, centered=self.center, dtype=rows.dtype)
                 rank = None if self.rank_rule is None else min(self._start_rank(), d)
                 state = _State(empty, 0, rank)
+                history = np.array([], dtype=int)
+            else:
+                history = getattr(self, "rank_history_", None)
+                state = replace(state, ranks=())
             n_blocks = None
             if hasattr(X, "shape"):
                 n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
@@ -221,7 +230,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             request = self.n_components if self.rank_rule is None else state.rank
             self._set_fitted(state.subspace, request, state.n_rows)
             if self.rank_rule is not None:
-                self.rank_history_ = np.array(state.ranks)
+                self.rank_history_ = np.concatenate([history, state.ranks]).astype(int)
         return self
 
     def _start_rank(self) -> int:
@@ -234,16 +243,18 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     def _blocks(self, X: Any, sample_weight: Any, first: bool) -> Iterator[tuple[Any, Any]]:
         """Validated blocks of rows with their weights."""
         dtype = None if first else self._state.subspace.components.dtype
-        block_size = None
-        for batch in validated_batches(self, X, reset=first):
-            weight = check_weight(sample_weight, batch)
+        block_size, weight, seen = None, None, 0
+        for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
+            n, d = batch.shape
             if block_size is None:
                 dtype = dtype or float_dtype(batch)
-                d = batch.shape[1]
                 if not isinstance(self.n_components, float):
                     self._check_n_components(self.n_components, d)
                 block_size = self._block_size(d, sp.issparse(batch))
-            yield from cut(batch, weight, block_size, dtype, self)
+                weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
+            w = None if weight is None else weight[seen : seen + n]
+            seen += n
+            yield from cut(batch, w, block_size, dtype, self)
 
     # ---------------------------------------------------------------- one block
 
@@ -316,7 +327,8 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         n_bytes : int
             Two bases of k directions, one stack or a chunk of it, and small matrices. Only for an
             ``n_components`` that is a number (otherwise k depends on the data) or where all
-            directions are kept.
+            directions are kept. If ``svd_solver="auto"`` has to fall back to QR for a block with
+            more columns than rows, the peak is that of ``svd_solver="qr"``.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()
@@ -329,4 +341,4 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
                 )
             k = d
         b = self._block_size(d, False)
-        return _update.peak_bytes(k, b, d, np.dtype(dtype).itemsize, self.center)
+        return _update.peak_bytes(k, b, d, np.dtype(dtype).itemsize, self.center, self.svd_solver)
