@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
-from threadpoolctl import threadpool_limits
+
+from .._threads import single_blas_thread
 
 __all__ = ["CommunicationLog", "Federation"]
 
@@ -115,7 +116,7 @@ class Federation:
         if effective_n_jobs(self.n_jobs) == 1:
             yield from parallel(calls)
             return
-        with threadpool_limits(limits=1, user_api="blas"):
+        with single_blas_thread():
             yield from parallel(calls)
 
 

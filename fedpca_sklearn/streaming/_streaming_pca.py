@@ -42,7 +42,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
 
     The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
     stacked under it, and the leading right singular vectors of the stack are the next model. The
-    result is exact up to 256 features, and within about 5e-5 of the best reconstruction error on
+    result is exact up to 256 features, and within 1e-4 of the best reconstruction error on
     power-law spectra above. This is SPCA of [1]_ (Algorithm 3), the same as MOSES for a fixed rank;
     with ``rank_rule=ContributionBounds()`` it is SAPCA.
 
@@ -53,7 +53,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         None: all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from, 1 for
         None.
     oversampling : int or "auto", default="auto"
-        Extra directions kept between blocks. "auto": ``max(10, 1.5 n_components)``, and all
+        Extra directions kept between blocks. "auto": ``max(10, 1.25 n_components)``, and all
         while there are at most 256 features, which makes the result exact.
     block_size : int or "auto", default="auto"
         Rows that are updated at once; larger batches are cut. "auto" is near the least work.
