@@ -183,7 +183,7 @@ class DenseBlock(Block):
         G[np.arange(k), np.arange(k)] = self.s**2
         lam, W = eigh_top(G, R if keep else max_keep)
         p = _count(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
-        tol = ORTHONORMALITY_TOL[dtype]
+        tol = ORTHONORMALITY_TOL[self.V.dtype]
         floor = R * np.finfo(dtype).eps * max(lam[0], 0)
         if forced:
             p = min(p, int(np.sum(lam > floor)))
