@@ -20,7 +20,12 @@ except ImportError:  # scikit-learn < 1.9
         return method
 
 
-__all__ = ["CallbackSupportMixin", "progress", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "callback_state", "progress", "with_callbacks"]
+
+
+def callback_state(estimator: Any) -> dict[str, Any]:
+    """Attributes in which scikit-learn keeps the callbacks of an estimator and of a running fit."""
+    return {k: v for k, v in vars(estimator).items() if k.startswith(("_callback", "_skl"))}
 
 
 # A fit reports at most this many tasks: progress bars take time quadratic in their number.

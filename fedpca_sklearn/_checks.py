@@ -25,7 +25,10 @@ def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarr
     return array
 
 
-def finite_float(name: str, value: Any) -> float:
+def nonnegative_float(name: str, value: Any) -> float:
+    """A finite number of at least zero."""
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -36,6 +39,7 @@ def finite_float(name: str, value: Any) -> float:
 
 
 def check_rows(X: Any) -> np.ndarray | sp.csr_array:
+    """Finite float rows, dense or CSR."""
     return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
 
 
@@ -59,11 +63,17 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
     return weight
 
 
-def check_n_components(value: Any, *, fraction: bool = False) -> None:
+def check_at_most_features(n_components: Any, n_features: int) -> None:
+    """Raise if more components are asked for than there are features."""
+    if n_components is not None and n_components > n_features:
+        raise ValueError(f"n_components={n_components!r} must be at most n_features={n_features}.")
+
+
+def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:
     """Raise unless value is None, a non-negative integer or, where allowed, in (0, 1)."""
     if value is None or (isinstance(value, Integral) and value >= 0):
         return
     if fraction and isinstance(value, Real) and 0 < value < 1:
         return
     expected = "None, a non-negative integer" + (" or a float in (0, 1)" if fraction else "")
-    raise ValueError(f"n_components must be {expected}, got {value!r}.")
+    raise ValueError(f"{name} must be {expected}, got {value!r}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-# A basis is accepted when max |V V^T - I| is below this.
+# How far from orthonormal a basis may be before it is computed in another way.
 ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
 # Singular values below this multiple of eps times the largest are rounding errors.
 RANK_EPS = 32
@@ -39,7 +39,7 @@ def orthonormality_error(V: np.ndarray) -> float:
 def is_orthonormal(V: np.ndarray, tol: float) -> bool:
     """Whether ``V V^T x = x`` to within ``tol`` for two random sign vectors x.
 
-    A tenth of the work of `orthonormality_error`. An entry of ``V V^T - I`` above ``tol`` escapes
+    Work 8 k d instead of k^2 d. An entry of ``V V^T - I`` above ``tol`` escapes
     each vector with a probability of at most one half, and a typical error has many such entries.
     """
     for x in np.random.default_rng(V.shape[0]).choice([-1.0, 1.0], size=(2, V.shape[0])):
@@ -74,6 +74,11 @@ def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:
     return np.concatenate([V, flip_signs(extra).astype(V.dtype)])
 
 
+def numerical_rank(s: np.ndarray) -> int:
+    """Number of singular values, in decreasing order, that are not rounding errors."""
+    return int(np.sum(s > RANK_EPS * np.finfo(np.float64).eps * s[0])) if len(s) else 0
+
+
 def top_right_singular(
     M: np.ndarray, count: Callable[[np.ndarray], int]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,14 +94,14 @@ def top_right_singular(
         Q, R = scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)
         R = R.T
     _, s, Vt = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
-    p = min(count(s), int(np.sum(s > RANK_EPS * np.finfo(np.float64).eps * s[0])) if len(s) else 0)
+    p = min(count(s), numerical_rank(s))
     V = Vt[:p] if Q is None else Vt[:p] @ Q.T
     return np.ascontiguousarray(V), s[:p].copy()
 
 
 def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted."""
-    m = G.shape[0]
+    m, max_keep = G.shape[0], max(max_keep, 1)
     if m > 256 and max_keep < m // 4:
         lam, W = scipy.linalg.eigh(
             G, subset_by_index=(m - max_keep, m - 1), driver="evr", check_finite=False
@@ -124,8 +129,9 @@ def block_krylov(
     wanted : int
         The first so many pairs decide on convergence; the others are the best in the space.
     tol : float
-        Bound on the residual of a wanted pair relative to its eigenvalue. The eigenvalue's own
-        relative error is of order tol^2.
+        Aim for the residual of a wanted pair relative to its eigenvalue; the eigenvalue's own
+        relative error is then of order tol^2. The space stops growing at ``max(256, 8 p)`` vectors,
+        converged or not.
 
     Returns
     -------
@@ -156,15 +162,13 @@ def block_krylov(
         coupling[:, order] = R
         residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
         floor = size * np.finfo(np.float64).eps * lam[0]
-        if m >= p and np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor)):
-            exhausted = np.all(np.abs(H) <= floor)  # fresh directions met nothing new
-            if residuals.max() > floor or exhausted:
-                break
-        if m == limit:
+        exhausted = np.all(np.abs(H) <= floor)  # fresh directions met nothing new
+        converged = m >= p and np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
+        if m == limit or (converged and (exhausted or residuals.max() > floor)):
             break
         new = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
         if not new.shape[1]:
-            if np.all(np.abs(H) <= floor):
+            if exhausted:
                 break
             new = rng.standard_normal((size, width))
         new = new[:, : limit - m]

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
 _inside = 0
-_limit = None
+_limit: Any = None
 
 
 @cache

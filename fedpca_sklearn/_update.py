@@ -18,6 +18,7 @@ large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -26,11 +27,11 @@ import scipy.sparse as sp
 
 from ._linalg import (
     ORTHONORMALITY_TOL,
-    RANK_EPS,
     block_krylov,
     eigh_top,
     flip_signs,
     is_orthonormal,
+    numerical_rank,
     orthonormalised,
     top_right_singular,
 )
@@ -52,8 +53,11 @@ def _count(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> i
     return p if keep is None else max(0, min(p, keep(s, scatter)))
 
 
-class Block:
+class Block(ABC):
     """What every kind of block has in common: past summary, new rows, weights, means.
+
+    ``shift`` is a vector near the block's mean, the old mean where there is one; ``offset`` is the
+    block's mean less it; ``scatter`` is what the block adds to the scatter, known after `reduce`.
 
     Parameters
     ----------
@@ -79,14 +83,40 @@ class Block:
         # n_a n_b / (n_a + n_b) ||mean_a - mean_b||^2, ordered so as not to overflow
         self.correction_scale = math.sqrt((n / self.n_total) * self.n_block)
 
+    shift: np.ndarray
+    offset: np.ndarray
+    scatter: float
+
     @property
     def new_mean(self) -> np.ndarray:
+        """Mean of all rows."""
         if not self.center:
             return self.mean
         return self.shift + (self.n_block / self.n_total if self.n else 1.0) * self.offset
 
-    # Set by the subclasses: `shift` (a vector near the block's mean, the old mean where there is
-    # one), `offset` (block mean - shift) and `scatter` (what the block adds to the scatter).
+    @abstractmethod
+    def reduce(
+        self,
+        max_keep: int,
+        keep: Keep | None = None,
+        past_scatter: float = 0.0,
+        solver: str = "auto",
+        wanted: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(V, s)`` of the updated summary and set ``scatter``.
+
+        Parameters
+        ----------
+        max_keep : int
+            Bound on the directions kept.
+        keep : callable, default=None
+            Chooses how many from the singular values and the scatter.
+        past_scatter : float
+        solver : {"auto", "gram", "qr"}
+            Of dense blocks.
+        wanted : int, default=None
+            The first so many directions matter, the others are reserves. None: all matter.
+        """
 
 
 class DenseBlock(Block):
@@ -126,28 +156,8 @@ class DenseBlock(Block):
     def _chunks(self, n_columns: int) -> list[slice]:
         return [slice(a, min(a + n_columns, self.d)) for a in range(0, self.d, n_columns)]
 
-    def reduce(
-        self,
-        max_keep: int,
-        keep: Keep | None = None,
-        past_scatter: float = 0.0,
-        solver: str = "auto",
-        wanted: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(V, s)`` of the updated summary and set ``scatter``.
-
-        Parameters
-        ----------
-        max_keep : int
-            Bound on the directions kept.
-        keep : callable, default=None
-            Chooses how many from the singular values and the scatter.
-        past_scatter : float
-        solver : {"auto", "gram", "qr"}
-            Of dense blocks.
-        wanted : int, default=None
-            The first so many directions matter, the others are reserves. None: all matter.
-        """
+    def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
+        """Return ``(V, s)``; see `Block.reduce`. ``wanted`` is ignored."""
         if solver == "qr":
             return self._by_qr(max_keep, keep, past_scatter)
         if self.n_rows >= self.d:
@@ -183,6 +193,7 @@ class DenseBlock(Block):
         G[np.arange(k), np.arange(k)] = self.s**2
         lam, W = eigh_top(G, R if keep else max_keep)
         p = _count(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
+        p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]
         floor = R * np.finfo(dtype).eps * max(lam[0], 0)
         if forced:
@@ -317,8 +328,8 @@ class SparseBlock(Block):
             return P
         return np.concatenate([P, (self.correction @ B)[None]])
 
-    def reduce(self, max_keep, keep, past_scatter, solver, wanted):
-        """Return ``(V, s)`` of the updated summary; see `DenseBlock.reduce`."""
+    def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
+        """Return ``(V, s)``; see `Block.reduce`. ``solver`` is ignored."""
         k, R, m = self.k, self.n_rows, self.m
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
         cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
@@ -393,7 +404,7 @@ class SparseBlock(Block):
         if self.k:
             B = np.concatenate([self.s[:, None] * (Vt.T @ Q), B])
         _, s, Wt = scipy.linalg.svd(B, full_matrices=False, check_finite=False)
-        p = int(np.sum(s > RANK_EPS * np.finfo(np.float64).eps * s[0]))
+        p = numerical_rank(s)
         return (Q @ Wt[:p].T).T, s[:p].copy()
 
 
@@ -405,9 +416,9 @@ def auto_oversampling(n_components: int) -> int:
 def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     """Rows updated at once, near the flop optimum of the route that such a block takes.
 
-    Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least near b = 1.7 k. Small d: the
-    d x d eigenproblem is spread over 8 d rows. Sparse: products cost the same however the rows are
-    cut, so blocks are as large as the Krylov basis allows.
+    Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least at b = 1.4 k and flat to
+    1.8 k. Small d: the d x d eigenproblem is spread over 8 d rows. Sparse: products cost the same
+    however the rows are cut, so blocks are as large as the Krylov basis allows.
     """
     if n_features <= SMALL_DIMENSION:
         return max(64, 8 * n_features)

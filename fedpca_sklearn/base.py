@@ -9,14 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _linalg
 from ._absorb import rank_for_fraction
+from ._callbacks import callback_state
+from ._checks import check_weight
 from .subspace import Subspace
 
-# Rows that are centred at once; bounds the temporary memory of transform and score.
-_ROWS_AT_ONCE = 1024
+# Entries that are centred at once; bounds the temporary memory of transform and score.
+_ENTRIES_AT_ONCE = 2**18
 
 
 class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -37,30 +39,26 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         try:
             yield
         except BaseException:
-            callbacks = {k: v for k, v in vars(self).items() if k.startswith(("_callback", "_skl"))}
+            callbacks = callback_state(self)
             vars(self).clear()
             vars(self).update({**before, **callbacks})
             raise
 
-    def _check_n_components(self, n_components: Any, n_features: int) -> None:
-        if n_components is not None and n_components > n_features:
-            raise ValueError(
-                f"n_components={n_components!r} must be at most n_features={n_features}."
-            )
-
     def _set_fitted(self, subspace: Subspace, n_components: Any, n_rows: int) -> None:
         """Set PCA's fitted attributes from a summary.
 
-        ``n_components`` is the request (a number, a fraction of variance, or None for all); more
-        than ``min(n_rows, d)`` directions do not exist. Where the rows span fewer, the basis is
-        completed by directions without variance.
+        ``n_components`` is the request: a number, a fraction of variance, or None for all that the
+        summary still holds. More than ``min(n_rows, d)`` directions do not exist. Where the rows
+        span fewer, the basis is completed by directions without variance.
         """
         if n_rows < 1:
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
         d = subspace.n_features
         exist = min(n_rows, d)
         if n_components is None:
-            rank = exist
+            energy = float(subspace.singular_values @ subspace.singular_values)
+            truncated = subspace.scatter - energy > 1e-6 * subspace.scatter
+            rank = max(1, subspace.n_components) if truncated else exist
         elif n_components < 1:
             fraction = float(n_components)
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
@@ -107,13 +105,17 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             Z = X @ Vt
             Z -= mean @ Vt
             if squared_norms is not None:
+                if not X.has_canonical_format:  # `power` would sort the caller's indices
+                    X = X.copy()
+                    X.sum_duplicates()
                 stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
                 there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
                 squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
             return Z.astype(np.result_type(X, V), copy=False)
         Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
-        for start in range(0, len(X), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        step = max(len(V), _ENTRIES_AT_ONCE // X.shape[1])
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
             centred = X[rows] - mean  # before the product: exact where the mean is large
             np.matmul(centred, V.T, out=Z[rows])
             if squared_norms is not None:
@@ -160,7 +162,9 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         V = self.components_
         if self.whiten:
             V = V * np.sqrt(self.explained_variance_)[:, None]
-        return X @ V + self.mean_
+        X = X @ V
+        X += self.mean_
+        return X
 
     # ---------------------------------------------------------------- probabilistic PCA
 
@@ -216,8 +220,9 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         log_likelihood : float
         """
         log_likelihood = self.score_samples(X)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, log_likelihood[:, None])
+        sample_weight = check_weight(sample_weight, len(log_likelihood))
+        if sample_weight is not None and not sample_weight.any():
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
         return float(np.average(log_likelihood, weights=sample_weight))
 
     def get_covariance(self) -> np.ndarray:
@@ -235,6 +240,8 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def get_precision(self) -> np.ndarray:
         """Inverse of `get_covariance`, by the Woodbury identity.
+
+        Variances are raised to eps times the largest, so that the inverse exists.
 
         Returns
         -------

@@ -61,6 +61,8 @@ def make_power_law(
     for name, value in (("n_samples", n_samples), ("n_features", n_features)):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    if not np.isfinite(alpha):
+        raise ValueError(f"alpha must be finite, got {alpha!r}.")
     if return_components is not None and not (
         isinstance(return_components, Integral) and 0 <= return_components <= n_features
     ):

@@ -39,7 +39,7 @@ def _merge_svd(parts, corrections, max_keep):
     """Grammenos et al. (2020), Algorithm 4: SVD of the stacked, scaled bases."""
     M = _stack(parts, corrections)
     _, s, Vt = scipy.linalg.svd(M, full_matrices=False, check_finite=False)
-    p = min(max_keep, int(np.sum(s > _linalg.RANK_EPS * np.finfo(np.float64).eps * s[0])))
+    p = min(max_keep, _linalg.numerical_rank(s))
     return Vt[:p], s[:p]
 
 
@@ -51,8 +51,8 @@ def _merge_qr(parts, corrections, max_keep):
 def _merge_gram(parts, corrections, max_keep, fallback=False):
     """Eigenvectors of the small side of the stack's Gram matrix."""
     M = _stack(parts, corrections)
-    empty = np.zeros((0, M.shape[1]))
-    block = DenseBlock(empty, np.zeros(0), empty, 0.0, M, None, False)
+    d = M.shape[1]
+    block = DenseBlock(np.zeros((0, d)), np.zeros(0), np.zeros(d), 0.0, M, None, False)
     return block.reduce(max_keep, solver="auto" if fallback else "gram")
 
 
@@ -88,8 +88,8 @@ def _merge_orthogonal(parts, corrections, max_keep):
         small[: len(s), : len(s)] = np.diag(s)
         small[len(s) :, : len(s)] = C
         small[len(s) + order, len(s) :] = R[:new].T
-        _, s, Wt = scipy.linalg.svd(small, full_matrices=False, check_finite=False)
-        p = int(np.sum(s > np.finfo(np.float64).eps * _linalg.RANK_EPS * s[0])) if len(s) else 0
+        _, s, Wt = np.linalg.svd(small, full_matrices=False)  # takes 1 x 0 as well
+        p = _linalg.numerical_rank(s)
         V, s = Wt[:p] @ np.concatenate([V, Q.T]), s[:p]
     return V[:max_keep], s[:max_keep]
 
@@ -104,7 +104,13 @@ MERGE_METHODS: dict[str, Callable] = {
 
 
 def _stack(parts, corrections) -> np.ndarray:
-    return np.concatenate([s[:, None] * V for V, s in parts] + [corrections])
+    M = np.empty((sum(len(s) for _, s in parts) + len(corrections), corrections.shape[1]))
+    at = 0
+    for V, s in parts:
+        np.multiply(s[:, None], V, out=M[at : at + len(s)])
+        at += len(s)
+    M[at:] = corrections
+    return M
 
 
 def check_subspaces(subspaces: Any) -> list[Subspace]:
@@ -204,10 +210,11 @@ def merge_subspaces(
     subspaces = [_in_float64(s) for s in subspaces if s.n_samples > 0]
     if not subspaces:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)
+    check_n_components(between, fraction=True, name="between")
     if between is None:
         between = directions_between(subspaces, n_components)
     bound = between if isinstance(between, Integral) else 0
-    limit = max(512, 4 * bound, 8 * min(d, SMALL_DIMENSION))
+    limit = 8 * d if d <= SMALL_DIMENSION else max(512, 4 * bound)
     result = subspaces[0]
     group, rows = [], result.n_components
     for i, subspace in enumerate(subspaces[1:], 2):

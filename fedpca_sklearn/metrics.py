@@ -20,6 +20,8 @@ def _orthonormal_columns(name: str, components: Any) -> np.ndarray:
         raise ValueError(f"{name} must have at most as many rows as columns, got {array.shape}.")
     Q, R, _ = scipy.linalg.qr(array.T, mode="economic", pivoting=True, check_finite=False)
     size = np.abs(np.diag(R))
+    if size[0] == 0:
+        raise ValueError(f"{name} must span at least one direction, got zeros only.")
     return Q[:, size > max(array.shape) * np.finfo(np.float64).eps * size[0]]
 
 
@@ -169,7 +171,7 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     elif not sp.issparse(Z) and min(n, d) <= 2500:
         G = Z.T @ Z if n >= d else Z @ Z.T
         m = len(G)
-        top = scipy.linalg.eigvalsh(G.astype(np.float64), subset_by_index=(m - k, m - 1))
+        top = scipy.linalg.eigvalsh(G, subset_by_index=(m - k, m - 1))
         best = total - float(top.sum())
     else:
         start = np.random.default_rng(0).standard_normal(min(n, d))

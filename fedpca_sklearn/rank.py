@@ -40,7 +40,9 @@ class RankRule(BaseEstimator, ABC):
         step : {-1, 0, 1}
         """
 
-    def next_rank(self, rank: int, subspace: Subspace, blocks_since_change: int) -> int:
+    def next_rank(
+        self, rank: int, subspace: Subspace, blocks_since_change: int, n_rows: int
+    ) -> int:
         """Return the rank after a block.
 
         Parameters
@@ -50,14 +52,16 @@ class RankRule(BaseEstimator, ABC):
             The summary after the block.
         blocks_since_change : int
             Blocks for which ``rank`` has already been kept, this one not included.
+        n_rows : int
+            Rows seen so far.
 
         Returns
         -------
         rank : int
             At least 1, at most the number of features; grows only into directions with energy,
-            and stays while fewer rows than ``rank`` were seen.
+            and stays while at most ``rank`` rows were seen.
         """
-        if blocks_since_change < self.hold_off or subspace.n_samples <= rank:
+        if blocks_since_change < self.hold_off or n_rows <= rank:
             return rank
         step = int(np.sign(self.step(rank, subspace)))
         if step > 0 and subspace.n_components <= rank:

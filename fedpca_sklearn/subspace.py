@@ -17,8 +17,8 @@ from ._checks import (
     check_n_components,
     check_rows,
     check_weight,
-    finite_float,
     float_array,
+    nonnegative_float,
 )
 
 MAX_BYTES = 2**30
@@ -105,8 +105,8 @@ class Subspace:
             raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
         if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
             raise ValueError("singular_values must be non-negative and in decreasing order.")
-        n_samples = finite_float("n_samples", self.n_samples)
-        scatter = finite_float("scatter", self.scatter)
+        n_samples = nonnegative_float("n_samples", self.n_samples)
+        scatter = nonnegative_float("scatter", self.scatter)
         energy = float(singular_values @ singular_values)
         if not math.isfinite(energy) or energy > scatter * (1 + _VALID_TOL[components.dtype]):
             raise ValueError(
@@ -357,7 +357,7 @@ class Subspace:
         -------
         subspace : Subspace
         """
-        weight = finite_float("weight", weight)
+        weight = nonnegative_float("weight", weight)
         if weight == 1.0:
             return self
         if weight == 0.0:

@@ -473,7 +473,7 @@ def test_a_fit_does_not_touch_its_strategies():
     ("merge", "words"),
     [
         (SubspaceMerge("median"), ["method", "'median'", "'qr'"]),
-        (SubspaceMerge(fan_in=1), ["fan_in", "1", "at least 2"]),
+        (SubspaceMerge(fan_in=1), ["'fan_in'", "Got 1", "[2, inf)"]),
         (SubspaceMerge(fan_in="two"), ["fan_in", "'two'"]),
         ("svd", ["'merge'", "'svd'"]),
         (SubspaceMerge, ["merge", "SubspaceMerge"]),

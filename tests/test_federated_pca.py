@@ -1049,6 +1049,7 @@ def test_weights_are_routed_to_fit_and_score(sites):
         pca = FederatedPCA(3).set_fit_request(sample_weight=True)
         pca.set_score_request(sample_weight=True)
         pipe = Pipeline([("same", "passthrough"), ("pca", pca)])
+        pipe.set_score_request(sample_weight=True)  # scikit-learn before 1.8 asks for it
         pipe.fit(X, clients=clients, sample_weight=weight)
         score = pipe.score(X, sample_weight=weight)
         search = GridSearchCV(pipe, {"pca__n_components": [1, 2]}, cv=3, error_score="raise")

@@ -545,7 +545,7 @@ def test_csr_with_duplicate_entries_means_their_sums(n, n_components):
 
 def test_sparse_rows_with_many_features_are_never_densified():
     d, k = 50_000, 10
-    X = sp.random_array((600, d), density=1e-3, format="csr", random_state=0)
+    X = sp.csr_array(sp.random(600, d, density=1e-3, format="csr", random_state=0))
     tracemalloc.start()
     try:
         subspace = Subspace.from_rows(X, k)

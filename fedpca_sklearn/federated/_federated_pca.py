@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_weight
+from .._checks import check_at_most_features, check_weight
 from ..base import SubspaceTransformer
 from ..merging import check_subspaces, directions_between, tighter_fraction
 from ..streaming import StreamingPCA
@@ -147,7 +147,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         X : {array-like, sparse matrix} of shape (n, d)
         y : Ignored
         clients : array-like of shape (n,), default=None
-            Label of the client that owns each row: numbers or strings. None: ``n_clients``
+            Label of the client that owns each row, integers or strings. None: ``n_clients``
             contiguous shards.
         sample_weight : array-like of shape (n,), default=None
             Passed to the sub-estimators.
@@ -207,28 +207,39 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         Returns
         -------
         pca : FederatedPCA
-            ``clients_`` are the positions in the list; a later ``partial_fit`` adds further
-            clients to these sites.
+            ``clients_`` are the positions in the list; a later ``partial_fit`` adds clients with
+            other labels to these sites.
         """
         pca = cls(n_components, merge=merge)
         pca._validate_params()
-        pca._start(check_subspaces(subspaces))
-        pca._clients = {}
+        if merge is not None:
+            merge.validate()
+        subspaces = check_subspaces(subspaces)
+        check_at_most_features(n_components, subspaces[0].n_features)
+        if not any(s.n_samples > 0 for s in subspaces):
+            raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
+        pca._start()
+        pca._clients = {
+            i: _Client(None, max(1, round(s.n_samples)) if s.n_samples > 0 else 0, s)
+            for i, s in enumerate(subspaces)
+        }
         pca._merge_all()
-        pca._check_n_components(n_components, pca.subspace_.n_features)
-        pca.n_features_in_ = pca.subspace_.n_features
+        pca.n_features_in_ = subspaces[0].n_features
         return pca
 
-    def _start(self, given: Sequence[Subspace] = ()) -> None:
-        """Forget all clients; ``_clients`` itself appears once there are some."""
+    def _start(self) -> None:
+        """Forget all clients and what was sent."""
         vars(self).pop("_clients", None)
-        self._given, self._sent, self._memory = list(given), [], {}
+        self._sent: list[Subspace] = []
+        self._memory: list[Any] = []
         self.communication_ = CommunicationLog()
 
     # ---------------------------------------------------------------- the round
 
     def _run(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         self._validate_params()
+        if self.merge is not None:
+            self.merge.validate()
         # in order of appearance, so that a tree keeps its shape when clients join
         seen: dict[Any, _Client] = getattr(self, "_clients", {})
         X = validate_data(
@@ -239,8 +250,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             ensure_all_finite=False,  # each client checks its own rows, so that errors name it
             reset=not hasattr(self, "_clients"),
         )
-        if not isinstance(self.n_components, float):
-            self._check_n_components(self.n_components, X.shape[1])
+        check_at_most_features(self.n_components, X.shape[1])
         weight = check_weight(sample_weight, X.shape[0])
         shards = self._shards(X.shape[0], clients)
         if weight is not None and weight.any():  # a client without weight is as absent
@@ -291,7 +301,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
-        summaries = [*self._given, *(client.summary for client in self._clients.values())]
+        summaries = [client.summary for client in self._clients.values()]
         before = {id(summary) for summary in self._sent}
         sent = []
 
@@ -302,19 +312,19 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kept = directions_between(summaries, self.n_components)
-        memory = dict(self._memory)
+        memory = list(self._memory)
         subspace = strategy.merge(summaries, kept, between=kept, record=record, memory=memory)
         self._sent, self._memory = sent, memory
         labels = sorted(self._clients, key=_label_order)
-        self.estimators_ = {label: self._clients[label].estimator for label in labels}
-        self.clients_ = sorted({*range(len(self._given)), *labels}, key=_label_order)
-        n_rows = sum(max(1, round(s.n_samples)) for s in self._given if s.n_samples > 0)
-        n_rows += sum(client.n_rows for client in self._clients.values())
+        estimators = {label: self._clients[label].estimator for label in labels}
+        self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
+        self.clients_ = labels
+        n_rows = sum(client.n_rows for client in self._clients.values())
         self._set_fitted(subspace, self.n_components, n_rows)
 
 
 class _Client(NamedTuple):
-    """What the simulation keeps of a client."""
+    """What the simulation keeps of a client; a site known by its summary has no estimator."""
 
     estimator: Any
     n_rows: int
@@ -331,10 +341,12 @@ def _fit_client(
     method: str,
 ) -> _Client:
     """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
-    n_rows, n_samples = 0, 0.0
+    n_rows, n_samples, scatter = 0, 0.0, 0.0
     if before is not None:
+        if before.estimator is None:
+            raise ValueError("it was given as a summary; use another label for further rows.")
         estimator, n_rows = deepcopy(before.estimator), before.n_rows
-        n_samples = before.summary.n_samples
+        n_samples, scatter = before.summary.n_samples, before.summary.scatter
     else:
         estimator = clone(prototype)
         if "random_state" in estimator.get_params(deep=False):
@@ -347,12 +359,20 @@ def _fit_client(
         n_rows, n_samples = n_rows + int(np.ceil(weight).sum()), n_samples + float(weight.sum())
     if isinstance(getattr(estimator, "subspace_", None), Subspace):
         return _Client(estimator, n_rows, estimator.subspace_)
-    scatter = None
-    if not hasattr(estimator, "mean_"):  # about the origin, as TruncatedSVD
-        squares = np.square(X.data if sp.issparse(X) else X, dtype=np.float64)
-        scatter = float(squares.sum())
-    summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
+    if hasattr(estimator, "mean_"):
+        summary = Subspace.from_estimator(estimator, n_samples=n_samples)
+    else:  # about the origin, as TruncatedSVD
+        scatter += _sum_of_squares(X, weight)
+        summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
     return _Client(estimator, n_rows, summary)
+
+
+def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:
+    if sp.issparse(X):
+        of_rows = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
+    else:
+        of_rows = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    return float(of_rows.sum() if weight is None else of_rows @ weight)
 
 
 def _check_labels(clients: Any, n: int) -> np.ndarray:

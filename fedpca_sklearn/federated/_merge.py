@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..merging import (
     MERGE_METHODS,
@@ -24,6 +25,12 @@ __all__ = ["MergeStrategy", "SubspaceMerge"]
 class MergeStrategy(BaseEstimator, ABC):
     """Base of the merge strategies: parameters in ``__init__``, one method."""
 
+    _parameter_constraints: dict = {}
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
+        self._validate_params()
+
     @abstractmethod
     def merge(
         self,
@@ -33,7 +40,7 @@ class MergeStrategy(BaseEstimator, ABC):
         weights: Any = None,
         between: int | float | None = None,
         record: Callable[[list[Subspace]], None] | None = None,
-        memory: dict | None = None,
+        memory: list | None = None,
     ) -> Subspace:
         """Merge summaries of disjoint sets of rows.
 
@@ -47,7 +54,7 @@ class MergeStrategy(BaseEstimator, ABC):
             Directions to keep on the way to the result, as in `merge_subspaces`.
         record : callable, default=None
             Called once per round with the list of the summaries that are sent in it.
-        memory : dict, default=None
+        memory : list, default=None
             Kept by the caller from one merge to the next; a strategy may leave in it what it does
             not want to compute again.
 
@@ -90,6 +97,11 @@ class SubspaceMerge(MergeStrategy):
     [9.5278 8.2219 7.9661 7.0829 5.4882]
     """
 
+    _parameter_constraints: dict = {
+        "method": [StrOptions(set(MERGE_METHODS))],
+        "fan_in": [Interval(Integral, 2, None, closed="left"), None],
+    }
+
     def __init__(self, method: str = "auto", fan_in: int | None = None):
         self.method = method
         self.fan_in = fan_in
@@ -102,18 +114,15 @@ class SubspaceMerge(MergeStrategy):
         weights: Any = None,
         between: int | float | None = None,
         record: Callable[[list[Subspace]], None] | None = None,
-        memory: dict | None = None,
+        memory: list | None = None,
     ) -> Subspace:
         """Merge summaries level by level; see `MergeStrategy.merge`."""
-        if self.method not in MERGE_METHODS:
-            raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {self.method!r}.")
+        self.validate()
         fan_in = self.fan_in
-        if fan_in is not None and not (isinstance(fan_in, Integral) and fan_in >= 2):
-            raise ValueError(f"fan_in must be None or an integer of at least 2, got {fan_in!r}.")
         nodes = weighted(check_subspaces(subspaces), weights)
         if between is None:
             between = directions_between(nodes, n_components)
-        before = dict(memory or {})
+        before = {tuple(map(id, group)): node for group, node in memory or ()}
         if memory is not None:
             memory.clear()
         while fan_in is not None and len(nodes) > fan_in:
@@ -129,12 +138,9 @@ class SubspaceMerge(MergeStrategy):
         if len(group) == 1:
             return group[0]
         key = tuple(id(child) for child in group)
-        if key in before:
-            _, node = before[key]
-        else:
-            node = merge_subspaces(group, between, method=self.method)
+        node = before.get(key) or merge_subspaces(group, between, method=self.method)
         if memory is not None:
-            memory[key] = group, node  # holds the children, so that their ids stay theirs
+            memory.append((group, node))
         return node
 
 

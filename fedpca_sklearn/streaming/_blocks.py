@@ -12,10 +12,13 @@ from sklearn.utils.validation import validate_data
 
 
 def is_stream(X: Any) -> bool:
-    """Whether X is an iterator, or a list or tuple, of batches of rows."""
+    """Whether X is an iterable without a length, or a list or tuple, of batches of rows."""
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and getattr(X[0], "ndim", 0) == 2
-    return hasattr(X, "__next__")
+    array_like = ("shape", "__array__", "__dataframe__", "__len__")
+    return hasattr(X, "__next__") or (
+        hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like)
+    )
 
 
 def is_on_disk(X: Any) -> bool:
