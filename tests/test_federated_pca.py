@@ -1118,3 +1118,54 @@ def test_a_callback_can_stop_the_fit():
     pca = FederatedPCA(2, n_clients=6).set_callbacks(Counter(stop_after=2)).fit(X)
     assert pca.clients_ == [0, 1]
     assert_is_pca_of(pca, X[:20], 2)
+
+
+# ------------------------------------------------------------------ truncated and given summaries
+
+
+def test_none_shows_what_truncated_summaries_still_hold():
+    X = make_power_law(900, 400, random_state=0)
+    sites = [StreamingPCA(5).fit(X[i::3]).subspace_ for i in range(3)]
+    pca = FederatedPCA.from_subspaces(sites)
+    assert pca.components_.shape == (pca.subspace_.n_components, 400)
+    assert pca.noise_variance_ > 0
+    # what was cut is noise to the model, not certainty
+    assert pca.score(X) > FederatedPCA.from_subspaces(sites, 1).score(X)
+
+
+def test_rows_for_a_site_that_is_known_by_its_summary_need_another_label():
+    X = make_power_law(300, 20, random_state=0)
+    sites = [StreamingPCA(5).fit(X[i::3]).subspace_ for i in range(2)]
+    pca = FederatedPCA.from_subspaces(sites, 5)
+    with pytest.raises(ValueError, match="Client 0: it was given as a summary"):
+        pca.partial_fit(X[2::3], clients=[0] * 100)
+    pca.partial_fit(X[2::3], clients=[2] * 100)
+    assert pca.clients_ == [0, 1, 2]
+    assert list(pca.estimators_) == [2]
+    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    np.testing.assert_allclose(pca.singular_values_, s[:5], rtol=1e-9)
+
+
+def test_a_tree_goes_on_after_pickling():
+    X = make_power_law(400, 20, random_state=0)
+    clients = np.arange(400) % 8
+    pca = FederatedPCA(3, merge=SubspaceMerge(fan_in=2)).fit(X, clients=clients)
+    again = pickle.loads(pickle.dumps(pca))
+    for model in pca, again:
+        model.partial_fit(X[:5], clients=[7] * 5)
+        # one path of the tree is new: a leaf, an inner node, a child of the root
+        assert [row["messages_up"] for row in model.communication_.table[-3:]] == [1, 1, 1]
+    np.testing.assert_array_equal(pca.components_, again.components_)
+
+
+def test_a_bad_merge_strategy_is_refused_before_any_client_works():
+    fitted = []
+
+    class Counting(StreamingPCA):
+        def fit(self, X, y=None, sample_weight=None):
+            fitted.append(len(X))
+            return super().fit(X, y, sample_weight)
+
+    with pytest.raises(ValueError, match="'method' parameter of SubspaceMerge"):
+        FederatedPCA(2, estimator=Counting(2), merge=SubspaceMerge("foo")).fit(np.eye(9))
+    assert fitted == []

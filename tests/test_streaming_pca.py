@@ -1047,3 +1047,72 @@ def test_fitted_digits_leave_less_than_scikit_learns_incremental_pca():
     X = load_digits().data
     assert abs(excess(X, StreamingPCA(10).fit(X).components_)) < 1e-9
     assert excess(X, IncrementalPCA(10).fit(X).components_) > 1e-3
+
+
+# ------------------------------------------------------------------ state and the caller's data
+
+
+def test_scoring_leaves_an_unsorted_sparse_matrix_alone_and_is_right():
+    dense = np.random.default_rng(0).standard_normal((60, 9))
+    X = sp.csr_array(dense)
+    reverse = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in zip(X.indptr, X.indptr[1:])])
+    unsorted = sp.csr_array((X.data[reverse], X.indices[reverse], X.indptr), X.shape)
+    twice = sp.csr_array((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), X.indptr * 2), X.shape)
+    pca = StreamingPCA(3).fit(dense)
+    for data in unsorted, twice:
+        before = data.data.copy(), data.indices.copy()
+        assert_allclose(pca.score_samples(data), pca.score_samples(dense), rtol=1e-10)
+        assert_array_equal(data.data, before[0])
+        assert_array_equal(data.indices, before[1])
+
+
+def test_a_rank_rule_works_under_short_memory():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 2)) @ rng.standard_normal((2, 20))
+    rule = EnergyBounds(0.9, 0.95)
+    pca = StreamingPCA(15, rank_rule=rule, forgetting_factor=0.9, block_size=20).fit(X)
+    assert pca.n_components_ <= 2  # two directions hold everything, whatever is forgotten
+
+
+def test_parameters_may_change_between_batches_or_are_refused():
+    X = make_power_law(300, 30, random_state=0)
+    pca = StreamingPCA(5).fit(X)
+    pca.set_params(rank_rule=EnergyBounds(0.5, 0.6)).partial_fit(X)
+    assert len(pca.rank_history_) > 0
+    pca.set_params(rank_rule=None).partial_fit(X)
+    assert not hasattr(pca, "rank_history_")
+    with pytest.raises(ValueError, match="center=False differs"):
+        pca.set_params(center=False).partial_fit(X)
+
+
+def test_memory_of_transform_does_not_grow_with_the_rows_at_once():
+    X = np.zeros((400, 20_000))
+    pca = StreamingPCA(2, oversampling=0).fit(X[:3] + np.arange(3)[:, None])
+    tracemalloc.start()
+    try:
+        pca.transform(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 8  # a quarter million entries at a time
+
+
+def test_weights_of_score_are_checked_like_those_of_fit():
+    X = make_power_law(20, 4, random_state=0)
+    pca = StreamingPCA(2).fit(X)
+    with pytest.raises(ValueError, match="Negative values in sample_weight"):
+        pca.score(X, sample_weight=np.r_[-1, np.ones(19)])
+    with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
+        pca.score(X, sample_weight=np.zeros(20))
+
+
+def test_an_iterable_without_length_is_a_stream():
+    X = make_power_law(200, 10, random_state=0)
+
+    class Loader:
+        def __iter__(self):
+            return iter((X[:50], X[50:]))
+
+    assert_allclose(
+        StreamingPCA(3).fit(Loader()).components_, StreamingPCA(3).fit(X).components_, atol=1e-12
+    )
