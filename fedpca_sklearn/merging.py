@@ -273,17 +273,23 @@ def _merge_group(
     first = subspaces[0]
     n, mean, scatter = first.n_samples, first.mean, first.scatter
     corrections = np.zeros((len(subspaces) - 1, first.n_features))
-    if first.centered:
-        for row, subspace in zip(corrections, subspaces[1:], strict=True):
-            total = n + subspace.n_samples
-            np.subtract(subspace.mean, mean, out=row)
-            mean = mean + (subspace.n_samples / total) * row
-            row *= math.sqrt((n / total) * subspace.n_samples)
-            n = total
-        scatter += float(np.einsum("ij,ij->", corrections, corrections))
-    else:
-        n += sum(s.n_samples for s in subspaces[1:])
+    with np.errstate(over="ignore", invalid="ignore"):
+        if first.centered:
+            for row, subspace in zip(corrections, subspaces[1:], strict=True):
+                total = n + subspace.n_samples
+                np.subtract(subspace.mean, mean, out=row)
+                mean = mean + (subspace.n_samples / total) * row
+                row *= math.sqrt((n / total) * subspace.n_samples)
+                n = total
+            scatter += float(np.einsum("ij,ij->", corrections, corrections))
+        else:
+            n += sum(s.n_samples for s in subspaces[1:])
     scatter += sum(s.scatter for s in subspaces[1:])
+    if not (math.isfinite(scatter) and math.isfinite(n)):
+        raise ValueError(
+            "subspaces hold values that are too large to merge: the sum of their squares or of "
+            "their counts is not finite."
+        )
     parts = [(s.components, s.singular_values) for s in subspaces]
     max_keep = n_components if isinstance(n_components, Integral) else first.n_features
     V, s = MERGE_METHODS[method](parts, corrections, max_keep)

@@ -364,6 +364,8 @@ class Subspace:
             return Subspace.empty(
                 self.n_features, centered=self.centered, dtype=self.components.dtype
             )
+        if not math.isfinite(max(self.n_samples, self.scatter) * weight):
+            raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         return self._trusted(
             self.components,
             self.singular_values * math.sqrt(weight),

@@ -540,3 +540,32 @@ def test_bad_fan_in_is_named(fan_in):
     parts = parts_of(*[(9, 4)] * 5)
     with pytest.raises((ValueError, TypeError), match=rf"'fan_in' .*must be .*Got {fan_in!r}"):
         SubspaceMerge(fan_in=fan_in).merge(parts)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mean": [1e308, 0, 0]},
+        {"singular_values": [1e154], "scatter": 1e308},
+        {"n_samples": 1e308},
+    ],
+)
+def test_summaries_too_large_to_merge_are_refused_by_every_method(method, fields):
+    valid = {
+        "components": np.eye(3)[:1],
+        "singular_values": [1.0],
+        "mean": np.zeros(3),
+        "n_samples": 5.0,
+        "scatter": 1.0,
+    }
+    first = Subspace(**(valid | fields))
+    second = Subspace(**(valid | fields | {"mean": -np.asarray(fields.get("mean", np.zeros(3)))}))
+    with pytest.raises(ValueError, match="too large to merge"):
+        merge_subspaces([first, second], method=method)
+
+
+def test_decay_that_would_overflow_is_refused():
+    subspace = Subspace(np.eye(3)[:1], [1.0], np.zeros(3), 1e300, 1.0)
+    with pytest.raises(ValueError, match=r"weight=10000000000.0 is too large"):
+        subspace.decay(1e10)
