@@ -440,10 +440,10 @@ def peak_bytes(
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`."""
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
-    buffers = 2**17 + 8 * 6 * d
+    vectors, buffers = 8 * 6 * d, 2**17
     if d <= R:  # a stack in float64, its Gram matrix and eigenvectors
-        return 8 * R * d + 8 * d * d + max(8 * d * d + bases // 2, bases) + buffers
+        return 8 * R * d + 8 * d * d + max(8 * d * d + bases // 2, bases) + vectors + buffers
     if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
-        return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + buffers
+        return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
     chunk = itemsize * R * min(d, max(256, CHUNK_ENTRIES // R))
-    return bases + chunk + 8 * 2 * R * (R + k) + buffers
+    return bases + chunk + 8 * 2 * R * (R + k) + vectors
