@@ -1,7 +1,17 @@
 """Principal component analysis of data that cannot be in one place at one time."""
 
 from .datasets import make_power_law, partition_clients
-from .federated import CommunicationLog, FederatedPCA, MergeStrategy, SubspaceMerge
+from .federated import (
+    CommunicationLog,
+    DistributedPCA,
+    FederatedPCA,
+    MergeStrategy,
+    OnlineDistributedPCA,
+    ProjectionAverage,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+    load_balanced_schedule,
+)
 from .merging import merge_subspaces
 from .metrics import excess_error, reconstruction_error, subspace_distance
 from .rank import ContributionBounds, EnergyBounds, RankRule
@@ -13,14 +23,19 @@ __version__ = "0.1.0"
 __all__ = [
     "CommunicationLog",
     "ContributionBounds",
+    "DistributedPCA",
     "EnergyBounds",
     "FederatedPCA",
     "MergeStrategy",
+    "OnlineDistributedPCA",
+    "ProjectionAverage",
     "RankRule",
     "StreamingPCA",
     "Subspace",
     "SubspaceMerge",
+    "TruncatedDistributedPCA",
     "excess_error",
+    "load_balanced_schedule",
     "make_power_law",
     "merge_subspaces",
     "partition_clients",

@@ -79,6 +79,18 @@ def absorb_block(
 ) -> Subspace:
     """Update a summary with one block of validated rows."""
     m, d = Y.shape
+    if sp.issparse(Y) and d > _update.SMALL_DIMENSION and not subspace.n_samples:
+        columns = used_columns(Y)
+        if _update.SMALL_DIMENSION < len(columns) <= d // 2:
+            few = subspace.empty(len(columns), centered=subspace.centered, dtype=Y.dtype)
+            options = {
+                "max_keep": max_keep,
+                "keep": keep,
+                "forgetting_factor": forgetting_factor,
+                "svd_solver": svd_solver,
+                "wanted": wanted,
+            }
+            return _spread(absorb_block(few, only_columns(Y, columns), w, **options), columns, d)
     if sp.issparse(Y) and _update.block_kind(Y, d) is _update.DenseBlock:
         Y = Y.toarray()
     if forgetting_factor < 1:
@@ -109,3 +121,25 @@ def absorb_block(
         subspace.scatter + block.scatter,
         subspace.centered,
     )
+
+
+def used_columns(Y: sp.csr_array) -> np.ndarray:
+    """Columns of a CSR matrix with stored entries, sorted."""
+    used = np.zeros(Y.shape[1], dtype=bool)
+    used[Y.indices] = True
+    return np.flatnonzero(used)
+
+
+def only_columns(Y: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
+    """The matrix without the columns that hold nothing; data is shared."""
+    position = np.empty(Y.shape[1], dtype=Y.indices.dtype)
+    position[columns] = np.arange(len(columns), dtype=Y.indices.dtype)
+    return sp.csr_array((Y.data, position[Y.indices], Y.indptr), shape=(Y.shape[0], len(columns)))
+
+
+def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
+    """A summary of some columns as one of all ``d``; the others are zero."""
+    V, s, mean, *others = (getattr(subspace, name) for name in subspace.__dataclass_fields__)
+    wide, wide_mean = np.zeros((len(V), d), dtype=V.dtype), np.zeros(d)
+    wide[:, columns], wide_mean[columns] = V, mean
+    return subspace._trusted(wide, s, wide_mean, *others)

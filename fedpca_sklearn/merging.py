@@ -207,7 +207,7 @@ def merge_subspaces(
     first = subspaces[0]
     d = first.n_features
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
-    subspaces = [_in_float64(s) for s in subspaces if s.n_samples > 0]
+    subspaces = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not subspaces:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)
     check_n_components(between, fraction=True, name="between")
@@ -259,17 +259,19 @@ def _with_components(subspace: Subspace, change: Callable) -> Subspace:
     return Subspace._trusted(change(components), *others)
 
 
-def _in_float64(subspace: Subspace) -> Subspace:
+def in_float64(subspace: Subspace) -> Subspace:
     """The same summary with a basis that is orthonormal to the last digit of float64."""
     if subspace.components.dtype == np.float64:
         return subspace
     return _with_components(subspace, lambda V: _linalg.orthonormalised(V.astype(np.float64)))
 
 
-def _merge_group(
-    subspaces: list[Subspace], n_components: int | float | None, method: str
-) -> Subspace:
-    """One merge of summaries that all hold rows, all in float64."""
+def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]:
+    """Count, mean and scatter of all rows, without directions, and the mean corrections.
+
+    The corrections are the rows that the scatter matrix about the common mean has beyond those
+    about the means of the parts, all of which must hold rows.
+    """
     first = subspaces[0]
     n, mean, scatter = first.n_samples, first.mean, first.scatter
     corrections = np.zeros((len(subspaces) - 1, first.n_features))
@@ -290,8 +292,19 @@ def _merge_group(
             "subspaces hold values that are too large to merge: the sum of their squares or of "
             "their counts is not finite."
         )
+    dtype = np.result_type(*(s.components.dtype for s in subspaces))
+    empty = np.zeros((0, first.n_features), dtype)
+    return Subspace._trusted(empty, np.zeros(0), mean, n, scatter, first.centered), corrections
+
+
+def _merge_group(
+    subspaces: list[Subspace], n_components: int | float | None, method: str
+) -> Subspace:
+    """One merge of summaries that all hold rows, all in float64."""
+    total, corrections = pooled_moments(subspaces)
     parts = [(s.components, s.singular_values) for s in subspaces]
-    max_keep = n_components if isinstance(n_components, Integral) else first.n_features
+    max_keep = n_components if isinstance(n_components, Integral) else total.n_features
     V, s = MERGE_METHODS[method](parts, corrections, max_keep)
+    _, _, *moments = (getattr(total, name) for name in total.__dataclass_fields__)
     V = _linalg.flip_signs(np.array(V, order="C"))
-    return _cut(Subspace._trusted(V, s.copy(), mean, n, scatter, first.centered), n_components)
+    return _cut(Subspace._trusted(V, s.copy(), *moments), n_components)

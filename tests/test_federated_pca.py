@@ -757,6 +757,7 @@ def test_communication_is_the_closed_formula(n_clients, fan_in, messages, n_comp
     assert log.table == [
         {"messages_up": m, "floats_up": m * floats(d, d), "bytes_up": m * size_in_bytes(d, d)}
         | down
+        | {"floats_busiest": min(m, fan_in or m) * floats(d, d)}  # a full node of the tree
         for m in messages
     ]
     assert log.rounds == len(messages)

@@ -14,6 +14,7 @@ from fedpca_sklearn import CommunicationLog, Subspace
 from fedpca_sklearn.federated import Federation
 
 COLUMNS = ["messages_up", "floats_up", "bytes_up", "messages_down", "floats_down", "bytes_down"]
+COLUMNS += ["floats_busiest"]
 
 
 def message(n_floats, nbytes):
@@ -39,9 +40,9 @@ def test_rounds_are_rows_and_totals_are_their_sums():
     log.record()
     assert [list(row) for row in log.table] == [COLUMNS] * 3
     assert [list(row.values()) for row in log.table] == [
-        [2, 7, 70, 1, 5, 50],
-        [0, 0, 0, 3, 3, 30],
-        [0, 0, 0, 0, 0, 0],
+        [2, 7, 70, 1, 5, 50, 7],
+        [0, 0, 0, 3, 3, 30, 1],
+        [0, 0, 0, 0, 0, 0, 0],
     ]
     assert log.rounds == 3
     assert (log.floats_up, log.bytes_up) == (7, 70)

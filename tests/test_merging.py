@@ -429,7 +429,9 @@ def test_tree_of_any_shape_equals_pooled_rows(fan_in, n_sites):
         X[rows] += 0.3 * i
     parts = [Subspace.from_rows(rows) for rows in np.array_split(X, n_sites)]
     rounds = []
-    merged = SubspaceMerge(fan_in=fan_in).merge(parts, record=rounds.append)
+    merged = SubspaceMerge(fan_in=fan_in).merge(
+        parts, record=lambda sent, to=None: rounds.append(sent)
+    )
     assert_summarises(merged, X)
 
     fan = fan_in or n_sites

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from inspect import signature
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
-from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features, check_weight
-from ..base import SubspaceTransformer
+from .._checks import check_at_most_features
 from ..merging import check_subspaces, directions_between, tighter_fraction
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
-from ._federation import CommunicationLog, Federation
+from ._clients import ClientsTransformer, label_order, rows_of
 from ._merge import MergeStrategy, SubspaceMerge
 
 __all__ = ["FederatedPCA"]
@@ -32,7 +28,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
+class FederatedPCA(ClientsTransformer):
     """Principal component analysis of rows that belong to several clients, in one round.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
@@ -106,16 +102,11 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
 
-    # `clients` travels through pipelines and searches without a request by the user
-    __metadata_request__fit = {"clients": True}
-    __metadata_request__partial_fit = {"clients": True}
-
     _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
         "merge": [MergeStrategy, None],
-        "n_clients": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
 
@@ -136,33 +127,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
-    ) -> FederatedPCA:
-        """Fit all clients from scratch and merge.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-        y : Ignored
-        clients : array-like of shape (n,), default=None
-            Label of the client that owns each row, integers or strings. None: ``n_clients``
-            contiguous shards.
-        sample_weight : array-like of shape (n,), default=None
-            Passed to the sub-estimators.
-
-        Returns
-        -------
-        self : FederatedPCA
-        """
-        with self._unchanged_on_error():
-            self._start()
-            self._run(X, clients, sample_weight, "fit")
-        return self
-
     @available_if(_clients_can_partial_fit)
-    @with_callbacks
     def partial_fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> FederatedPCA:
@@ -180,12 +145,7 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         self : FederatedPCA
             Unchanged if an error is raised.
         """
-        with self._unchanged_on_error():
-            if not hasattr(self, "_clients"):
-                self._start()
-            self.communication_ = CommunicationLog(list(self.communication_.table))
-            self._run(X, clients, sample_weight, "partial_fit")
-        return self
+        return super().partial_fit(X, y, clients, sample_weight)
 
     @classmethod
     def from_subspaces(
@@ -224,68 +184,37 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             for i, s in enumerate(subspaces)
         }
         pca._merge_all()
+        pca.clients_ = list(pca._clients)
         pca.n_features_in_ = subspaces[0].n_features
         return pca
 
-    def _start(self) -> None:
-        """Forget all clients and what was sent."""
-        vars(self).pop("_clients", None)
+    def _reset(self) -> None:
+        # in order of appearance, so that a tree keeps its shape when clients join
+        self._clients: dict[Any, _Client] = {}
         self._sent: list[Subspace] = []
         self._memory: list[Any] = []
-        self.communication_ = CommunicationLog()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.merge is not None:
+            self.merge.validate()
 
     # ---------------------------------------------------------------- the round
 
-    def _run(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
-        self._validate_params()
-        if self.merge is not None:
-            self.merge.validate()
-        # in order of appearance, so that a tree keeps its shape when clients join
-        seen: dict[Any, _Client] = getattr(self, "_clients", {})
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype="numeric",
-            ensure_all_finite=False,  # each client checks its own rows, so that errors name it
-            reset=not hasattr(self, "_clients"),
-        )
-        check_at_most_features(self.n_components, X.shape[1])
-        weight = check_weight(sample_weight, X.shape[0])
-        shards = self._shards(X.shape[0], clients)
-        if weight is not None and weight.any():  # a client without weight is as absent
-            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        seen = self._clients
         prototype = self._prototype(method, weight is not None)
         new = [label for label, _ in shards if label not in seen]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
         calls = (
-            (
-                label,
-                seen.get(label),
-                prototype,
-                seeds.get(label),
-                X[rows],
-                None if weight is None else weight[rows],
-                method,
-            )
-            for label, rows in shards
+            (label, seen.get(label), prototype, seeds.get(label), rows, w, method)
+            for label, rows, w in rows_of(X, weight, shards)
         )
-        results = Federation(self.n_jobs).map(_fit_client, calls)
-        fitted = zip(progress(self, results, len(shards), "clients"), shards, strict=False)
-        self._clients = {**seen, **{label: client for client, (label, _) in fitted}}
+        fitted = dict(self._map(_fit_client, calls, shards))
+        self._clients = {**seen, **fitted}
         self._merge_all()
-
-    def _shards(self, n: int, clients: Any) -> list[tuple[Any, Any]]:
-        """Sorted labels with the positions of their rows."""
-        if clients is None:
-            bounds = np.linspace(0, n, min(self.n_clients, n) + 1).astype(int)
-            return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
-        labels = _check_labels(clients, n)
-        values, codes = np.unique(labels, return_inverse=True)
-        order = np.argsort(codes, kind="stable")
-        parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
-        return [(value.item(), rows) for value, rows in zip(values, parts, strict=True)]
+        return list(fitted)
 
     def _prototype(self, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator
@@ -305,20 +234,22 @@ class FederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         before = {id(summary) for summary in self._sent}
         sent = []
 
-        def record(messages):
+        def record(messages, receivers=None):
             # the receiver still holds a summary that has not changed since the last merge
-            self.communication_.record(up=[m for m in messages if id(m) not in before])
+            new = [i for i, message in enumerate(messages) if id(message) not in before]
+            receivers = receivers and [receivers[i] for i in new]
+            self.communication_.record([messages[i] for i in new], receivers=receivers)
             sent.extend(messages)
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kept = directions_between(summaries, self.n_components)
         memory = list(self._memory)
-        subspace = strategy.merge(summaries, kept, between=kept, record=record, memory=memory)
+        subspace = strategy.merge(
+            summaries, self.n_components, between=kept, record=record, memory=memory
+        )
         self._sent, self._memory = sent, memory
-        labels = sorted(self._clients, key=_label_order)
-        estimators = {label: self._clients[label].estimator for label in labels}
+        estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
-        self.clients_ = labels
         n_rows = sum(client.n_rows for client in self._clients.values())
         self._set_fitted(subspace, self.n_components, n_rows)
 
@@ -373,37 +304,3 @@ def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:
     else:
         of_rows = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     return float(of_rows.sum() if weight is None else of_rows @ weight)
-
-
-def _check_labels(clients: Any, n: int) -> np.ndarray:
-    """Labels as an array of integers or of strings."""
-    labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
-    if labels.ndim != 1 or len(labels) != n:
-        raise ValueError(
-            f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
-        )
-    if labels.dtype.kind in "iubU":
-        return labels
-    values = labels.tolist()
-    strings = [value for value in values if isinstance(value, str)]
-    numbers = [value for value in values if _is_whole(value)]
-    if len(strings) == n:
-        return labels.astype(str)
-    if len(numbers) == n:
-        return labels.astype(np.int64)
-    wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
-    got = wrong[:1] or [strings[0], numbers[0]]
-    raise ValueError(
-        "clients must be all integers or all strings, without missing values, got "
-        + " and ".join(map(repr, got))
-        + "."
-    )
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether a label is a number that int64 holds."""
-    return isinstance(value, (Real, np.bool_)) and value == value // 1 and -(2**63) <= value < 2**63
-
-
-def _label_order(label: Any) -> tuple[bool, Any]:
-    return isinstance(label, str), label

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,9 @@ class CommunicationLog:
     ----------
     table : list of dict
         One entry per round: ``messages_up``, ``floats_up``, ``bytes_up``, ``messages_down``,
-        ``floats_down``, ``bytes_down``.
+        ``floats_down``, ``bytes_down``, ``floats_busiest``.
+    floats_pooled : int
+        Numbers in the rows seen: what sending them would have cost (non-zeros, if sparse).
 
     Examples
     --------
@@ -33,15 +36,37 @@ class CommunicationLog:
     """
 
     table: list[dict[str, int]] = field(default_factory=list)
+    floats_pooled: int = field(default=0, compare=False)
 
-    def record(self, up: Iterable[Any] = (), down: Iterable[Any] = ()) -> None:
+    def copy(self) -> CommunicationLog:
+        """Return a log that can be gone on with.
+
+        Returns
+        -------
+        log : CommunicationLog
+        """
+        return CommunicationLog(list(self.table), self.floats_pooled)
+
+    def record(
+        self,
+        up: Iterable[Any] = (),
+        down: Iterable[Any] = (),
+        *,
+        receivers: Sequence[Hashable] | None = None,
+    ) -> None:
         """Add a round of messages, each with ``n_floats`` and ``nbytes``.
 
         Parameters
         ----------
         up, down : iterable of messages
+        receivers : sequence of hashable, default=None
+            Who takes each message of ``up``; None: the server takes them all. Every message of
+            ``down`` has a receiver of its own.
         """
         up, down = list(up), list(down)
+        load = Counter()
+        for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
+            load[receiver] += message.n_floats
         self.table.append(
             {
                 "messages_up": len(up),
@@ -50,6 +75,7 @@ class CommunicationLog:
                 "messages_down": len(down),
                 "floats_down": sum(m.n_floats for m in down),
                 "bytes_down": sum(m.nbytes for m in down),
+                "floats_busiest": max([*load.values(), *(m.n_floats for m in down)], default=0),
             }
         )
 
@@ -80,6 +106,15 @@ class CommunicationLog:
     def bytes_down(self) -> int:
         """Bytes sent towards the clients."""
         return self._total("bytes_down")
+
+    @property
+    def floats_busiest(self) -> int:
+        """Floats that the busiest receiver takes, summed over the rounds.
+
+        Messages to different receivers travel at the same time, so this is the time of the rounds
+        in floats: T_a and T_b of Bai, Chan and Luk (2005). Their T_e is ``floats_pooled``.
+        """
+        return self._total("floats_busiest")
 
     def __repr__(self) -> str:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")

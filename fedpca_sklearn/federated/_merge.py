@@ -39,7 +39,7 @@ class MergeStrategy(BaseEstimator, ABC):
         *,
         weights: Any = None,
         between: int | float | None = None,
-        record: Callable[[list[Subspace]], None] | None = None,
+        record: Callable[..., None] | None = None,
         memory: list | None = None,
     ) -> Subspace:
         """Merge summaries of disjoint sets of rows.
@@ -48,12 +48,14 @@ class MergeStrategy(BaseEstimator, ABC):
         ----------
         subspaces : sequence of Subspace
         n_components : int, float or None, default=None
-            Directions to keep, as in `merge_subspaces`.
+            Directions asked for, as in `merge_subspaces`.
         weights : array-like of shape (len(subspaces),), default=None
         between : int, float or None, default=None
-            Directions to keep on the way to the result, as in `merge_subspaces`.
+            Directions that the caller can hold, on the way and in the result; None: as in
+            `merge_subspaces` on the way, and ``n_components`` in the result.
         record : callable, default=None
-            Called once per round with the list of the summaries that are sent in it.
+            Called once per round with the list of the summaries that are sent in it and, unless
+            the server takes them all, the list of who does.
         memory : list, default=None
             Kept by the caller from one merge to the next; a strategy may leave in it what it does
             not want to compute again.
@@ -113,7 +115,7 @@ class SubspaceMerge(MergeStrategy):
         *,
         weights: Any = None,
         between: int | float | None = None,
-        record: Callable[[list[Subspace]], None] | None = None,
+        record: Callable[..., None] | None = None,
         memory: list | None = None,
     ) -> Subspace:
         """Merge summaries level by level; see `MergeStrategy.merge`."""
@@ -122,15 +124,20 @@ class SubspaceMerge(MergeStrategy):
         nodes = weighted(check_subspaces(subspaces), weights)
         if between is None:
             between = directions_between(nodes, n_components)
+        else:
+            n_components = between
         before = {tuple(map(id, group)): node for group, node in memory or ()}
         if memory is not None:
             memory.clear()
         while fan_in is not None and len(nodes) > fan_in:
             groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
             # a node alone in its group waits for the next level
-            _note(record, [node for group in groups if len(group) > 1 for node in group])
+            sent = [(node, i) for i, group in enumerate(groups) if len(group) > 1 for node in group]
+            if record is not None:
+                record(*map(list, zip(*sent, strict=True)))
             nodes = [self._node(group, between, before, memory) for group in groups]
-        _note(record, nodes)
+        if record is not None:
+            record(nodes)
         return merge_subspaces(nodes, n_components, method=self.method, between=between)
 
     def _node(self, group, between, before, memory):
@@ -142,8 +149,3 @@ class SubspaceMerge(MergeStrategy):
         if memory is not None:
             memory.append((group, node))
         return node
-
-
-def _note(record: Callable | None, messages: list[Subspace]) -> None:
-    if record is not None:
-        record(messages)

@@ -1,0 +1,115 @@
+"""Means of projection matrices in factored form: no d x d matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from . import _linalg
+from .merging import in_float64
+from .subspace import Subspace
+
+# Directions that are stacked at once.
+ROWS_AT_ONCE = 1024
+# Entries that are centred at once.
+_ENTRIES_AT_ONCE = 2**18
+# Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors.
+_ZERO = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionMean:
+    """Weighted mean of projections on subspaces, by its leading eigenpairs.
+
+    ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a positive semi-definite
+    matrix whose largest eigenvalue is at most ``dropped``.
+    """
+
+    vectors: np.ndarray
+    values: np.ndarray
+    weight: float = 0.0
+    dropped: float = 0.0
+
+    @classmethod
+    def empty(cls, n_features: int) -> ProjectionMean:
+        """Return the mean of nothing."""
+        return cls(np.zeros((0, n_features)), np.zeros(0))
+
+    def add(
+        self, subspaces: Sequence[Subspace], weights: Sequence[float], max_keep: int
+    ) -> ProjectionMean:
+        """Mean with the projections on further subspaces, cut to ``max_keep`` eigenpairs.
+
+        By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
+        directions have few non-zero columns.
+        """
+        mean, group, group_weights, rows = self, [], [], 0
+        for subspace, weight in zip(subspaces, weights, strict=True):
+            if group and rows + subspace.n_components > ROWS_AT_ONCE:
+                mean = mean._add(group, group_weights, max_keep)
+                group, group_weights, rows = [], [], 0
+            group.append(subspace)
+            group_weights.append(weight)
+            rows += subspace.n_components
+        return mean._add(group, group_weights, max_keep) if group else mean
+
+    def _add(self, subspaces, weights, max_keep):
+        total = self.weight + float(sum(weights))
+        k = len(self.vectors)
+        new = [
+            np.sqrt(weight / total) * in_float64(subspace).components
+            for subspace, weight in zip(subspaces, weights, strict=True)
+        ]
+        columns = np.flatnonzero(np.any([V.any(axis=0) for V in new], axis=0))
+        M = np.concatenate([V[:, columns] for V in new])
+        old = np.sqrt(self.values * (self.weight / total))
+        G = np.zeros((k + len(M), k + len(M)))
+        G[np.arange(k), np.arange(k)] = old**2
+        G[k:, :k] = (M @ self.vectors[:, columns].T) * old
+        G[:k, k:] = G[k:, :k].T
+        G[k:, k:] = M @ M.T
+        if not len(G):
+            return replace(self, weight=total)
+        values, W = _linalg.eigh_top(G, max_keep + 1)
+        keep = min(max_keep, int(np.sum(values > _ZERO)))
+        dropped = self.dropped * (self.weight / total) + max(float(values[keep:].max(initial=0)), 0)
+        W = W[:, :keep] / np.sqrt(values[:keep])
+        vectors = (W[:k].T * old) @ self.vectors
+        vectors[:, columns] += W[k:].T @ M
+        if not _linalg.is_orthonormal(vectors, _linalg.ORTHONORMALITY_TOL[vectors.dtype]):
+            vectors = _linalg.orthonormalised(vectors)
+        return ProjectionMean(vectors, values[:keep], total, dropped)
+
+
+def along(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
+    """Summary by given orthonormal directions, rotated to the principal axes among them.
+
+    ``factor.T @ factor`` is the scatter matrix of the rows within the directions. All of them are
+    kept, also those without variance; count, mean, scatter and dtype are those of ``total``.
+    """
+    few = max(len(V) - len(factor), 0)
+    factor = np.concatenate([factor, np.zeros((few, len(V)))])
+    _, s, W = scipy.linalg.svd(factor, full_matrices=False, check_finite=False)
+    components, _, mean, n_samples, scatter, centered = (
+        getattr(total, name) for name in total.__dataclass_fields__
+    )
+    V = _linalg.flip_signs(W @ V).astype(components.dtype, copy=False)
+    return Subspace._trusted(V, s, mean, n_samples, max(scatter, float(s @ s)), centered)
+
+
+def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """``(X - mean) @ basis`` in float64; dense rows are centred first, block by block."""
+    if sp.issparse(X):
+        Z = X @ basis
+        Z -= mean @ basis
+        return Z
+    Z = np.empty((X.shape[0], basis.shape[1]))
+    step = max(1, _ENTRIES_AT_ONCE // X.shape[1])
+    for start in range(0, len(X), step):
+        np.matmul(X[start : start + step] - mean, basis, out=Z[start : start + step])
+    return Z

@@ -1,0 +1,179 @@
+"""The shell of estimators whose rows belong to clients: labels, shards, one call after another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import validate_data
+
+from .._callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._checks import check_at_most_features, check_weight
+from ..base import SubspaceTransformer
+from ._federation import CommunicationLog, Federation
+
+
+class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
+    """Base of estimators that take one matrix and the label of the client that owns each row.
+
+    A subclass implements `_reset`, which forgets the rows seen, and `_step`, which takes the rows
+    of one call through the clients and the server and sets the fitted attributes.
+    """
+
+    # `clients` travels through pipelines and searches without a request by the user
+    __metadata_request__fit = {"clients": True}
+    __metadata_request__partial_fit = {"clients": True}
+
+    _parameter_constraints: dict = {
+        "n_clients": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+    }
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None) -> Any:
+        """Fit all clients from scratch.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        y : Ignored
+        clients : array-like of shape (n,), default=None
+            Label of the client that owns each row, integers or strings. None: ``n_clients``
+            contiguous shards.
+        sample_weight : array-like of shape (n,), default=None
+            Integer weights equal repeated rows.
+
+        Returns
+        -------
+        self : object
+        """
+        with self._unchanged_on_error():
+            self._start()
+            self._call(X, clients, sample_weight, "fit")
+        return self
+
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Go on with more rows of any clients, old or new.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        y : Ignored
+        clients : array-like of shape (n,), default=None
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        self : object
+            Unchanged if an error is raised.
+        """
+        with self._unchanged_on_error():
+            if not hasattr(self, "communication_"):
+                self._start()
+            self.communication_ = self.communication_.copy()
+            self._call(X, clients, sample_weight, "partial_fit")
+        return self
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Forget all rows."""
+
+    @abstractmethod
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        """Take the shards, labels with the positions of their rows; return the labels that did."""
+
+    def _check_parameters(self) -> None:
+        """Raise an error that names a wrong parameter."""
+        self._validate_params()
+
+    def _start(self) -> None:
+        self._reset()
+        self.clients_: list[Any] = []
+        self.communication_ = CommunicationLog()
+
+    def _call(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+        self._check_parameters()
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite=False,  # each client checks its own rows, so that errors name it
+            reset=not self.clients_,
+        )
+        check_at_most_features(self.n_components, X.shape[1])
+        weight = check_weight(sample_weight, X.shape[0])
+        shards = shards_of(X.shape[0], clients, self.n_clients)
+        if weight is not None and weight.any():  # a client without weight is as absent
+            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+        labels = self._step(X, weight, shards, method)
+        self.clients_ = sorted({*self.clients_, *labels}, key=label_order)
+        self.communication_.floats_pooled += X.size
+
+    def _map(self, function: Callable, calls: Iterable[tuple], shards: list) -> Iterator[Any]:
+        """Yield a label and what the function made of its call, in parallel over clients."""
+        results = Federation(self.n_jobs).map(function, calls)
+        for result, (label, _) in zip(
+            progress(self, results, len(shards), "clients"), shards, strict=False
+        ):
+            yield label, result
+
+
+def rows_of(X: Any, weight: np.ndarray | None, shards: list) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield label, rows and weights of each shard."""
+    for label, rows in shards:
+        yield label, X[rows], None if weight is None else weight[rows]
+
+
+def shards_of(n: int, clients: Any, n_clients: int) -> list[tuple[Any, Any]]:
+    """Sorted labels with the positions of their rows; contiguous shards without labels."""
+    if clients is None:
+        bounds = np.linspace(0, n, min(n_clients, n) + 1).astype(int)
+        return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
+    labels = _check_labels(clients, n)
+    values, codes = np.unique(labels, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
+    return [(value.item(), rows) for value, rows in zip(values, parts, strict=True)]
+
+
+def label_order(label: Any) -> tuple[bool, Any]:
+    """Sort key of labels: numbers before strings."""
+    return isinstance(label, str), label
+
+
+def _check_labels(clients: Any, n: int) -> np.ndarray:
+    """Labels as an array of integers or of strings."""
+    labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
+    if labels.ndim != 1 or len(labels) != n:
+        raise ValueError(
+            f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
+        )
+    if labels.dtype.kind in "iubU":
+        return labels
+    values = labels.tolist()
+    strings = [value for value in values if isinstance(value, str)]
+    numbers = [value for value in values if _is_whole(value)]
+    if len(strings) == n:
+        return labels.astype(str)
+    if len(numbers) == n:
+        return labels.astype(np.int64)
+    wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
+    got = wrong[:1] or [strings[0], numbers[0]]
+    raise ValueError(
+        "clients must be all integers or all strings, without missing values, got "
+        + " and ".join(map(repr, got))
+        + "."
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a label is a number that int64 holds."""
+    return isinstance(value, (Real, np.bool_)) and value == value // 1 and -(2**63) <= value < 2**63

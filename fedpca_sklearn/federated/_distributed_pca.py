@@ -1,0 +1,182 @@
+"""Exact PCA of rows at several clients, from triangular factors: Bai, Chan and Luk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._checks import check_rows
+from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
+from ..streaming import StreamingPCA
+from ._clients import ClientsTransformer, rows_of
+from ._schedule import merge_levels, update_pair
+
+__all__ = ["DistributedPCA"]
+
+
+class DistributedPCA(ClientsTransformer):
+    """Exact principal component analysis of rows that belong to several clients.
+
+    Each client reduces its rows, centred by their own mean, to the triangular factor of their QR
+    decomposition. The factors are merged in a binary tree, the means of the clients are added at
+    its root, and the SVD of the last factor is the PCA of all rows. No row leaves its client, and
+    nothing is truncated or squared: the result equals PCA of the pooled rows to rounding, for any
+    spectrum, any number of clients, and clients with fewer rows than features.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        As in `StreamingPCA`.
+    n_clients : int, default=2
+        Contiguous shards that stand in for clients where ``clients`` is not given.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, for all rows of all clients.
+    r_factor_ : ndarray of shape (min(n_samples, n_features), n_features)
+        Upper trapezoidal with a non-negative diagonal; ``r_factor_.T @ r_factor_`` is the scatter
+        matrix of all rows about their mean.
+    clients_ : list
+        Labels of the clients seen so far, sorted.
+    communication_ : CommunicationLog
+        A round for every level of the tree and one for the means. ``floats_busiest`` is T_b of
+        [1]_: ceil(log2 s) p (p + 1) / 2 + s (p + 1) for s clients and p features; ``floats_up``
+        also counts what travels at the same time, (s - 1) p (p + 1) / 2 + s (p + 1).
+
+    See Also
+    --------
+    FederatedPCA : O(p k) floats a client instead of O(p^2), exact up to 256 features.
+    TruncatedDistributedPCA : The baseline of [1]_.
+    load_balanced_schedule : Who computes what, when rows keep arriving.
+
+    Notes
+    -----
+    [1]_, Algorithm 1. `partial_fit` is its section 4: new rows at any of the clients are a tree of
+    their own, whose root is merged with the factor of all rows before (eq. 22). Nothing depends on
+    the order, so blocks that come late are included when they come (section 5). Of two partners
+    in the tree the one that merged less so far receives.
+
+    A client works in time O(n_i p^2) and memory O(p^2) beyond its rows; a level of the tree takes
+    O(p^3), about a third of a dense QR by the structured factorisation of two triangles (LAPACK's
+    tpqrt); the server O(s p^2 + p^3). Sparse rows are densified block by block. Computation is in
+    float64, also for float32 rows.
+
+    Means are kept as two floats a feature, counted as one in ``floats_up`` and as 16 bytes in
+    ``bytes_up``: with one float, two clients at 1e8 would differ by its rounding.
+
+    Differences from scikit-learn's PCA: ``n_components`` may exceed the number of rows, sample
+    weights, and constant data gives zeros, not NaN.
+
+    References
+    ----------
+    .. [1] Z.-J. Bai, R. Chan, F. Luk, "Principal component analysis for distributed data sets with
+       updating", APPT 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import DistributedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> pca = DistributedPCA(3)
+    >>> for digits in (y < 4, y == 9, (y >= 4) & (y < 9)):  # clients appear one after another
+    ...     _ = pca.partial_fit(X[digits], clients=y[digits])
+    >>> pca.singular_values_.round(4)
+    array([567.0066, 542.2519, 504.6306])
+    >>> import numpy as np
+    >>> np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3].round(4)
+    array([567.0066, 542.2519, 504.6306])
+    >>> DistributedPCA(3).fit(X, clients=y).communication_.floats_busiest
+    8970
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": StreamingPCA._parameter_constraints["n_components"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+    ):
+        self.n_components = n_components
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+
+    def _reset(self) -> None:
+        self._state = _State()
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        state = self._state
+        found = dict(self._map(_factor_rows, rows_of(X, weight, shards), shards))
+        parts = [triangle for triangle, _, _ in found.values()]
+        n_rows = state.n_rows + sum(n for _, n, _ in found.values())
+        dtype = state.dtype or np.result_type(*(dtype for _, _, dtype in found.values()))
+        load = state.load.copy()
+
+        # the tree of this step
+        log = self.communication_
+        levels, root = merge_levels(list(found), load)
+        factors = {label: triangle.factor for label, (triangle, _, _) in found.items()}
+        for level in levels:
+            sent = [Triangle(factors[sender], None, None, 0) for sender, _ in level]
+            log.record(sent, receivers=[receiver for _, receiver in level])
+            for sender, receiver in level:
+                factors[receiver] = merge_factors(factors[receiver], factors.pop(sender))
+        log.record(_Mean(X.shape[1]) for _ in parts)
+        whole = pooled(factors[root], parts)
+
+        # all steps before
+        if state.whole is not None:
+            sender, root = update_pair(state.holder, root, load)
+            if sender != root:
+                log.record([whole if root == state.holder else state.whole, _Mean(X.shape[1])])
+            factor = merge_factors(state.whole.factor, whole.factor)
+            whole = pooled(factor, [state.whole, whole])
+        self._state = _State(whole, n_rows, dtype, root, load)
+        signs = np.where(np.diag(whole.factor) < 0, -1.0, 1.0)
+        self.r_factor_ = (signs[:, None] * whole.factor).astype(dtype)
+        self._set_fitted(subspace_of(whole, dtype), self.n_components, n_rows)
+        return list(found)
+
+
+@dataclass(frozen=True)
+class _State:
+    """All rows so far: their factor, who holds it, and how often each client merged."""
+
+    whole: Triangle | None = None
+    n_rows: int = 0
+    dtype: Any = None
+    holder: Any = None
+    load: Counter = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """Message with the mean and the count of a client."""
+
+    n_features: int
+
+    @property
+    def n_floats(self) -> int:
+        return self.n_features + 1
+
+    @property
+    def nbytes(self) -> int:
+        return 16 * self.n_features + 8
+
+
+def _factor_rows(label: Any, X: Any, weight: Any) -> tuple[Triangle, int, np.dtype]:
+    """Local work of one client: the factor of its rows, their number and dtype."""
+    X = check_rows(X)
+    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
+    return triangle_of_rows(X, weight), n_rows, X.dtype

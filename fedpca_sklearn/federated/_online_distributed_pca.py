@@ -1,0 +1,236 @@
+"""Online distributed PCA: projections averaged over clients and time. Tarzanagh et al."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._checks import check_rows
+from .._projections import ProjectionMean, along, centred_product
+from .._update import SMALL_DIMENSION
+from ..merging import pooled_moments
+from ..streaming._blocks import float_dtype, is_stream
+from ..subspace import Subspace
+from ._clients import ClientsTransformer, rows_of
+from ._federation import Federation
+
+__all__ = ["OnlineDistributedPCA"]
+
+
+class OnlineDistributedPCA(ClientsTransformer):
+    """Principal eigenspaces averaged over clients and time steps (ODPCA).
+
+    Every `partial_fit` is a time step. Each client sends the leading eigenspace of its rows of this
+    step, of dimension ``projection_dim``; the server averages the projections on them with those of
+    all earlier steps, and the leading eigenvectors of the mean are the components. Singular values
+    play no part, so the result does not depend on the scale of a client or of a step. Local
+    problems are small, nothing is sent twice, and no rows are kept.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        K of [1]_. None: all, min(n_samples, n_features), for few features only.
+    projection_dim : int or None, default=None
+        Dimension K + Z of a local eigenspace, which may also be below K. None: ``n_components``.
+    weighting : {"rows", "equal"}, default="rows"
+        Weight of a shard in the mean: its number of rows, or one as in [1]_. The same for shards
+        of equal size.
+    n_clients : int, default=5
+        Contiguous shards that stand in for clients where ``clients`` is not given; m of [1]_.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal basis of the leading eigenspace of the mean, rotated to the principal axes of
+        the rows within it.
+    singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
+            (n_components_,)
+        Of the rows seen, projected on the basis of their own step, then from basis to basis; what
+        lies between the bases is lost, so they are a little too low while the basis still moves.
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`; mean and total variance are exact.
+    projection_values_ : ndarray of shape (n_kept,)
+        Leading eigenvalues of the mean of the projections, between 0 and 1: the share of all rows
+        whose eigenspace holds the direction.
+    projection_error_ : float
+        Bound on the largest eigenvalue of what was cut off the mean of the projections to keep it
+        in O(d K) memory; 0 up to 256 features.
+    n_steps_ : int
+        Time steps seen.
+    clients_ : list
+        Labels of the clients seen so far, sorted.
+    communication_ : CommunicationLog
+        Two rounds a step: eigenspaces up; the server's basis down and the moments in it up.
+
+    See Also
+    --------
+    ProjectionAverage : The average over clients, as the ``merge`` of `FederatedPCA`.
+    StreamingPCA : Weighs directions by their variance.
+
+    Notes
+    -----
+    Algorithm 1 of [1]_ for equal shards. The running mean is kept as its 2 K + 10 leading
+    eigenpairs (all, up to 256 features), whatever the number of steps. Up to that truncation the
+    components are those of Fan's DPCA with a client for every shard of every step, and do not
+    depend on the order or on the grouping of shards into steps. With P the projection on the
+    components that the exact mean would give, Davis and Kahan bound the sine of the largest angle
+    to them by ``projection_error_ / (projection_values_[K - 1] - projection_values_[K])``.
+
+    For m shards of d features a step costs the clients the eigenvectors of their rows, in time
+    O(n_i d K) at most, and the server O((m K)^2 d) time and O(m K d) memory; shards of sparse rows
+    use the columns they have. A client sends (K + Z) (d + 1) + d + 2 floats up, and takes
+    (2 K + 10) d floats down, which serve the explained variances only.
+
+    `fit` of a matrix is a single step; of a list of matrices, or an iterator, a step for each.
+
+    References
+    ----------
+    .. [1] D. A. Tarzanagh, M. K. S. Faradonbeh, G. Michailidis, "Online distributed estimation of
+       principal eigenspaces", 2019, arXiv:1905.07389.
+    .. [2] J. Fan, D. Wang, K. Wang, Z. Zhu, "Distributed estimation of principal eigenspaces",
+       Annals of Statistics 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import OnlineDistributedPCA, excess_error, make_power_law
+    >>> X = make_power_law(10_000, 100, alpha=1.0, random_state=0)
+    >>> pca = OnlineDistributedPCA(5, projection_dim=8)
+    >>> for step in np.split(X, 10):
+    ...     _ = pca.partial_fit(step)
+    >>> round(excess_error(X, pca.components_), 5)
+    0.0004
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "projection_dim": [Interval(Integral, 1, None, closed="left"), None],
+        "weighting": [StrOptions({"rows", "equal"})],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        projection_dim: int | None = None,
+        weighting: str = "rows",
+        n_clients: int = 5,
+        n_jobs: int | None = None,
+    ):
+        self.n_components = n_components
+        self.projection_dim = projection_dim
+        self.weighting = weighting
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+
+    def _call(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+        if not is_stream(X):
+            super()._call(X, clients, sample_weight, method)
+            return
+        for name, value in (("clients", clients), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(f"{name} cannot be given when X is an iterable of time steps.")
+        before = self._state
+        for step in X:
+            super()._call(step, None, None, method)
+        if self._state is before:
+            raise ValueError("X is a stream without time steps; at least one row is required.")
+
+    def _reset(self) -> None:
+        self._state: _State | None = None
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        d = X.shape[1]
+        state = self._state or _State.empty(d, float_dtype(X))
+        size = self.n_components if self.projection_dim is None else self.projection_dim
+        calls = ((*call, size, state.dtype) for call in rows_of(X, weight, shards))
+        found = dict(self._map(_local_eigenspace, calls, shards))
+        spaces = {label: space for label, (space, _) in found.items() if space.n_samples > 0}
+        n_rows = state.n_rows + sum(n for _, n in found.values())
+        if not spaces:  # no weight anywhere
+            self._set_fitted(state.leading(self.n_components), self.n_components, n_rows)
+            return list(found)
+        self.communication_.record(spaces.values())
+
+        shares = [space.n_samples if self.weighting == "rows" else 1.0 for space in spaces.values()]
+        narrow = d <= SMALL_DIMENSION or self.n_components is None
+        max_keep = d if narrow else min(d, 2 * self.n_components + 10)
+        mean = state.mean.add(list(spaces.values()), shares, max_keep)
+
+        # the moments of this step in the new basis, and those of all steps before
+        basis = np.ascontiguousarray(mean.vectors.T)
+        shards = [(label, rows) for label, rows in shards if label in spaces]
+        calls = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
+        moments = list(Federation(self.n_jobs).map(_moments, calls))
+        self.communication_.record(
+            map(_Floats, moments), map(_Floats, [mean.vectors] * len(shards))
+        )
+        parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
+        total, corrections = pooled_moments(parts)
+        before = state.moments @ (state.mean.vectors @ basis)
+        seen = np.linalg.qr(np.concatenate([before, *moments, corrections @ basis]), mode="r")
+
+        self._state = _State(mean, seen, total, n_rows, state.n_steps + 1, state.dtype)
+        self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
+        self.projection_values_ = mean.values.copy()
+        self.projection_error_ = mean.dropped
+        self.n_steps_ = self._state.n_steps
+        return list(spaces)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What all steps left: the mean of projections, and the scatter of the rows in its basis.
+
+    ``moments.T @ moments`` is the scatter matrix of the rows, projected on ``mean.vectors``;
+    ``total`` has their count, mean and whole scatter.
+    """
+
+    mean: ProjectionMean
+    moments: np.ndarray
+    total: Subspace
+    n_rows: int
+    n_steps: int
+    dtype: np.dtype
+
+    @classmethod
+    def empty(cls, d: int, dtype: np.dtype) -> _State:
+        """State before the first step."""
+        total = Subspace.empty(d, dtype=dtype)
+        return cls(ProjectionMean.empty(d), np.zeros((0, 0)), total, 0, 0, dtype)
+
+    def leading(self, n_components: int | None) -> Subspace:
+        """Summary along the leading eigenvectors of the mean, turned to the principal axes."""
+        V = self.mean.vectors[:n_components]
+        return along(self.total, V, self.moments[:, : len(V)])
+
+
+class _Floats:
+    """Message of an array."""
+
+    def __init__(self, array: np.ndarray):
+        self.n_floats, self.nbytes = array.size, array.nbytes
+
+
+def _local_eigenspace(
+    label: Any, X: Any, weight: Any, size: int | None, dtype: np.dtype
+) -> tuple[Subspace, int]:
+    """Local work of one client: the leading eigenspace of its rows, and their number."""
+    X = check_rows(X).astype(dtype, copy=False)
+    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
+    return Subspace.from_rows(X, size, sample_weight=weight), n_rows
+
+
+def _moments(label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Second local work: triangular factor of the rows about their mean, in a basis."""
+    Z = centred_product(X, mean, basis)
+    if weight is not None:
+        Z *= np.sqrt(weight)[:, None]
+    return np.linalg.qr(Z, mode="r")

@@ -1,0 +1,155 @@
+"""PCA from truncated local PCAs: Qu et al., the baseline of Bai, Chan and Luk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .._absorb import rank_for_fraction
+from .._checks import check_rows
+from ..merging import merge_subspaces
+from ..streaming import StreamingPCA
+from ..subspace import Subspace
+from ._clients import ClientsTransformer, rows_of
+
+__all__ = ["TruncatedDistributedPCA"]
+
+
+class TruncatedDistributedPCA(ClientsTransformer):
+    """Principal component analysis of several clients' rows, from their leading components only.
+
+    Each client sends as many of its principal components as explain a given share of its own
+    variance; the server assembles the covariance of all rows from them and from the means, and
+    takes its principal components. What a client cuts off is lost: use `DistributedPCA` for the
+    exact result, `FederatedPCA` for a better one at the same cost. This is the baseline that they
+    are compared with.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        As in `StreamingPCA`; a float is the share of the variance of the assembled covariance (the
+        global threshold of [1]_).
+    local_threshold : float in (0, 1], default=0.9
+        Share of a client's variance that the components it sends explain. 1: all components.
+    n_clients : int, default=2
+        Contiguous shards that stand in for clients where ``clients`` is not given.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, but variances and their total are those of the assembled covariance:
+        clients do not tell what they cut off.
+    local_components_ : dict
+        Label -> number of components that the client sent last.
+    clients_ : list
+        Labels of the clients seen so far, sorted.
+    communication_ : CommunicationLog
+        A client that sends k components of p features sends (k + 1) (p + 1) floats, T_a of [2]_.
+
+    See Also
+    --------
+    DistributedPCA : Exact.
+    FederatedPCA : Sends a given number of directions and the exact scatter.
+
+    Notes
+    -----
+    Clients keep the exact summary of their rows, in O(p min(n_i, p)) memory, so that `partial_fit`
+    cuts the PCA of all their rows. The covariance is assembled in factored form. Time
+    O(n_i p min(n_i, p)) for a client, O(R^2 p) for the server with R components received.
+
+    References
+    ----------
+    .. [1] Y. Qu, G. Ostrouchov, N. Samatova, A. Geist, "Principal component analysis for dimension
+       reduction in massive distributed data sets", ICDM 2002.
+    .. [2] Z.-J. Bai, R. Chan, F. Luk, "Principal component analysis for distributed data sets with
+       updating", APPT 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import TruncatedDistributedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> pca = TruncatedDistributedPCA(3, local_threshold=0.6).fit(X, clients=y)
+    >>> pca.singular_values_.round(1)  # 567.0, 542.3 and 504.6 without truncation
+    array([553.7, 530.9, 492.8])
+    >>> pca.local_components_[0], pca.communication_.floats_up
+    (5, 3575)
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": StreamingPCA._parameter_constraints["n_components"],
+        "local_threshold": [Interval(Real, 0, 1, closed="right")],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        local_threshold: float = 0.9,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+    ):
+        self.n_components = n_components
+        self.local_threshold = local_threshold
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+
+    def _reset(self) -> None:
+        self._local: dict[Any, tuple[Subspace, int]] = {}
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        calls = (
+            (label, *self._local.get(label, (None, 0)), rows, w)
+            for label, rows, w in rows_of(X, weight, shards)
+        )
+        found = dict(self._map(_update_summary, calls, shards))
+        self._local = {**self._local, **found}
+        sent = {c: _cut(summary, self.local_threshold) for c, (summary, _) in self._local.items()}
+        self.communication_.record(_Principal(sent[label]) for label in found)
+        self.local_components_ = {label: sent[label].n_components for label in sent}
+        n_rows = sum(n for _, n in self._local.values())
+        self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
+        return list(found)
+
+
+def _update_summary(
+    label: Any, before: Subspace | None, n_rows: int, X: Any, weight: Any
+) -> tuple[Subspace, int]:
+    """Local work of one client: the exact summary of all its rows, and their number."""
+    X = check_rows(X)
+    before = before or Subspace.empty(X.shape[1], dtype=X.dtype)
+    X = X.astype(before.components.dtype, copy=False)
+    n_rows += X.shape[0] if weight is None else int(np.ceil(weight).sum())
+    return before.update(X, sample_weight=weight), n_rows
+
+
+def _cut(summary: Subspace, threshold: float) -> Subspace:
+    """What a client sends; the rest of its scatter is not told."""
+    if threshold < 1 and summary.n_components:
+        k = rank_for_fraction(summary.singular_values, summary.scatter, threshold)
+        summary = summary.truncate(k)
+    energy = float(summary.singular_values @ summary.singular_values)
+    return replace(summary, scatter=energy)
+
+
+@dataclass(frozen=True)
+class _Principal:
+    """Message with components, their variances, mean and count: a summary without its scatter."""
+
+    summary: Subspace
+
+    @property
+    def n_floats(self) -> int:
+        return self.summary.n_floats - 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.summary.nbytes - 8
