@@ -61,12 +61,14 @@ class ProjectionMean:
     def _add(self, subspaces, weights, max_keep):
         total = self.weight + float(sum(weights))
         k = len(self.vectors)
-        new = [
-            np.sqrt(weight / total) * in_float64(subspace).components
-            for subspace, weight in zip(subspaces, weights, strict=True)
-        ]
-        columns = np.flatnonzero(np.any([V.any(axis=0) for V in new], axis=0))
-        M = np.concatenate([V[:, columns] for V in new])
+        bases = [in_float64(subspace).components for subspace in subspaces]
+        used = np.any([V.any(axis=0) for V in bases], axis=0)
+        columns = slice(None) if used.all() else np.flatnonzero(used)
+        M = np.empty((sum(map(len, bases)), int(used.sum())))
+        at = 0
+        for V, weight in zip(bases, weights, strict=True):
+            np.multiply(V[:, columns], np.sqrt(weight / total), out=M[at : at + len(V)])
+            at += len(V)
         old = np.sqrt(self.values * (self.weight / total))
         G = np.zeros((k + len(M), k + len(M)))
         G[np.arange(k), np.arange(k)] = old**2

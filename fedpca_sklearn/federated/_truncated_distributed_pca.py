@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._absorb import rank_for_fraction
 from .._checks import check_rows
+from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ..merging import merge_subspaces
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
@@ -103,32 +104,41 @@ class TruncatedDistributedPCA(ClientsTransformer):
         self.n_jobs = n_jobs
 
     def _reset(self) -> None:
-        self._local: dict[Any, tuple[Subspace, int]] = {}
+        self._local: dict[Any, _Local] = {}
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         calls = (
-            (label, *self._local.get(label, (None, 0)), rows, w)
+            (label, self._local.get(label), rows, w)
             for label, rows, w in rows_of(X, weight, shards)
         )
-        found = dict(self._map(_update_summary, calls, shards))
+        found = dict(self._map(_update_local, calls, shards))
         self._local = {**self._local, **found}
-        sent = {c: _cut(summary, self.local_threshold) for c, (summary, _) in self._local.items()}
+        sent = {c: _cut(local.summary, self.local_threshold) for c, local in self._local.items()}
         self.communication_.record(_Principal(sent[label]) for label in found)
         self.local_components_ = {label: sent[label].n_components for label in sent}
-        n_rows = sum(n for _, n in self._local.values())
+        n_rows = sum(local.n_rows for local in self._local.values())
         self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
         return list(found)
 
 
-def _update_summary(
-    label: Any, before: Subspace | None, n_rows: int, X: Any, weight: Any
-) -> tuple[Subspace, int]:
-    """Local work of one client: the exact summary of all its rows, and their number."""
+class _Local(NamedTuple):
+    """What a client keeps: the factor of its rows, and their PCA."""
+
+    triangle: Triangle
+    summary: Subspace
+    n_rows: int
+
+
+def _update_local(label: Any, before: _Local | None, X: Any, weight: Any) -> _Local:
+    """Local work of one client: the exact PCA of all its rows."""
     X = check_rows(X)
-    before = before or Subspace.empty(X.shape[1], dtype=X.dtype)
-    X = X.astype(before.components.dtype, copy=False)
-    n_rows += X.shape[0] if weight is None else int(np.ceil(weight).sum())
-    return before.update(X, sample_weight=weight), n_rows
+    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
+    triangle, dtype = triangle_of_rows(X, weight), X.dtype
+    if before is not None:
+        factor = merge_factors(before.triangle.factor, triangle.factor)
+        triangle = pooled(factor, [before.triangle, triangle])
+        n_rows, dtype = before.n_rows + n_rows, before.summary.components.dtype
+    return _Local(triangle, subspace_of(triangle, dtype), n_rows)
 
 
 def _cut(summary: Subspace, threshold: float) -> Subspace:
