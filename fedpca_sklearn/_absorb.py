@@ -82,7 +82,8 @@ def absorb_block(
     if sp.issparse(Y) and d > _update.SMALL_DIMENSION and not subspace.n_samples:
         columns = used_columns(Y)
         if _update.SMALL_DIMENSION < len(columns) <= d // 2:
-            few = subspace.empty(len(columns), centered=subspace.centered, dtype=Y.dtype)
+            dtype = subspace.components.dtype
+            few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
             options = {
                 "max_keep": max_keep,
                 "keep": keep,

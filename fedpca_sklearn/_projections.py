@@ -79,7 +79,8 @@ class ProjectionMean:
             return replace(self, weight=total)
         values, W = _linalg.eigh_top(G, max_keep + 1)
         keep = min(max_keep, int(np.sum(values > _ZERO)))
-        dropped = self.dropped * (self.weight / total) + max(float(values[keep:].max(initial=0)), 0)
+        cut = float(values[max_keep:].max(initial=0))
+        dropped = self.dropped * (self.weight / total) + (cut if cut > _ZERO else 0.0)
         W = W[:, :keep] / np.sqrt(values[:keep])
         vectors = (W[:k].T * old) @ self.vectors
         vectors[:, columns] += W[k:].T @ M

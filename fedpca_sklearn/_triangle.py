@@ -15,6 +15,7 @@ from scipy.linalg.lapack import dtpqrt
 from . import _linalg
 from .subspace import Subspace
 
+TOO_LARGE = "X holds values that are too large: the sum of their squares overflows."
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
 _TPQRT_BLOCK = 16
 
@@ -33,17 +34,7 @@ class Triangle:
     mean: np.ndarray
     mean_rest: np.ndarray
     n_samples: float
-
-    @property
-    def n_floats(self) -> int:
-        """Numbers on and above the diagonal of the factor."""
-        m, d = self.factor.shape
-        return m * d - m * (m - 1) // 2
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of these numbers."""
-        return 8 * self.n_floats
+    n_rows: int
 
 
 def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
@@ -56,48 +47,52 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     X : {ndarray, CSR} of shape (n, d)
         Finite floats. A sparse matrix is densified block by block.
     weight : ndarray of shape (n,), default=None
-        Rows without weight are left out.
+        Rows without weight count for nothing.
     """
-    if weight is not None and not weight.all():
-        X, weight = X[weight > 0], weight[weight > 0]
     n, d = X.shape
-    if not n:
-        return Triangle(np.empty((0, d)), np.zeros(d), np.zeros(d), 0.0)
+    n_rows = n if weight is None else int(np.count_nonzero(weight))
+    if not n_rows:
+        return Triangle(np.empty((0, d)), np.zeros(d), np.zeros(d), 0.0, 0)
+    n_samples = float(n if weight is None else weight.sum())
     step = max(1000, 3 * d)
     starts = range(0, n, step)
 
-    def block(start):
+    def block(start, origin):
+        """Rows with weight less a vector, and their weights."""
         rows = X[start : start + step]
+        w = None if weight is None else weight[start : start + step]
+        if w is not None and not w.all():
+            rows, w = rows[w > 0], w[w > 0]
         rows = rows.toarray() if sp.issparse(rows) else rows
-        return rows, None if weight is None else weight[start : start + step]
+        return np.subtract(rows, origin, dtype=np.float64), w
 
-    def mean_beyond(mean):
-        """Mean of what is left of the rows without ``mean``."""
+    def mean_beyond(origin):
+        """Mean of what is left of the rows without ``origin``."""
         total = np.zeros(d)
         for start in starts:
-            rows, w = block(start)
-            rest = np.subtract(rows, mean, dtype=np.float64)
+            rest, w = block(start, origin)
             total += rest.sum(axis=0) if w is None else w @ rest
         return total / n_samples
 
-    n_samples = float(n if weight is None else weight.sum())
+    first = X[[0 if weight is None else int(np.argmax(weight > 0))]]
+    first = (first.toarray() if sp.issparse(first) else first)[0].astype(np.float64)
     factor = np.empty((0, d))
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = mean_beyond(0.0)
+        mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
         mean, rest = _two_sum(mean, mean_beyond(mean))
         for start in starts:
-            rows, w = block(start)
-            m = len(factor)
-            stack = np.empty((m + rows.shape[0], d), order="F")
-            stack[:m] = factor
-            np.subtract(rows, mean, out=stack[m:])
-            stack[m:] -= rest
+            rows, w = block(start, mean)
+            rows -= rest
             if w is not None:
-                stack[m:] *= np.sqrt(w)[:, None]
-            factor = _factor_of(stack)
-    if not np.isfinite(factor).all():
-        raise ValueError("X holds values that are too large: the sum of their squares overflows.")
-    return Triangle(factor, mean, rest, n_samples)
+                rows *= np.sqrt(w)[:, None]
+            m = len(factor)
+            stack = np.empty((m + len(rows), d), order="F")
+            stack[:m], stack[m:] = factor, rows
+            factor = _factor_of(stack) if len(stack) else factor
+        scatter = float(np.einsum("ij,ij->", factor, factor))
+    if not math.isfinite(scatter):
+        raise ValueError(TOO_LARGE)
+    return Triangle(factor, mean, rest, n_samples, n_rows)
 
 
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,13 +143,24 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         return replace(parts[0], factor=factor)
     n = np.array([part.n_samples for part in parts])
     n_samples = float(n.sum())
-    origin = parts[0].mean
-    means = np.stack([(part.mean - origin) + part.mean_rest for part in parts])
-    shift = (n / n_samples) @ means
-    mean, rest = _two_sum(origin, shift)
-    means -= shift
-    means *= np.sqrt(n)[:, None]
-    return Triangle(_factor_of(np.concatenate([factor, means])), mean, rest, n_samples)
+    n_rows = sum(part.n_rows for part in parts)
+    origin = parts[int(np.argmax(n))].mean
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.stack([(part.mean - origin) + part.mean_rest for part in parts])
+        shift = (n / n_samples) @ means
+        mean, rest = _two_sum(origin, shift)
+        means -= shift
+        means *= np.sqrt(n)[:, None]
+        scatter = float(np.einsum("ij,ij->", means, means))
+    if not math.isfinite(scatter):
+        raise ValueError(TOO_LARGE)
+    factor = _factor_of(np.concatenate([factor, means]))
+    if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
+        R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
+        factor = np.empty((n_rows, len(order)), order="F")
+        factor[:, order] = R[:n_rows]
+        factor = _factor_of(factor)
+    return Triangle(factor, mean, rest, n_samples, n_rows)
 
 
 def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
@@ -162,7 +168,7 @@ def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
     R = triangle.factor
     scatter = float(np.einsum("ij,ij->", R, R))
     if not math.isfinite(scatter):
-        raise ValueError("X holds values that are too large: the sum of their squares overflows.")
+        raise ValueError(TOO_LARGE)
     if len(R) == R.shape[1]:
         _, s, V = scipy.linalg.svd(R, check_finite=False)
     elif len(R):

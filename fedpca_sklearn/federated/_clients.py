@@ -111,8 +111,12 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
         check_at_most_features(self.n_components, X.shape[1])
         weight = check_weight(sample_weight, X.shape[0])
         shards = shards_of(X.shape[0], clients, self.n_clients)
-        if weight is not None and weight.any():  # a client without weight is as absent
+        if weight is not None:  # a client without weight is as absent
             shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+            if not shards:
+                if not self.clients_:
+                    raise ValueError("sample_weight must have a positive sum, got only zeros.")
+                return
         labels = self._step(X, weight, shards, method)
         self.clients_ = sorted({*self.clients_, *labels}, key=label_order)
         self.communication_.floats_pooled += X.size

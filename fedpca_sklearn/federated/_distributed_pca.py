@@ -40,15 +40,17 @@ class DistributedPCA(ClientsTransformer):
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`, for all rows of all clients.
-    r_factor_ : ndarray of shape (min(n_samples, n_features), n_features)
-        Upper trapezoidal with a non-negative diagonal; ``r_factor_.T @ r_factor_`` is the scatter
-        matrix of all rows about their mean.
+    r_factor_ : ndarray of shape (min(n_rows, n_features), n_features)
+        For n_rows rows with a weight above zero. Upper trapezoidal with a non-negative diagonal;
+        ``r_factor_.T @ r_factor_`` is the scatter matrix of all rows about their mean.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
-        A round for every level of the tree and one for the means. ``floats_busiest`` is T_b of
-        [1]_: ceil(log2 s) p (p + 1) / 2 + s (p + 1) for s clients and p features; ``floats_up``
-        also counts what travels at the same time, (s - 1) p (p + 1) / 2 + s (p + 1).
+        A round for every level of the tree and one for the means; after the first call, one more
+        if the merge with all rows before is at another client. For one call with s clients of at
+        least p rows of p features, ``floats_busiest`` is T_b of [1]_: ceil(log2 s) p (p + 1) / 2
+        + s (p + 1); ``floats_up`` also counts what travels at the same time,
+        (s - 1) p (p + 1) / 2 + s (p + 1). Clients with fewer rows send less.
 
     See Also
     --------
@@ -128,7 +130,7 @@ class DistributedPCA(ClientsTransformer):
         levels, root = merge_levels(list(found), load)
         factors = {label: triangle.factor for label, (triangle, _, _) in found.items()}
         for level in levels:
-            sent = [Triangle(factors[sender], None, None, 0) for sender, _ in level]
+            sent = [_Factor(factors[sender]) for sender, _ in level]
             log.record(sent, receivers=[receiver for _, receiver in level])
             for sender, receiver in level:
                 factors[receiver] = merge_factors(factors[receiver], factors.pop(sender))
@@ -139,7 +141,8 @@ class DistributedPCA(ClientsTransformer):
         if state.whole is not None:
             sender, root = update_pair(state.holder, root, load)
             if sender != root:
-                log.record([whole if root == state.holder else state.whole, _Mean(X.shape[1])])
+                sent = whole if root == state.holder else state.whole
+                log.record([_Factor(sent.factor), _Mean(X.shape[1])])
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
@@ -158,6 +161,15 @@ class _State:
     dtype: Any = None
     holder: Any = None
     load: Counter = field(default_factory=Counter)
+
+
+class _Factor:
+    """Message with what is on and above the diagonal of a factor."""
+
+    def __init__(self, factor: np.ndarray):
+        m, d = factor.shape
+        self.n_floats = m * d - m * (m - 1) // 2
+        self.nbytes = 8 * self.n_floats
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class FederatedPCA(ClientsTransformer):
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients: dict[Any, _Client] = {}
         self._sent: list[Subspace] = []
-        self._memory: list[Any] = []
+        self._memory: dict[type, list[Any]] = {}
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -203,7 +203,7 @@ class FederatedPCA(ClientsTransformer):
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         seen = self._clients
-        prototype = self._prototype(method, weight is not None)
+        prototype = self._prototype(X.shape[1], method, weight is not None)
         new = [label for label, _ in shards if label not in seen]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
@@ -216,12 +216,16 @@ class FederatedPCA(ClientsTransformer):
         self._merge_all()
         return list(fitted)
 
-    def _prototype(self, method: str, weighted: bool) -> BaseEstimator:
+    def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator
         if estimator is None:
             n_components = self.n_components
+            if self.merge is not None:
+                n_components = self.merge.directions_needed(n_components)
             if isinstance(n_components, float):
                 n_components = tighter_fraction(n_components)
+            elif n_components is not None:
+                n_components = min(n_components, d)
             estimator = StreamingPCA(n_components)
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
@@ -243,11 +247,11 @@ class FederatedPCA(ClientsTransformer):
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kept = directions_between(summaries, self.n_components)
-        memory = list(self._memory)
+        memory = list(self._memory.get(type(strategy), ()))
         subspace = strategy.merge(
             summaries, self.n_components, between=kept, record=record, memory=memory
         )
-        self._sent, self._memory = sent, memory
+        self._sent, self._memory = sent, {type(strategy): memory}
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

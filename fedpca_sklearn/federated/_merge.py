@@ -31,6 +31,19 @@ class MergeStrategy(BaseEstimator, ABC):
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
 
+    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+        """Directions that a client should send for a result of ``n_components``.
+
+        Parameters
+        ----------
+        n_components : int, float or None
+
+        Returns
+        -------
+        n_components : int, float or None
+        """
+        return n_components
+
     @abstractmethod
     def merge(
         self,

@@ -33,7 +33,7 @@ class OnlineDistributedPCA(ClientsTransformer):
     Parameters
     ----------
     n_components : int or None, default=None
-        K of [1]_. None: all, min(n_samples, n_features), for few features only.
+        K of [1]_. None: all that the local eigenspaces span, for few features only.
     projection_dim : int or None, default=None
         Dimension K + Z of a local eigenspace, which may also be below K. None: ``n_components``.
     weighting : {"rows", "equal"}, default="rows"
@@ -51,8 +51,11 @@ class OnlineDistributedPCA(ClientsTransformer):
         the rows within it.
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
-        Of the rows seen, projected on the basis of their own step, then from basis to basis; what
-        lies between the bases is lost, so they are a little too low while the basis still moves.
+        Of the rows seen, projected on the basis of their own step, then from basis to basis. What
+        lies between the bases is lost, so for rows of one distribution they are a few percent too
+        low while the basis still moves; where a late step brings up a direction that was not in
+        the basis, its variance in earlier steps is not known. Directions beyond the span of the
+        local eigenspaces, if more are asked for, count as without variance.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`; mean and total variance are exact.
     projection_values_ : ndarray of shape (n_kept,)
@@ -78,14 +81,17 @@ class OnlineDistributedPCA(ClientsTransformer):
     Algorithm 1 of [1]_ for equal shards. The running mean is kept as its 2 K + 10 leading
     eigenpairs (all, up to 256 features), whatever the number of steps. Up to that truncation the
     components are those of Fan's DPCA with a client for every shard of every step, and do not
-    depend on the order or on the grouping of shards into steps. With P the projection on the
-    components that the exact mean would give, Davis and Kahan bound the sine of the largest angle
-    to them by ``projection_error_ / (projection_values_[K - 1] - projection_values_[K])``.
+    depend on the order or on the grouping of shards into steps. Davis and Kahan bound the sine of
+    the largest angle to the components that the mean of the same local eigenspaces would give
+    without truncation by ``projection_error_ / (projection_values_[K - 1] -
+    projection_values_[K])``. The local eigenspaces are exact up to 256 features, and above for
+    shards of one block of `StreamingPCA`; else they are those of its single pass.
 
     For m shards of d features a step costs the clients the eigenvectors of their rows, in time
-    O(n_i d K) at most, and the server O((m K)^2 d) time and O(m K d) memory; shards of sparse rows
-    use the columns they have. A client sends (K + Z) (d + 1) + d + 2 floats up, and takes
-    (2 K + 10) d floats down, which serve the explained variances only.
+    O(n_i d K), and the server O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the
+    columns they have. With k eigenpairs kept (2 K + 10, or up to d below 256 features), a client
+    sends (K + Z) (d + 1) + d + 2 floats, takes k d, and sends min(n_i, k) k. The second exchange
+    serves the explained variances only.
 
     `fit` of a matrix is a single step; of a list of matrices, or an iterator, a step for each.
 
@@ -152,11 +158,8 @@ class OnlineDistributedPCA(ClientsTransformer):
         size = self.n_components if self.projection_dim is None else self.projection_dim
         calls = ((*call, size, state.dtype) for call in rows_of(X, weight, shards))
         found = dict(self._map(_local_eigenspace, calls, shards))
-        spaces = {label: space for label, (space, _) in found.items() if space.n_samples > 0}
+        spaces = {label: space for label, (space, _) in found.items()}
         n_rows = state.n_rows + sum(n for _, n in found.values())
-        if not spaces:  # no weight anywhere
-            self._set_fitted(state.leading(self.n_components), self.n_components, n_rows)
-            return list(found)
         self.communication_.record(spaces.values())
 
         shares = [space.n_samples if self.weighting == "rows" else 1.0 for space in spaces.values()]

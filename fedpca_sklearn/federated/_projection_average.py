@@ -43,7 +43,11 @@ class ProjectionAverage(MergeStrategy):
     [1]_, Algorithm 1. The mean is kept as eigenpairs, in O(R d) memory for R directions in all (512
     of them where more than 1,024 come in), never as a d x d matrix. Time O(R^2 d). The means,
     variances and the total scatter of the result are those of the merged summaries along the
-    directions found; only for them do the singular values travel.
+    directions found; only for them do the singular values travel. Directions beyond the span of the
+    local eigenspaces, if more are asked for, have a variance of zero in the result, whatever the
+    rows have there.
+
+    ``weights`` of `merge` multiply singular values, so that with "rows" a client counts n w^2.
 
     References
     ----------
@@ -75,6 +79,10 @@ class ProjectionAverage(MergeStrategy):
         self.projection_dim = projection_dim
         self.weighting = weighting
 
+    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+        """Return ``projection_dim``, or ``n_components`` without one."""
+        return n_components if self.projection_dim is None else self.projection_dim
+
     def merge(
         self,
         subspaces: Sequence[Subspace],
@@ -92,12 +100,13 @@ class ProjectionAverage(MergeStrategy):
                 f"n_components={n_components!r} must be an integer or None with ProjectionAverage: "
                 "a mean of projections has no variances."
             )
-        size = n_components if self.projection_dim is None else self.projection_dim
-        before = {id(whole): (whole, sent) for whole, sent in memory or ()}
-        pairs = [
-            before.get(id(whole)) or (whole, whole.truncate(size))
-            for whole in check_subspaces(subspaces)
-        ]
+        size = self.directions_needed(n_components)
+        # what a client sent before it does not send again
+        before = {(id(whole), part.n_components): (whole, part) for whole, part in memory or ()}
+        pairs = []
+        for whole in check_subspaces(subspaces):
+            k = whole.n_components if size is None else min(size, whole.n_components)
+            pairs.append(before.get((id(whole), k)) or (whole, whole.truncate(k)))
         if memory is not None:
             memory[:] = pairs
         sent = [part for _, part in pairs]
@@ -107,7 +116,9 @@ class ProjectionAverage(MergeStrategy):
         n_components = size if n_components is None else n_components
         if n_components is None:
             n_components = max(part.n_components for part in sent)
-        sent = [part for part in sent if part.n_samples > 0] or sent[:1]
+        sent = [part for part in sent if part.n_samples > 0]
+        if not sent:
+            return pairs[0][0].decay(0.0)
         shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in sent]
         max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
         mean = ProjectionMean.empty(sent[0].n_features).add(sent, shares, max_keep)

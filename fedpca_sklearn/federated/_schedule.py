@@ -88,7 +88,7 @@ def load_balanced_schedule(n_clients: int, n_steps: int) -> list[Phase]:
     In a phase a client does one thing: the R factor of its new rows, or the factor of two factors.
     The steps overlap: while the tree of one step shrinks towards its root, the clients that are
     free are at the next steps. Of two partners in a tree the one that merged less so far receives,
-    so that after many steps all have merged equally often.
+    so that all merge equally often, up to about log2(n_clients) times, however many the steps.
 
     Parameters
     ----------
