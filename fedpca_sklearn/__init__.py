@@ -15,22 +15,38 @@ from .federated import (
 from .merging import merge_subspaces
 from .metrics import excess_error, reconstruction_error, subspace_distance
 from .rank import ContributionBounds, EnergyBounds, RankRule
-from .streaming import StreamingPCA
+from .streaming import (
+    GROUSE,
+    PAST,
+    PETRELS,
+    SPIRIT,
+    FrequentDirections,
+    OjaPCA,
+    StreamingPCA,
+    StreamingPowerMethod,
+)
 from .subspace import Subspace
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "GROUSE",
+    "PAST",
+    "PETRELS",
+    "SPIRIT",
     "CommunicationLog",
     "ContributionBounds",
     "DistributedPCA",
     "EnergyBounds",
     "FederatedPCA",
+    "FrequentDirections",
     "MergeStrategy",
+    "OjaPCA",
     "OnlineDistributedPCA",
     "ProjectionAverage",
     "RankRule",
     "StreamingPCA",
+    "StreamingPowerMethod",
     "Subspace",
     "SubspaceMerge",
     "TruncatedDistributedPCA",

@@ -1,0 +1,143 @@
+"""Frequent Directions: Liberty; Ghashami et al.; the robust variant of Luo et al."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .. import _linalg
+from ._tracker import Tracker
+
+__all__ = ["FrequentDirections"]
+
+
+class FrequentDirections(Tracker):
+    """Deterministic matrix sketch of a stream of rows, and its leading directions.
+
+    The sketch B has ``sketch_size`` rows. Whenever as many new rows have come, the squared
+    singular values of both together are lowered by the smallest that would not fit. The error of
+    the scatter matrix has a bound that holds for every stream, whatever the rows.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Directions to show.
+    sketch_size : int or None, default=None
+        Rows l of the sketch, at least ``n_components``. None: 2 n_components.
+    robust : bool, default=False
+        Robust Frequent Directions [3]_: half of what is lowered is kept as a multiple of the
+        identity, ``alpha_``; B^T B + alpha I halves the bound.
+    center : bool, default=True
+        Subtract the running mean. False: about the origin, as in [1]_.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+    sketch_ : ndarray of shape (n_sketch, n_features)
+        B, with orthogonal rows; ``sketch_.T @ sketch_`` is below the scatter matrix by at most
+        ``shrinkage_`` in any direction.
+    shrinkage_ : float
+        Sum of the squared singular values that were subtracted, at most
+        ||A - A_k||_F^2 / (sketch_size - k) for every k < sketch_size.
+    alpha_ : float
+        ``shrinkage_ / 2`` if ``robust``, else 0.
+    singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
+            (n_components_,)
+        Measured on the rows as they came, not read off the sketch, which has them too small.
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`.
+
+    See Also
+    --------
+    StreamingPCA : Keeps singular values as they are; usually far more accurate.
+
+    Notes
+    -----
+    A row costs O(d l) operations: every l rows the 2 l x 2 l Gram matrix and one rotation. Memory
+    O(d l). Rows that do not fill a block are sketched on a copy when the result is read.
+
+    References
+    ----------
+    .. [1] E. Liberty, "Simple and deterministic matrix sketching", KDD 2013.
+    .. [2] M. Ghashami, E. Liberty, J. M. Phillips, D. P. Woodruff, "Frequent directions: simple and
+       deterministic matrix sketching", SIAM J. Comput. 2016.
+    .. [3] L. Luo, C. Chen, Z. Zhang, W.-J. Li, T. Zhang, "Robust frequent directions with
+       application in online learning", 2017, arXiv:1705.05067.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FrequentDirections, excess_error
+    >>> X = load_digits().data
+    >>> sketch = FrequentDirections(5, sketch_size=20).fit(X)
+    >>> round(excess_error(X, sketch.components_), 4)
+    0.0
+    """
+
+    _parameter_constraints: dict = {
+        **Tracker._parameter_constraints,
+        "sketch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "robust": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        sketch_size: int | None = None,
+        robust: bool = False,
+        center: bool = True,
+    ):
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.robust = robust
+        self.center = center
+
+    def _rows_at_once(self, d: int) -> int:
+        size = 2 * self.n_components if self.sketch_size is None else self.sketch_size
+        if size < self.n_components:
+            raise ValueError(
+                f"sketch_size={size} must be at least n_components={self.n_components}."
+            )
+        return size
+
+    def _begin(self, d: int, rng: np.random.RandomState) -> _Sketch:
+        return _Sketch(np.zeros((0, d)), np.zeros(0), 0.0)
+
+    def _update(self, rule: _Sketch, Z: np.ndarray) -> _Sketch:
+        return rule.with_rows(Z, self._rows_at_once(Z.shape[1]))
+
+    def _basis(self, rule: _Sketch) -> np.ndarray:
+        V = rule.V[: self.n_components]
+        return _linalg.complete_basis(V, min(self.n_components, V.shape[1]))
+
+    def _show(self, rule: _Sketch) -> None:
+        self.sketch_ = (rule.s[:, None] * rule.V).astype(self.components_.dtype)
+        self.shrinkage_ = rule.lowered
+        self.alpha_ = rule.lowered / 2 if self.robust else 0.0
+
+
+@dataclass(frozen=True)
+class _Sketch:
+    """Rows ``diag(s) V`` with orthonormal V, and by how much squares were lowered."""
+
+    V: np.ndarray
+    s: np.ndarray
+    lowered: float
+
+    def with_rows(self, Z: np.ndarray, size: int) -> _Sketch:
+        """Sketch of up to ``size`` more rows: [2]_, Algorithm 2.1."""
+        M = np.concatenate([self.s[:, None] * self.V, Z])
+        G = M @ M.T
+        squares, W = _linalg.eigh_top(G, size)
+        squares, W = squares[:size].clip(0), W[:, :size]
+        low = float(squares[size - 1]) if len(M) > size else 0.0
+        keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
+        V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
+        if not _linalg.is_orthonormal(V, _linalg.ORTHONORMALITY_TOL[V.dtype]):
+            V = _linalg.orthonormalised(V)
+        return _Sketch(V, np.sqrt(squares[:keep] - low), self.lowered + low)

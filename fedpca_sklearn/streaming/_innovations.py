@@ -1,0 +1,110 @@
+"""Centring of a stream, row by row and without looking ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Rows whose running means are computed at once where entries are missing or rows fade.
+_ROWS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of the features: the weight of the rows seen, their mean, their squares.
+
+    ``weight`` is an array where entries may be missing: each feature then has its own.
+    """
+
+    weight: float | np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def empty(cls, d: int) -> Features:
+        """Before the first row."""
+        return cls(0.0, np.zeros(d), np.zeros(d))
+
+
+def innovations(
+    known: Features, Y: np.ndarray, center: bool = True, forgetting_factor: float = 1.0
+) -> tuple[np.ndarray, Features]:
+    """Rows less the mean of the rows before them, scaled so that they carry the exact scatter.
+
+    With c the weight of the rows before row t, ``z_t = sqrt(c / (c + 1)) (y_t - mean_{t-1})``. The
+    sum of ``z_t z_t^T`` is the scatter matrix of all rows about their mean (Welford 1962), however
+    the stream is cut, and with every row fading by ``forgetting_factor`` per later row likewise: a
+    tracker of uncentred rows that is fed with z tracks the principal directions. Missing entries
+    (NaN) stay missing, and each feature counts its own rows.
+
+    Parameters
+    ----------
+    known : Features
+    Y : ndarray of shape (m, d), float64
+    center : bool, default=True
+        False: rows are returned as they are, about the origin.
+    forgetting_factor : float, default=1.0
+
+    Returns
+    -------
+    Z : ndarray of shape (m, d)
+    known : Features
+        After these rows.
+    """
+    seen = ~np.isnan(Y)
+    if seen.all() and forgetting_factor == 1 and np.ndim(known.weight) == 0:
+        return _plain(known, Y, center)
+    Z = np.empty_like(Y)
+    for start in range(0, len(Y), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        Z[rows], known = _fading(known, Y[rows], seen[rows], center, forgetting_factor)
+    return Z, known
+
+
+def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Features]:
+    """All entries there, nothing fades: one running sum."""
+    m = len(Y)
+    if not center:
+        squares = known.squares + np.einsum("ij,ij->j", Y, Y)
+        return Y, Features(known.weight + m, known.mean, squares)
+    origin = known.mean if known.weight else Y[0]
+    D = Y - origin
+    before = np.cumsum(D, axis=0)
+    total = before[-1].copy()
+    c = known.weight + np.arange(m, dtype=np.float64)[:, None]
+    before -= D
+    before /= np.maximum(c, 1)
+    D -= before
+    D *= np.sqrt(c / (c + 1))
+    squares = known.squares + np.einsum("ij,ij->j", D, D)
+    weight = known.weight + m
+    return D, Features(weight, origin + total / weight, squares)
+
+
+def _fading(
+    known: Features, Y: np.ndarray, seen: np.ndarray, center: bool, f: float
+) -> tuple[np.ndarray, Features]:
+    m = len(Y)
+    seen = seen.astype(np.float64)
+    age = np.arange(m)[:, None] - np.arange(m)[None, :]
+    at_end = f ** np.arange(m - 1, -1, -1, dtype=np.float64)
+    weight = known.weight * f**m + at_end @ seen
+    mean = known.mean
+    if not center:
+        Z = Y
+    else:
+        there = seen > 0
+        first = Y[there.argmax(axis=0), np.arange(Y.shape[1])]
+        fresh = (np.broadcast_to(known.weight, mean.shape) == 0) & there.any(axis=0)
+        origin = np.where(fresh, first, mean)
+        D = np.where(there, Y - origin, 0.0)
+        lower = np.where(age > 0, f ** np.maximum(age, 0), 0.0)
+        fade = f ** np.arange(1, m + 1, dtype=np.float64)[:, None]
+        c = known.weight * fade + lower @ seen
+        Z = Y - origin
+        Z -= (lower @ D) / np.where(c > 0, c, 1)
+        Z *= np.sqrt(c / (c + 1))
+        mean = origin + (at_end @ D) / np.where(weight > 0, weight, 1)
+    squares = known.squares * f**m + at_end @ np.where(seen > 0, Z, 0.0) ** 2
+    return Z, Features(weight, mean, squares)

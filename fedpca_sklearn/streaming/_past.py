@@ -1,0 +1,140 @@
+"""PAST and PASTd: projection approximation subspace tracking. Yang."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .. import _linalg
+from ._tracker import Tracker
+
+__all__ = ["PAST"]
+
+
+class PAST(Tracker):
+    """Projection approximation subspace tracking: recursive least squares for the basis.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+    forgetting_factor : float in (0, 1], default=0.99
+        Weight that a row loses with every later row; beta of [1]_.
+    deflation : bool, default=False
+        True: PASTd, one component after the other; O(d k) a row, but with a loop over the
+        components.
+    center : bool, default=True
+        Subtract the running mean, which forgets as well. False: about the origin, as in [1]_.
+    random_state : int, RandomState instance or None, default=None
+        Of the first basis.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal basis of the tracked subspace; the tracked basis itself is only nearly
+        orthonormal.
+    singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
+            (n_components_,)
+        Not part of the method: measured on the rows as they came.
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`.
+
+    Notes
+    -----
+    [1]_, Tables I (PAST) and II (PASTd). PAST is taken through a block of b = 32 rows in the
+    coordinates of the basis and of the rows, with the same numbers as row by row: O(d (k + b)) a
+    row in matrix products, and O((k + b) k) for itself. Memory O(d k).
+
+    References
+    ----------
+    .. [1] B. Yang, "Projection approximation subspace tracking", IEEE Trans. Signal Processing
+       1995.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import PAST, excess_error
+    >>> X = load_digits().data
+    >>> past = PAST(5, forgetting_factor=1.0, random_state=0).fit(X)
+    >>> round(excess_error(X, past.components_), 2)
+    0.0
+    """
+
+    _parameter_constraints: dict = {
+        **Tracker._parameter_constraints,
+        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        "deflation": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        forgetting_factor: float = 0.99,
+        deflation: bool = False,
+        center: bool = True,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.forgetting_factor = forgetting_factor
+        self.deflation = deflation
+        self.center = center
+        self.random_state = random_state
+
+    def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
+        return _Past(np.linalg.qr(rng.standard_normal((d, self.n_components)))[0].T, None)
+
+    def _update(self, rule: _Past, Z: np.ndarray) -> _Past:
+        if rule.P is None:
+            rule = self._scaled(rule, Z)
+            if rule.P is None:  # nothing but zeros so far
+                return rule
+        return self._deflated(rule, Z) if self.deflation else self._together(rule, Z)
+
+    def _scaled(self, rule: _Past, Z: np.ndarray) -> _Past:
+        """First value of the inverse covariance, small against the first rows that are not zero."""
+        power = float(np.einsum("ij,ij->", Z, Z)) / (len(Z) * Z.shape[1])
+        if power == 0:
+            return rule
+        k = len(rule.W)
+        return _Past(rule.W, np.full(k, power) if self.deflation else np.eye(k) / power)
+
+    def _together(self, rule: _Past, Z: np.ndarray) -> _Past:
+        W, P, f = rule.W, rule.P, self.forgetting_factor
+        k = len(W)
+        K = np.zeros((k + len(Z), k))
+        K[:k] = np.eye(k)
+        products = np.concatenate([W @ Z.T, Z @ Z.T])
+        for t, q in enumerate(products.T):
+            y = q @ K
+            h = P @ y
+            g = h / (f + y @ h)
+            K -= (K @ y)[:, None] * g
+            K[k + t] += g
+            P = (P - g[:, None] * h) / f
+        return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2)
+
+    def _deflated(self, rule: _Past, Z: np.ndarray) -> _Past:
+        W, power, f = rule.W.copy(), rule.P.copy(), self.forgetting_factor
+        for z in Z.copy():
+            for i, w in enumerate(W):
+                y = float(w @ z)
+                power[i] = f * power[i] + y * y
+                w += (y / power[i]) * (z - y * w)
+                z -= y * w
+        return _Past(W, power)
+
+    def _basis(self, rule: _Past) -> np.ndarray:
+        return _linalg.orthonormalised(rule.W)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """Basis and inverse covariance of the coordinates; with deflation, the power of each."""
+
+    W: np.ndarray
+    P: np.ndarray | None

@@ -1,0 +1,160 @@
+"""PETRELS: recursive least squares for each feature, from rows with missing entries. Chi et al."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .. import _linalg
+from ._tracker import Tracker
+
+__all__ = ["PETRELS"]
+
+
+class PETRELS(Tracker):
+    """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
+
+    Each row gets its coordinates from the entries that are there, and each feature that is there
+    refits its loadings to all coordinates so far by recursive least squares with forgetting.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+    forgetting_factor : float in (0, 1], default=0.98
+        Weight that a row loses with every later row; lambda of [1]_.
+    regularization : float, default=1e-2
+        First value of the recursion's covariance, relative to the mean square of the first rows
+        that are not zero; delta of [1]_.
+    center : bool, default=True
+        Subtract the running mean of each feature's observed entries, which forgets as well. False:
+        about the origin, as in [1]_.
+    random_state : int, RandomState instance or None, default=None
+        Of the first basis.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal basis of the tracked subspace.
+    singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
+            (n_components_,)
+        Not part of the method: measured on the least-squares coordinates of the rows as they came.
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`; the total variance from the entries that are there.
+
+    Notes
+    -----
+    [1]_, Algorithm 1. Memory O(d k^2) and time O(d k^2) a row as soon as entries are missing, for
+    all features at once; O(d k) before. A row with no more entries than components only ages the
+    others. `transform` takes rows with missing entries: their coordinates are by least squares.
+
+    References
+    ----------
+    .. [1] Y. Chi, Y. C. Eldar, R. Calderbank, "PETRELS: parallel subspace estimation and tracking
+       by recursive least squares from partial observations", IEEE Trans. Signal Processing 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import PETRELS, subspace_distance
+    >>> rng = np.random.default_rng(0)
+    >>> V = np.linalg.qr(rng.standard_normal((100, 5)))[0].T
+    >>> X = rng.standard_normal((1500, 5)) @ V
+    >>> X[rng.random(X.shape) < 0.7] = np.nan
+    >>> petrels = PETRELS(5, center=False, random_state=0).fit(X)
+    >>> subspace_distance(petrels.components_, V) < 1e-6
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **Tracker._parameter_constraints,
+        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        "regularization": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state"],
+    }
+    _allows_missing = True
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        forgetting_factor: float = 0.98,
+        regularization: float = 1e-2,
+        center: bool = True,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.forgetting_factor = forgetting_factor
+        self.regularization = regularization
+        self.center = center
+        self.random_state = random_state
+
+    def _begin(self, d: int, rng: np.random.RandomState) -> _Petrels:
+        return _Petrels(np.linalg.qr(rng.standard_normal((d, self.n_components)))[0], None)
+
+    def _update(self, rule: _Petrels, Z: np.ndarray) -> _Petrels:
+        U, P = rule.U, rule.P
+        if P is None:
+            squares = np.nan_to_num(Z) ** 2
+            power = float(squares.sum()) / max(int(np.sum(~np.isnan(Z))), 1)
+            if power == 0:
+                return rule
+            P = np.eye(U.shape[1]) / (self.regularization * power)
+        holes = bool(np.isnan(Z).any())
+        if P.ndim == 2 and not holes:
+            return self._whole_rows(U, P, Z)
+        if P.ndim == 2:  # from here on each feature has its own
+            P = np.repeat(P[None], len(U), axis=0)
+        U, P = U.copy(), P.copy()
+        for z in Z:
+            self._row(U, P, z)
+        return _Petrels(U, (P + P.transpose(0, 2, 1)) / 2)
+
+    def _row(self, U: np.ndarray, P: np.ndarray, z: np.ndarray) -> None:
+        """One row, in place."""
+        f = self.forgetting_factor
+        there = ~np.isnan(z)
+        known = there.nonzero()[0]
+        P /= f
+        if len(known) <= U.shape[1]:
+            return
+        part = U[known]
+        a = np.linalg.lstsq(part, z[known], rcond=1e-10)[0]
+        h = P[known] @ a
+        g = h / (1 + h @ a)[:, None]
+        U[known] = part + (z[known] - part @ a)[:, None] * g
+        P[known] -= g[:, :, None] * h[:, None, :]
+
+    def _whole_rows(self, U: np.ndarray, P: np.ndarray, Z: np.ndarray) -> _Petrels:
+        """Whole rows: all features share P; U is ``[U, Z^T] K`` for the block."""
+        f, k = self.forgetting_factor, U.shape[1]
+        K = np.zeros((k + len(Z), k))
+        K[:k] = np.eye(k)
+        products = np.concatenate([U.T @ Z.T, Z @ Z.T])
+        squares = np.diag(products[k:])
+        M = U.T @ U
+        for t, q in enumerate(products.T):
+            y = q @ K
+            a = np.linalg.lstsq(M, y, rcond=1e-14)[0]
+            h = P @ a / f
+            g = h / (1 + h @ a)
+            K -= (K @ a)[:, None] * g
+            K[k + t] += g
+            P = P / f - g[:, None] * h
+            # the residual is orthogonal to U
+            M = M + max(float(squares[t] - y @ a), 0.0) * (g[:, None] * g)
+        return _Petrels(U @ K[:k] + Z.T @ K[k:], (P + P.T) / 2)
+
+    def _basis(self, rule: _Petrels) -> np.ndarray:
+        return _linalg.orthonormalised(rule.U.T)
+
+
+@dataclass(frozen=True)
+class _Petrels:
+    """Loadings (d, k), and the inverse covariance of the coordinates: one, or one a feature."""
+
+    U: np.ndarray
+    P: np.ndarray | None

@@ -1,0 +1,163 @@
+"""SPIRIT: tracking with a number of components that follows the energy. Papadimitriou et al."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .. import _linalg
+from ._tracker import Tracker
+
+__all__ = ["SPIRIT"]
+
+
+class SPIRIT(Tracker):
+    """Hidden variables of a stream, as many as hold a share of its energy.
+
+    Components are tracked by deflation; one is added when they hold less than ``lower`` of the
+    energy seen, and the last one is dropped when they hold more than ``upper``.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Components to start with.
+    lower, upper : float in (0, 1), default=0.95 and 0.98
+        Bounds of the share of the energy, f_E and F_E of [1]_.
+    forgetting_factor : float in (0, 1], default=0.96
+        Weight that a row loses with every later row; lambda of [1]_.
+    hold_off : int, default=10
+        Rows after a change of the number of components before the next one, and before the first.
+    center : bool, default=True
+        Subtract the running mean, which forgets as well. False: about the origin, as in [1]_.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+    n_components_ : int
+        Number of components now.
+    rank_history_ : ndarray of shape (n_samples_seen_,)
+        Number of components after each row.
+    energy_ratio_ : float
+        Share of the energy that the components hold, as the method counts it.
+    singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
+            (n_components_,)
+        Measured on the rows as they came.
+    mean_, noise_variance_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`.
+
+    See Also
+    --------
+    EnergyBounds : The same bounds as a rank rule of `StreamingPCA`.
+
+    Notes
+    -----
+    [1]_, Algorithms TrackW and SPIRIT. O(d k^2) a row, with a loop over the components. They are
+    made orthonormal after each row by a QR factorisation, in the place of Gram-Schmidt, which loses
+    components that are nearly dependent.
+
+    Without forgetting, on spectra that fall slowly, the number of components grows with the stream.
+
+    References
+    ----------
+    .. [1] S. Papadimitriou, J. Sun, C. Faloutsos, "Streaming pattern discovery in multiple
+       time-series", VLDB 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import SPIRIT
+    >>> spirit = SPIRIT(center=False).fit(load_digits().data)
+    >>> spirit.n_components_
+    13
+    """
+
+    _parameter_constraints: dict = {
+        **Tracker._parameter_constraints,
+        "lower": [Interval(Real, 0, 1, closed="both")],
+        "upper": [Interval(Real, 0, 1, closed="both")],
+        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        "hold_off": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        lower: float = 0.95,
+        upper: float = 0.98,
+        forgetting_factor: float = 0.96,
+        hold_off: int = 10,
+        center: bool = True,
+    ):
+        self.n_components = n_components
+        self.lower = lower
+        self.upper = upper
+        self.forgetting_factor = forgetting_factor
+        self.hold_off = hold_off
+        self.center = center
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if not self.lower < self.upper:
+            raise ValueError(
+                f"SPIRIT needs lower < upper, got lower={self.lower!r} and upper={self.upper!r}."
+            )
+
+    def _begin(self, d: int, rng: np.random.RandomState) -> _Spirit:
+        k = self.n_components
+        return _Spirit(np.eye(k, d), np.zeros(k), 0.0, 0.0, 0.0, 0, ())
+
+    def _update(self, rule: _Spirit, Z: np.ndarray) -> _Spirit:
+        f, d = self.forgetting_factor, Z.shape[1]
+        W, power = rule.W.copy(), rule.power.copy()
+        start, held, energy, rest = rule.start, rule.held, rule.energy, rule.rows_since_change
+        ranks = []
+        for z in Z:
+            square = float(z @ z)
+            if start == 0:  # small against the first row that is not zero
+                start = 1e-2 * square / d
+                power += start
+            rest += 1
+            if square > 0:
+                x = z.copy()
+                for i, w in enumerate(W):
+                    y = float(w @ x)
+                    power[i] = f * power[i] + y * y
+                    if power[i] > 0:
+                        w += (y / power[i]) * (x - y * w)
+                    x -= y * w
+                W = _linalg.orthonormalised(W)
+            y = W @ z
+            held, energy = f * held + float(y @ y), f * energy + square
+            if rest > self.hold_off:
+                if held < self.lower * energy and len(W) < d:
+                    W = _linalg.complete_basis(W, len(W) + 1)
+                    power = np.append(power, start)
+                    rest = 0
+                elif held > self.upper * energy and len(W) > 1:
+                    W, power, rest = W[:-1], power[:-1], 0
+            ranks.append(len(W))
+        return _Spirit(W, power, start, held, energy, rest, (*rule.ranks, np.array(ranks)))
+
+    def _basis(self, rule: _Spirit) -> np.ndarray:
+        return rule.W
+
+    def _show(self, rule: _Spirit) -> None:
+        self.rank_history_ = np.concatenate(rule.ranks).astype(int)
+        self.energy_ratio_ = rule.held / rule.energy if rule.energy > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class _Spirit:
+    """Components, their powers and the first one, energies held and seen, ranks so far."""
+
+    W: np.ndarray
+    power: np.ndarray
+    start: float
+    held: float
+    energy: float
+    rows_since_change: int
+    ranks: tuple
