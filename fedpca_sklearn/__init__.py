@@ -1,6 +1,7 @@
 """Principal component analysis of data that cannot be in one place at one time."""
 
 from .datasets import make_power_law, partition_clients
+from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
     CommunicationLog,
     DistributedPCA,
@@ -14,6 +15,7 @@ from .federated import (
 )
 from .merging import merge_subspaces
 from .metrics import excess_error, reconstruction_error, subspace_distance
+from .plotting import RankDisplay, SubspaceErrorDisplay
 from .rank import ContributionBounds, EnergyBounds, RankRule
 from .streaming import (
     GROUSE,
@@ -44,12 +46,16 @@ __all__ = [
     "OjaPCA",
     "OnlineDistributedPCA",
     "ProjectionAverage",
+    "RankDisplay",
     "RankRule",
+    "StreamEvaluation",
     "StreamingPCA",
     "StreamingPowerMethod",
     "Subspace",
+    "SubspaceErrorDisplay",
     "SubspaceMerge",
     "TruncatedDistributedPCA",
+    "evaluate_stream",
     "excess_error",
     "load_balanced_schedule",
     "make_power_law",

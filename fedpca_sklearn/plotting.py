@@ -1,0 +1,156 @@
+"""Displays: matplotlib pictures of fitted estimators and streams. Matplotlib is imported late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .evaluation import StreamEvaluation, evaluate_stream
+
+__all__ = ["RankDisplay", "SubspaceErrorDisplay"]
+
+
+class _StreamDisplay:
+    """A line over the rows of a stream."""
+
+    def __init__(self, evaluation: StreamEvaluation, *, estimator_name: str | None = None):
+        self.evaluation = evaluation
+        self.estimator_name = estimator_name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        batch_size: int = 50,
+        n_checkpoints: int = 20,
+        ax: Any = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Stream rows through a copy of an estimator and draw.
+
+        Parameters
+        ----------
+        estimator : estimator
+            With ``partial_fit`` and ``components_``; not changed.
+        X : array-like of shape (n, d)
+        batch_size, n_checkpoints : int
+            As in `evaluate_stream`.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        name : str, default=None
+            In the legend; None: the class of the estimator.
+        **kwargs : dict
+            Passed to ``ax.plot``.
+
+        Returns
+        -------
+        display : object
+        """
+        evaluation = evaluate_stream(
+            estimator, X, batch_size=batch_size, n_checkpoints=n_checkpoints
+        )
+        name = type(estimator).__name__ if name is None else name
+        return cls(evaluation, estimator_name=name).plot(ax=ax, **kwargs)
+
+    def _line(self, ax: Any, y: np.ndarray, ylabel: str, name: str | None, kwargs: dict) -> Any:
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        name = self.estimator_name if name is None else name
+        (self.line_,) = ax.plot(self.evaluation.n_samples, y, **{"label": name, **kwargs})
+        ax.set(xlabel="rows", ylabel=ylabel)
+        if name is not None:
+            ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class RankDisplay(_StreamDisplay):
+    """Number of components over the rows of a stream.
+
+    Parameters
+    ----------
+    evaluation : StreamEvaluation
+        From `evaluate_stream`.
+    estimator_name : str, default=None
+        In the legend.
+
+    Attributes
+    ----------
+    line_, ax_, figure_ : matplotlib artists
+        After `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import SPIRIT, RankDisplay
+    >>> display = RankDisplay.from_estimator(SPIRIT(), load_digits().data)
+    >>> display.ax_.get_ylabel()
+    'components'
+    """
+
+    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> RankDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, default=None
+        name : str, default=None
+        **kwargs : dict
+            Passed to ``ax.plot``.
+
+        Returns
+        -------
+        display : RankDisplay
+        """
+        kwargs = {"drawstyle": "steps-post", **kwargs}
+        return self._line(ax, self.evaluation.ranks, "components", name, kwargs)
+
+
+class SubspaceErrorDisplay(_StreamDisplay):
+    """Error over the rows of a stream, relative to the best subspace of the same rank so far.
+
+    Parameters
+    ----------
+    evaluation : StreamEvaluation
+        From `evaluate_stream`.
+    estimator_name : str, default=None
+        In the legend.
+
+    Attributes
+    ----------
+    line_, ax_, figure_ : matplotlib artists
+        After `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import OjaPCA, SubspaceErrorDisplay
+    >>> X = load_digits().data
+    >>> display = SubspaceErrorDisplay.from_estimator(OjaPCA(5, random_state=0), X)
+    >>> display.ax_.get_ylabel()
+    'error / best error'
+    """
+
+    def plot(
+        self, ax: Any = None, *, name: str | None = None, **kwargs: Any
+    ) -> SubspaceErrorDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, default=None
+        name : str, default=None
+        **kwargs : dict
+            Passed to ``ax.plot``.
+
+        Returns
+        -------
+        display : SubspaceErrorDisplay
+        """
+        return self._line(ax, 1 + self.evaluation.excess, "error / best error", name, kwargs)

@@ -1,0 +1,158 @@
+"""evaluate_stream against errors computed from all rows at every checkpoint, and the displays."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import IncrementalPCA
+
+from fedpca_sklearn import (
+    SPIRIT,
+    FrequentDirections,
+    OjaPCA,
+    RankDisplay,
+    StreamEvaluation,
+    StreamingPCA,
+    SubspaceErrorDisplay,
+    evaluate_stream,
+    make_power_law,
+)
+
+
+def left(X, V, mean):
+    D = X - mean
+    return float(np.sum((D - D @ V.T @ V) ** 2))
+
+
+def best(X, k, mean):
+    return float(np.sum(np.linalg.svd(X - mean, compute_uv=False)[k:] ** 2))
+
+
+@pytest.mark.parametrize("far", [0.0, 1e6])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        OjaPCA(3, random_state=0),
+        FrequentDirections(4, center=False),
+        SPIRIT(center=False),
+        IncrementalPCA(5),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_errors_are_those_of_all_rows_so_far(estimator, far):
+    X = make_power_law(430, 20, alpha=1.0, random_state=0) + 0.3 + far
+    if far and getattr(estimator, "center", True) is False:
+        pytest.skip("about the origin, far rows are one direction")
+    stream = evaluate_stream(estimator, X, batch_size=40, n_checkpoints=5)
+    model, at = type(estimator)(**estimator.get_params()), 0
+    rest, n_rest = 0.0, 0
+    for start in range(0, 430, 40):
+        batch = X[start : start + 40]
+        if start:
+            rest += left(batch, model.components_, model.mean_)
+            n_rest += len(batch)
+        model.partial_fit(batch)
+        seen = X[: start + len(batch)]
+        if len(seen) != stream.n_samples[at]:
+            continue
+        V, centre = model.components_, model.mean_
+        mean = seen.mean(axis=0) if getattr(model, "center", True) else np.zeros(20)
+        assert stream.ranks[at] == len(V)
+        # squares are kept in a matrix: their rounding, and that of a mean of 1e6, is allowed for
+        assert_allclose(stream.errors[at], left(seen, V, centre) / len(seen), rtol=1e-6)
+        assert_allclose(stream.best_errors[at], best(seen, len(V), mean) / len(seen), rtol=1e-6)
+        assert_allclose(stream.prequential_errors[at], rest / (n_rest * 20), rtol=1e-9)
+        rest, n_rest, at = 0.0, 0, at + 1
+    assert at == len(stream.n_samples) == 5
+    assert stream.n_samples[-1] == 430
+    assert (np.diff(stream.seconds) > 0).all()
+    assert_allclose(stream.excess, stream.errors / stream.best_errors - 1)
+
+
+def test_an_exact_estimator_has_no_excess():
+    X = make_power_law(300, 20, alpha=0.5, random_state=1)
+    stream = evaluate_stream(StreamingPCA(5), X, batch_size=7)
+    assert np.abs(stream.excess).max() < 1e-10
+    assert len(stream.n_samples) == 20
+
+
+def test_the_first_batch_has_no_prediction():
+    stream = evaluate_stream(StreamingPCA(2), np.eye(4), batch_size=4)
+    assert_array_equal(stream.n_samples, [4])
+    assert np.isnan(stream.prequential_errors).all()
+
+
+def test_a_perfect_fit_has_the_error_as_excess():
+    X = np.outer(np.arange(12.0), np.ones(3))
+    stream = evaluate_stream(StreamingPCA(1), X, batch_size=3)
+    assert np.abs(stream.excess).max() < 1e-10
+
+
+def test_the_estimator_is_not_touched():
+    model = OjaPCA(2, random_state=0)
+    evaluate_stream(model, np.eye(9))
+    assert not hasattr(model, "components_")
+
+
+@pytest.mark.parametrize("name", ["batch_size", "n_checkpoints"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "all"])
+def test_bad_sizes_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a positive integer, got {value!r}"):
+        evaluate_stream(StreamingPCA(2), np.eye(9), **{name: value})
+
+
+# ------------------------------------------------------------------------------------- displays
+
+
+@pytest.fixture
+def stream():
+    return StreamEvaluation(
+        n_samples=np.array([10, 20, 30]),
+        ranks=np.array([1, 2, 2]),
+        errors=np.array([3.0, 2.0, 1.5]),
+        best_errors=np.array([1.5, 1.0, 1.5]),
+        prequential_errors=np.array([np.nan, 1.0, 1.0]),
+        seconds=np.array([0.1, 0.2, 0.3]),
+    )
+
+
+@pytest.fixture
+def plt():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("display", "values", "label"),
+    [
+        (RankDisplay, [1, 2, 2], "components"),
+        (SubspaceErrorDisplay, [2, 2, 1], "error / best error"),
+    ],
+)
+def test_a_display_draws_the_stream(stream, plt, display, values, label):
+    shown = display(stream, estimator_name="mine").plot(color="red")
+    assert_array_equal(shown.line_.get_xdata(), [10, 20, 30])
+    assert_array_equal(shown.line_.get_ydata(), values)
+    assert shown.line_.get_color() == "red"
+    assert shown.ax_.get_ylabel() == label
+    assert shown.ax_.get_legend().get_texts()[0].get_text() == "mine"
+    _, ax = plt.subplots()
+    again = display(stream).plot(ax=ax)
+    assert again.ax_ is ax
+    assert again.figure_ is ax.figure
+    assert ax.get_legend() is None
+    assert display(stream).plot(ax=ax, name="other").line_.get_label() == "other"
+
+
+@pytest.mark.parametrize("display", [RankDisplay, SubspaceErrorDisplay])
+def test_a_display_streams_an_estimator(plt, display):
+    X = make_power_law(200, 10, random_state=0)
+    shown = display.from_estimator(SPIRIT(), X, batch_size=20, n_checkpoints=4)
+    assert_array_equal(shown.line_.get_xdata(), [40, 100, 140, 200])
+    assert shown.line_.get_label() == "SPIRIT"
+    other = display.from_estimator(StreamingPCA(2), X, ax=shown.ax_, name="two")
+    assert other.ax_ is shown.ax_
+    assert other.line_.get_label() == "two"
