@@ -1,0 +1,69 @@
+"""
+===================================
+Following a stream: eight trackers
+===================================
+
+Scikit-learn's digits come as a stream of 50 images at a time, in the order of their labels, so that
+the stream changes all the time. Every estimator keeps five components and sees every image once.
+The picture shows the error of its components on all images so far, over that of the best five
+components, and how many components SPIRIT and SAPCA think are needed.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fedpca_sklearn import (
+    GROUSE,
+    PAST,
+    PETRELS,
+    SPIRIT,
+    ContributionBounds,
+    FrequentDirections,
+    OjaPCA,
+    RankDisplay,
+    StreamingPCA,
+    StreamingPowerMethod,
+    SubspaceErrorDisplay,
+)
+
+X, y = load_digits(return_X_y=True)
+X = X[np.argsort(y, kind="stable")]
+
+trackers = [
+    StreamingPCA(5),
+    FrequentDirections(5),
+    StreamingPowerMethod(5, random_state=0),
+    OjaPCA(5, random_state=0),
+    GROUSE(5, random_state=0),
+    PAST(5, forgetting_factor=1.0, random_state=0),
+    PETRELS(5, forgetting_factor=1.0, random_state=0),
+]
+
+# %%
+# The error of each, over the best possible
+# -----------------------------------------
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+for tracker in trackers:
+    display = SubspaceErrorDisplay.from_estimator(tracker, X, ax=left, linewidth=1)
+    print(
+        f"{display.estimator_name:22} {1 + display.evaluation.excess[-1]:8.4f} times the best error"
+    )
+left.set(yscale="log", title="five components")
+left.legend(fontsize=7)
+
+# %%
+# The number of components
+# ------------------------
+# SPIRIT adds components until they hold 95 % of the energy; SAPCA looks at the share of the last
+# singular value.
+sapca = StreamingPCA(5, rank_rule=ContributionBounds(), block_size=50)
+for name, tracker in (("SPIRIT", SPIRIT(forgetting_factor=1.0)), ("SAPCA", sapca)):
+    display = RankDisplay.from_estimator(tracker, X, ax=right, name=name)
+    print(f"{name}: {display.evaluation.ranks[-1]} components at the end")
+right.set(title="components")
+path = Path(__file__ if "__file__" in globals() else "trackers").with_suffix(".png")
+fig.savefig(path, dpi=110)
+print(f"picture: {path.name}")
