@@ -3,8 +3,8 @@
 Synth(alpha): 4,000 rows of 400 features, variances i^-alpha. Rank 10, batches of 50 rows, columns
 centred once and then left alone, as in the paper: GROUSE with step 2, Frequent Directions with a
 sketch of 20 rows, the power method with blocks of d rows, SPIRIT with lambda 0.9 and 1. SPCA_lo and
-SPCA_hi are StreamingPCA at the lowest and the highest rank that SAPCA had. Errors are Err_F, over
-that of the best subspace of the final rank, and over that of the best of rank 10.
+SPCA_hi are StreamingPCA at the lowest and the highest rank that SAPCA had from rank 1. Errors are
+Err_F, over that of the best subspace of the final rank, and over that of the best of rank 10.
 
 The authors' own code on light, for orientation, over the best of its rank: SAPCA 1.039 at rank 9,
 fixed rank 10 1.058, power method 6.9, Frequent Directions 12 to 14 (1.2 with its rotation mended),
@@ -32,9 +32,9 @@ RANK, BATCH = 10, 50
 ALPHAS = (0.0001, 0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 3.0)
 
 
-def sapca():
+def sapca(start=RANK):
     return StreamingPCA(
-        RANK, rank_rule=ContributionBounds(), block_size=BATCH, oversampling=0, center=False
+        start, rank_rule=ContributionBounds(), block_size=BATCH, oversampling=0, center=False
     )
 
 
@@ -43,6 +43,7 @@ def methods(low, high):
     spca = {"block_size": BATCH, "oversampling": 0, "center": False}
     return {
         "SAPCA": sapca(),
+        "SAPCA, from 1": sapca(1),
         "SPCA_lo": StreamingPCA(low, **spca),
         "SPCA_hi": StreamingPCA(high, **spca),
         "StreamingPCA(10)": StreamingPCA(RANK, center=False),
@@ -64,7 +65,7 @@ def streamed(model, X):
 
 def on_stream(name, X, memory):
     X = X - X.mean(axis=0)
-    ranks = sapca().fit(X).rank_history_
+    ranks = sapca(1).fit(X).rank_history_
     best = np.linalg.eigvalsh(X.T @ X)[: X.shape[1] - RANK].sum() / len(X)
     rows, lines = [], {}
     for method, model in methods(int(ranks.min()), int(ranks.max())).items():
@@ -99,20 +100,22 @@ def claims(rows):
     data = sorted({row["data"] for row in rows})
     error = {(row["data"], row["method"]): row["Err_F"] for row in rows}
     rank = {(row["data"], row["method"]): row["highest rank"] for row in rows}
-    outside = [
-        name
+    beyond = {
+        name: max(
+            error[name, "SPCA_hi"] / error[name, "SAPCA, from 1"] - 1,
+            error[name, "SAPCA, from 1"] / error[name, "SPCA_lo"] - 1,
+        )
         for name in data
-        if not error[name, "SPCA_hi"] * (1 - 1e-9)
-        <= error[name, "SAPCA"]
-        <= error[name, "SPCA_lo"] * (1 + 1e-9)
-    ]
+    }
+    outside = sorted(name for name in data if beyond[name] > 1e-9)
     print(
-        "SAPCA's error lies between those of SPCA_hi and SPCA_lo:",
-        "everywhere." if not outside else "everywhere but on " + ", ".join(outside) + ".",
+        "SAPCA's error, from rank 1, lies between those of SPCA_hi and SPCA_lo",
+        f"on {len(data) - len(outside)} of {len(data)} streams, and within "
+        f"{max(beyond.values()):.2%} of the nearer one on the others: {', '.join(outside)}.",
     )
     hard = [name for name in data if name.startswith("synth") and float(name[5:]) <= 0.5]
     spirit = [rank[name, "SPIRIT(1)"] for name in hard]
-    ours = [rank[name, "SAPCA"] for name in hard]
+    ours = [rank[name, m] for name in hard for m in ("SAPCA", "SAPCA, from 1")]
     if hard:
         print(
             f"On alpha <= 0.5 SPIRIT without forgetting reaches {min(spirit)} to {max(spirit)} "

@@ -1,0 +1,1192 @@
+"""The trackers of one stream against naive loops over the rows, written here from the papers.
+
+The oracles are the algorithms as printed, one row at a time, and SVDs of all rows by numpy. Where
+both compute the same numbers they differ by rounding errors, which the recursions amplify by their
+condition: 1e-8 is far above that and far below any error in the algebra.
+"""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from fedpca_sklearn import (
+    GROUSE,
+    PAST,
+    PETRELS,
+    SPIRIT,
+    FrequentDirections,
+    OjaPCA,
+    StreamingPowerMethod,
+)
+from fedpca_sklearn.streaming._innovations import Features, innovations
+
+EPS = np.finfo(float).eps
+MOTES = Path(__file__).parents[2] / "shared" / "data" / "motes_light.npz"
+examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
+
+TRACKERS = {
+    "frequent-directions": FrequentDirections(3, sketch_size=9),
+    "power": StreamingPowerMethod(3, block_size=40, random_state=0),
+    "oja": OjaPCA(3, random_state=0),
+    "grouse": GROUSE(3, random_state=0),
+    "past": PAST(3, forgetting_factor=1.0, random_state=0),
+    "pastd": PAST(3, forgetting_factor=1.0, deflation=True, random_state=0),
+    "spirit": SPIRIT(3, lower=0.3, upper=0.9999, forgetting_factor=1.0),
+    "petrels": PETRELS(3, forgetting_factor=1.0, random_state=0),
+}
+FADING = {
+    "past": PAST(3, forgetting_factor=0.9, random_state=0),
+    "pastd": PAST(3, forgetting_factor=0.9, deflation=True, random_state=0),
+    "spirit": SPIRIT(3, lower=0.3, upper=0.9999, forgetting_factor=0.9),
+    "petrels": PETRELS(3, forgetting_factor=0.9, random_state=0),
+}
+MISSING = {
+    "grouse": GROUSE(3, center=False, random_state=0),
+    "grouse-step": GROUSE(3, step_size=0.01, center=False, random_state=0),
+    "petrels": PETRELS(3, center=False, random_state=0),
+}
+
+
+def each(models):
+    return pytest.mark.parametrize("model", [clone(m) for m in models.values()], ids=models.keys())
+
+
+# ------------------------------------------------------------------------------ data and helpers
+
+
+def planted(n, d=20, k=3, noise=0.1, seed=0, mean=0.0):
+    """Rows of a strong random k-dimensional subspace, and an orthonormal basis of it."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, k)))[0].T
+    X = rng.standard_normal((n, k)) * np.linspace(4, 2, k) @ V
+    return X + noise * rng.standard_normal((n, d)) + mean * rng.standard_normal(d), V
+
+
+def with_holes(X, share, seed=0):
+    """Rows of which this share of the entries is missing."""
+    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+def sine(A, B):
+    """Sine of the largest angle between the spans of two sets of as many rows."""
+    A, B = (np.linalg.qr(np.asarray(M, np.float64).T)[0].T for M in (A, B))
+    assert A.shape == B.shape
+    return np.linalg.norm(A - A @ B.T @ B, 2)
+
+
+def first_basis(d, k, seed=0):
+    """The basis that a tracker starts from: of d x k normal numbers."""
+    return np.linalg.qr(np.random.RandomState(seed).standard_normal((d, k)))[0].T
+
+
+def stream(model, X, sizes=(5, 32, 1, 100, 33, 64)):
+    """Feed rows in batches of changing sizes."""
+    start = i = 0
+    while start < len(X):
+        model.partial_fit(X[start : start + sizes[i % len(sizes)]])
+        start += sizes[i % len(sizes)]
+        i += 1
+    return model
+
+
+def fading(n, f):
+    """Weights of n rows, the last of which is new."""
+    return f ** np.arange(n - 1, -1, -1, dtype=np.float64)
+
+
+def centred_row_by_row(X, f=1.0):
+    """Welford's recursion with fading rows: the rows that a centred tracker is to see."""
+    mean, weight, Z = np.zeros(X.shape[1]), 0.0, []
+    for x in X:
+        weight *= f
+        Z.append(np.sqrt(weight / (weight + 1)) * (x - mean))
+        weight += 1
+        mean = mean + (x - mean) / weight
+    return np.array(Z)
+
+
+def peak_bytes(function):
+    tracemalloc.start()
+    try:
+        start = tracemalloc.get_traced_memory()[0]
+        function()
+        return tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+
+
+def assert_finite_and_orthonormal(model):
+    for name in ("components_", "mean_", "singular_values_", "explained_variance_ratio_"):
+        assert np.isfinite(getattr(model, name)).all(), name
+    assert np.isfinite(model.noise_variance_)
+    V = model.components_
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-10)
+
+
+# ------------------------------------------------------------------------------------- centring
+
+
+def centred(X, cuts, center=True, f=1.0):
+    """All rows of a stream that is cut at ``cuts``, as the trackers see them."""
+    known, parts = Features.empty(X.shape[1]), []
+    for rows in np.split(X, sorted(cuts)):
+        if len(rows):
+            Z, known = innovations(known, rows.copy(), center, f)
+            parts.append(Z)
+    return np.concatenate(parts), known
+
+
+cut_streams = {
+    "seed": st.integers(0, 2**31),
+    "n": st.integers(1, 90),
+    "d": st.integers(1, 6),
+    "cuts": st.lists(st.integers(0, 90), max_size=6),
+    "mean": st.sampled_from([0.0, 1.0, 1e4, 1e8]),
+    "f": st.sampled_from([1.0, 0.99, 0.9, 0.5]),
+}
+
+
+@examples
+@given(**cut_streams)
+def test_centred_rows_carry_the_exact_scatter(seed, n, d, cuts, mean, f):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-2, 3, d) + mean * rng.uniform(-1, 1, d)
+    Z, known = centred(X, cuts, f=f)
+    w = fading(n, f)
+    D = X - X[0]
+    D = D - w @ D / w.sum()
+    S = (w[:, None] * D).T @ D
+    # a running mean is rounded once a block, and enters every centred row
+    rounding = n * EPS * (np.abs(X).max() + 1)
+    tol = 1e-12 * np.trace(S) + 4 * rounding * np.sqrt(n * np.trace(S)) + n * rounding**2
+    assert_allclose((w[:, None] * Z).T @ Z, S, rtol=0, atol=tol)
+    assert_allclose(known.squares, np.diag(S), rtol=0, atol=tol)
+    assert_allclose(known.mean, X[0] + w @ (X - X[0]) / w.sum(), rtol=0, atol=rounding)
+    assert_allclose(known.weight, w.sum(), rtol=1e-12)
+    assert_array_equal(Z[0], 0)
+
+
+@examples
+@given(**cut_streams, share=st.sampled_from([0.1, 0.5, 0.9]))
+def test_each_feature_counts_its_own_entries(seed, n, d, cuts, mean, f, share):
+    rng = np.random.default_rng(seed)
+    whole = rng.standard_normal((n, d)) + mean * rng.uniform(-1, 1, d)
+    X = with_holes(whole, share, seed)
+    Z, known = centred(X, cuts, f=f)
+    assert_array_equal(np.isnan(Z), np.isnan(X))
+    w, rounding = fading(n, f), n * EPS * (np.abs(whole).max() + 1)
+    squares = np.broadcast_to(known.squares, d)
+    for j, weight in enumerate(np.broadcast_to(known.weight, d)):
+        seen = ~np.isnan(X[:, j])
+        x, v = X[seen, j], w[seen]
+        assert_allclose(weight, v.sum(), rtol=1e-12)
+        if not len(x):
+            assert known.mean[j] == squares[j] == 0
+            continue
+        centre = x[0] + v @ (x - x[0]) / v.sum()
+        scatter = v @ (x - centre) ** 2
+        tol = 1e-12 * scatter + 4 * rounding * np.sqrt(n * scatter) + n * rounding**2
+        assert_allclose(known.mean[j], centre, rtol=0, atol=rounding)
+        assert_allclose(squares[j], scatter, rtol=0, atol=tol)
+        assert_allclose(v @ Z[seen, j] ** 2, scatter, rtol=0, atol=tol)
+        assert Z[seen, j][0] == 0
+        if f == 1:
+            assert_allclose(known.mean[j], np.nanmean(X[:, j]), rtol=1e-13, atol=rounding)
+            if mean <= 1:
+                assert_allclose(squares[j] / len(x), np.nanvar(X[:, j]), atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9])
+def test_the_first_value_of_a_late_feature_is_its_mean(f):
+    X = np.random.default_rng(0).standard_normal((100, 3))
+    X[:70, 1] = np.nan
+    X[70, 1] = 1e8
+    X[71:, 1] = np.nan
+    Z, known = centred(X, [10, 33, 64], f=f)
+    assert Z[70, 1] == 0
+    assert known.mean[1] == 1e8
+    assert known.squares[1] == 0
+    assert_allclose(known.weight[1], f**29, rtol=1e-12)
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_rows_about_the_origin_stay_as_they_are(f, share):
+    X = with_holes(np.random.default_rng(0).standard_normal((75, 4)) + 5, share)
+    Z, known = centred(X, [1, 40], center=False, f=f)
+    assert_array_equal(Z, X)
+    assert_array_equal(known.mean, 0)
+    assert_allclose(known.squares, fading(75, f) @ np.nan_to_num(X) ** 2, rtol=1e-12)
+    weight = fading(75, f) @ ~np.isnan(X)
+    assert_allclose(np.broadcast_to(known.weight, 4), weight, rtol=1e-12)
+
+
+# -------------------------------------------------------------------------- Frequent Directions
+
+
+def fast_frequent_directions(A, size):
+    """Ghashami et al. 2016, section 3: an SVD whenever ``size`` rows have come."""
+    B, lowered = np.zeros((0, A.shape[1])), 0.0
+    for start in range(0, len(A), size):
+        M = np.concatenate([B, A[start : start + size]])
+        M = M[M.any(axis=1)]
+        if len(M) <= size:
+            B = M
+            continue
+        _, s, Vt = np.linalg.svd(M, full_matrices=False)
+        low = s[size - 1] ** 2 if len(s) >= size else 0.0
+        squares = np.maximum(s**2 - low, 0)
+        B = (np.sqrt(squares)[:, None] * Vt)[squares > 0][:size]
+        lowered += low
+    return B, lowered
+
+
+STREAMS = {
+    "noise": lambda rng, n, d: rng.standard_normal((n, d)),
+    "decay": lambda rng, n, d: rng.standard_normal((n, d)) * 0.5 ** np.arange(d),
+    "axes in turn": lambda rng, n, d: np.eye(d)[np.arange(n) % d],
+    "axes one after the other": lambda rng, n, d: np.eye(d)[np.arange(n) * d // n],
+    "small, then large": lambda rng, n, d: rng.standard_normal((n, d)) * np.logspace(-3, 3, n)[:, None],
+    "large, then small": lambda rng, n, d: rng.standard_normal((n, d)) * np.logspace(3, -3, n)[:, None],
+    "one direction": lambda rng, n, d: rng.standard_normal((n, 1)) * rng.standard_normal(d),
+    "zeros between": lambda rng, n, d: rng.standard_normal((n, d)) * (rng.random((n, 1)) < 0.3),
+    "few integers": lambda rng, n, d: rng.integers(-1, 2, (n, d)).astype(float),
+    "zeros": lambda rng, n, d: np.zeros((n, d)),
+}
+
+
+@settings(examples, max_examples=250)
+@given(
+    seed=st.integers(0, 2**31),
+    kind=st.sampled_from(list(STREAMS)),
+    n=st.integers(1, 80),
+    d=st.integers(1, 12),
+    size=st.integers(1, 10),
+    k=st.integers(1, 10),
+    cuts=st.lists(st.integers(0, 80), max_size=5),
+    center=st.booleans(),
+    robust=st.booleans(),
+)
+def test_the_guarantee_holds_for_every_stream(seed, kind, n, d, size, k, cuts, center, robust):
+    X = STREAMS[kind](np.random.default_rng(seed), n, d) + (3.0 if center else 0.0)
+    model = FrequentDirections(min(k, size, d), sketch_size=size, center=center, robust=robust)
+    for rows in np.split(X, sorted(cuts)):
+        if len(rows):
+            model.partial_fit(rows)
+    A = X - X.mean(axis=0) if center else X
+    s = np.concatenate([np.linalg.svd(A, compute_uv=False), np.zeros(size)])
+    tol = 1e-12 * np.sum(s**2) + 1e-13
+    bound = min(np.sum(s[i:] ** 2) / (size - i) for i in range(size))
+    B = model.sketch_
+    error = np.linalg.eigvalsh(A.T @ A - B.T @ B)
+    assert error[0] >= -tol
+    assert error[-1] <= model.shrinkage_ + tol
+    assert model.shrinkage_ <= bound + tol
+    assert len(B) <= size
+    G = B @ B.T
+    assert_allclose(G, np.diag(np.diag(G)), atol=tol)
+    assert model.alpha_ == (model.shrinkage_ / 2 if robust else 0)
+    if robust:
+        assert np.abs(error - model.alpha_).max() <= bound / 2 + tol
+    # as many components as there are rows at most
+    assert len(model.components_) == min(k, size, d, n)
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+@pytest.mark.parametrize("center", [True, False])
+def test_the_sketch_is_that_of_the_paper_at_any_time(size, center):
+    X, _ = planted(75, 12, noise=1.0, mean=1.0)
+    A = centred_row_by_row(X) if center else X
+    model = FrequentDirections(1, sketch_size=size, center=center)
+    for n in range(1, 76):
+        model.partial_fit(X[n - 1 : n])
+        B, lowered = fast_frequent_directions(A[:n], size)
+        scale = np.sum(A[:n] ** 2) + 1
+        assert_allclose(model.sketch_.T @ model.sketch_, B.T @ B, atol=1e-11 * scale)
+        assert_allclose(model.shrinkage_, lowered, atol=1e-11 * scale)
+
+
+def test_reading_early_does_not_change_the_sketch():
+    X, _ = planted(75, 12, noise=1.0)
+    whole, watched = FrequentDirections(3).fit(X), FrequentDirections(3)
+    for x in X:
+        watched.partial_fit(x[None])
+        assert watched.sketch_.shape[1] == 12
+    assert_allclose(watched.sketch_.T @ watched.sketch_, whole.sketch_.T @ whole.sketch_, atol=1e-9)
+    assert_allclose(watched.shrinkage_, whole.shrinkage_, rtol=1e-10)
+
+
+def test_rows_that_wait_are_in_the_sketch():
+    X, _ = planted(5, 12)
+    model = FrequentDirections(3, sketch_size=20, center=False).fit(X)
+    assert_allclose(model.sketch_.T @ model.sketch_, X.T @ X, atol=1e-12)
+    assert model.shrinkage_ == 0
+
+
+@pytest.mark.parametrize("rank", [1, 4, 7])
+def test_rows_of_lower_rank_than_the_sketch_are_kept_exactly(rank):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((500, rank)) @ rng.standard_normal((rank, 20))
+    model = FrequentDirections(rank, sketch_size=8, center=False).fit(A)
+    assert_allclose(model.sketch_.T @ model.sketch_, A.T @ A, atol=1e-12 * np.sum(A**2))
+    assert model.shrinkage_ <= 1e-12 * np.sum(A**2)
+    assert sine(model.components_, np.linalg.svd(A)[2][:rank]) < 1e-10
+
+
+def test_a_sketch_size_of_none_is_twice_the_components():
+    X, _ = planted(200, 20, noise=1.0)
+    assert_array_equal(
+        FrequentDirections(4).fit(X).sketch_, FrequentDirections(4, sketch_size=8).fit(X).sketch_
+    )
+
+
+def test_a_sketch_smaller_than_the_components_is_refused():
+    X, _ = planted(50)
+    with pytest.raises(ValueError, match=r"sketch_size=3 .*n_components=5"):
+        FrequentDirections(5, sketch_size=3).fit(X)
+
+
+def motes_like():
+    """Correlated sensors with a daily course, gains of their own, drifts and noise."""
+    rng = np.random.default_rng(0)
+    t = np.arange(3000)[:, None] / 288
+    phase = rng.uniform(0, 0.5, 48)
+    light = np.maximum(np.sin(2 * np.pi * (t - phase)), 0) * rng.uniform(100, 900, 48)
+    lamps = (np.sin(2 * np.pi * t + 1) > 0.2) * rng.uniform(0, 300, 48)
+    return light + lamps + rng.gamma(1.0, 20.0, (3000, 48))
+
+
+@pytest.mark.parametrize("data", ["alike", "measured"])
+def test_sketched_components_of_sensors_are_nearly_the_best(data):
+    if data == "measured" and not MOTES.exists():
+        pytest.skip("the sensor-network data set motes_light.npz is not beside the repository")
+    X = motes_like() if data == "alike" else np.load(MOTES)["X"].astype(float)
+    model = FrequentDirections(10).fit(X)
+    A = X - X.mean(axis=0)
+    best = np.sum(np.linalg.svd(A, compute_uv=False)[10:] ** 2)
+    V = model.components_
+    assert np.sum((A - A @ V.T @ V) ** 2) <= 1.3 * best
+
+
+# --------------------------------------------------------------------------------- power method
+
+
+def power_method(X, Q, size):
+    """Mitliagkas et al. 2013, Algorithm 1."""
+    for start in range(0, len(X) - size + 1, size):
+        S = np.zeros_like(Q)
+        for x in X[start : start + size]:
+            S += np.outer(Q @ x, x) / size
+        Q = np.linalg.qr(S.T)[0].T
+    return Q
+
+
+@pytest.mark.parametrize("size", [5, 20, 32, 150, 256, 300, 700, "auto"])
+@pytest.mark.parametrize("center", [True, False])
+def test_the_power_method_is_that_of_the_paper(size, center):
+    X, _ = planted(730, noise=1.0, mean=2.0)
+    model = stream(StreamingPowerMethod(3, block_size=size, center=center, random_state=4), X)
+    rows = 20 if size == "auto" else size
+    Z = centred_row_by_row(X) if center else X
+    assert sine(model.components_, power_method(Z, first_basis(20, 3, 4), rows)) < 1e-8
+    assert model.n_steps_ == 730 // rows
+
+
+@pytest.mark.parametrize("size", [40, 300])
+def test_an_unfinished_block_does_not_move_the_basis(size):
+    X, _ = planted(2 * size)
+    model = StreamingPowerMethod(3, block_size=size, random_state=0)
+    before = first_basis(20, 3)
+    for i, x in enumerate(X):
+        if i % 37 in (0, 1, 36) or i % size in (0, size - 1):
+            model.partial_fit(x[None])
+            assert model.n_steps_ == (i + 1) // size
+            if len(model.components_) == 3 and (i + 1) % size:
+                assert sine(model.components_, before) < 1e-12
+            elif (i + 1) % size == 0:
+                assert sine(model.components_, before) > 1e-6
+                before = model.components_
+        else:
+            model.partial_fit(x[None])
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_block_of_fewer_rows_than_components_is_in_the_basis(size):
+    X, _ = planted(40, noise=1.0)
+    model = StreamingPowerMethod(3, block_size=size, center=False, random_state=0).fit(X)
+    last, V = X[-size:], model.components_
+    assert np.linalg.norm(last - last @ V.T @ V) < 1e-10 * np.linalg.norm(last)
+    assert_finite_and_orthonormal(model)
+
+
+def test_a_block_of_zeros_leaves_the_basis():
+    X, _ = planted(100)
+    model = StreamingPowerMethod(3, block_size=50, center=False, random_state=0).fit(X)
+    before = model.components_
+    model.partial_fit(np.zeros((100, 20)))
+    assert model.n_steps_ == 4
+    assert sine(model.components_, before) < 1e-12
+
+
+def test_no_matrix_of_the_size_of_a_block_is_kept():
+    d = 5000
+    batches = [np.random.default_rng(i).standard_normal((100, d)) for i in range(6)]
+
+    def peak(size):
+        model = StreamingPowerMethod(5, block_size=size, random_state=0)
+        return peak_bytes(lambda: model.fit(iter(batches)))
+
+    auto = peak("auto")
+    assert auto < d * d * 8 / 3
+    assert peak(10**9) < 1.1 * auto
+
+
+# -------------------------------------------------------------------------------------------- Oja
+
+
+def oja(X, Q, size, c=None):
+    """Mini-batch Oja; AdaOja (Henriksen and Ward 2019, section 4) without a rate."""
+    sums = np.zeros(len(Q))
+    for t, start in enumerate(range(0, len(X), size), 1):
+        batch = X[start : start + size]
+        gradient = np.zeros_like(Q)
+        for x in batch:
+            gradient += np.outer(Q @ x, x) / len(batch)
+        sums += np.array([g @ g for g in gradient])
+        if not sums.all():  # nothing but zeros so far
+            continue
+        eta = 1 / np.sqrt(sums) if c is None else np.full(len(Q), c / t)
+        Q, R = np.linalg.qr((Q + eta[:, None] * gradient).T)
+        Q = (Q * np.sign(np.diag(R))).T
+    return Q
+
+
+@pytest.mark.parametrize("rate", ["adaptive", 0.05, 2.0])
+@pytest.mark.parametrize("size", [1, 7, 32, 300])
+@pytest.mark.parametrize("center", [True, False])
+def test_oja_is_the_loop_over_the_batches(rate, size, center):
+    X, _ = planted(430, noise=1.0, mean=1.0)
+    model = OjaPCA(3, learning_rate=rate, batch_size=size, center=center, random_state=2)
+    stream(model, X)
+    Z = centred_row_by_row(X) if center else X
+    Q = oja(Z, first_basis(20, 3, 2), size, None if rate == "adaptive" else rate)
+    assert sine(model.components_, Q) < 1e-8
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3, 1e8])
+def test_the_adaptive_step_does_not_depend_on_the_scale(scale):
+    X, _ = planted(500, noise=1.0, mean=1.0)
+    model = OjaPCA(3, random_state=0).fit(X)
+    scaled = OjaPCA(3, random_state=0).fit(scale * X)
+    assert_allclose(scaled.components_, model.components_, atol=1e-9)
+    assert_allclose(scaled.singular_values_, scale * model.singular_values_, rtol=1e-9)
+
+
+def test_oja_finds_the_subspace():
+    X, V = planted(5000, mean=5.0)
+    assert sine(OjaPCA(3, random_state=0).fit(X).components_, V) < 0.05
+    assert sine(OjaPCA(3, learning_rate=0.3, random_state=0).fit(X).components_, V) < 0.05
+
+
+# ----------------------------------------------------------------------------------------- GROUSE
+
+
+def grouse(X, V, step="greedy"):
+    """Balzano et al. 2010, Algorithm 1; the greedy angle of Balzano and Wright 2013."""
+    U = V.T.copy()
+    for x in X:
+        there = ~np.isnan(x)
+        if there.sum() <= U.shape[1]:
+            continue
+        w = np.linalg.pinv(U[there]) @ x[there]
+        p, r = U @ w, np.zeros(len(U))
+        r[there] = x[there] - U[there] @ w
+        p_norm, r_norm = np.linalg.norm(p), np.linalg.norm(r)
+        if r_norm < 1e-7 * np.linalg.norm(x[there]) or p_norm == 0:
+            continue
+        angle = np.arctan(r_norm / p_norm) if step == "greedy" else step * r_norm * p_norm
+        turn = (np.cos(angle) - 1) * p / p_norm + np.sin(angle) * r / r_norm
+        U = U + np.outer(turn, w / np.linalg.norm(w))
+    return U.T
+
+
+@pytest.mark.parametrize("step", ["greedy", 0.01, 0.3])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("noise", [0.01, 1.0])
+def test_whole_rows_turn_the_basis_as_row_by_row(step, center, noise):
+    X = planted(600, noise=noise, mean=1.0)[0] / 5  # norms near 1
+    model = stream(GROUSE(3, step_size=step, center=center, random_state=1), X)
+    Z = centred_row_by_row(X) if center else X
+    assert sine(model.components_, grouse(Z, first_basis(20, 3, 1), step)) < 1e-8
+
+
+@pytest.mark.parametrize("step", ["greedy", 0.01])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
+def test_rows_with_holes_turn_the_basis_as_in_the_paper(step, share):
+    X = with_holes(planted(400, noise=0.3)[0], share)
+    X[100:200] = planted(100, noise=0.3, seed=5)[0]
+    model = stream(GROUSE(3, step_size=step, center=False, random_state=1), X)
+    assert sine(model.components_, grouse(X, first_basis(20, 3, 1), step)) < 1e-8
+
+
+@each({"grouse": GROUSE(3, random_state=0), "petrels": PETRELS(3, random_state=0)})
+@pytest.mark.parametrize("center", [True, False])
+def test_a_subspace_is_recovered_from_a_third_of_the_entries(model, center):
+    X, V = planted(3000, 60, noise=0.0, mean=10.0 if center else 0.0)
+    model = clone(model).set_params(center=center).fit(with_holes(X, 0.7))
+    if center:
+        # the running mean of each feature is off by the deviation over the root of its entries
+        weight = 900 if isinstance(model, GROUSE) else 0.3 / 0.02
+        assert sine(model.components_, V) < 10 / np.sqrt(weight)
+    else:
+        # residuals below 1e-7 of a row count as none, and 30 % of the entries show 30 % of an error
+        assert sine(model.components_, V) < 1e-6
+
+
+def rows_without_news(V, k):
+    rng = np.random.default_rng(3)
+    fits = rng.standard_normal((40, k)) @ V
+    few = np.full((40, V.shape[1]), np.nan)
+    for row in few:
+        row[rng.choice(len(row), k, replace=False)] = rng.standard_normal(k)
+    return {
+        "fit": fits,
+        "fit, with holes": with_holes(fits, 0.3),
+        "zeros": np.zeros((40, V.shape[1])),
+        "zeros with holes": with_holes(np.zeros((40, V.shape[1])), 0.3),
+        "no entries": np.full((40, V.shape[1]), np.nan),
+        "few entries": few,
+    }
+
+
+@each(MISSING)
+@pytest.mark.parametrize("kind", rows_without_news(np.eye(3, 20), 3))
+@pytest.mark.parametrize("n", [1, 40])
+def test_rows_without_news_leave_the_basis(model, kind, n):
+    model = clone(model).fit(planted(320, noise=0.3)[0])
+    before = model.components_
+    model.partial_fit(rows_without_news(before, 3)[kind][:n])
+    assert sine(model.components_, before) < 1e-9
+    assert_finite_and_orthonormal(model)
+
+
+@each(MISSING)
+@pytest.mark.parametrize("kind", ["zeros", "zeros with holes", "no entries", "few entries"])
+@pytest.mark.parametrize("center", [True, False])
+def test_a_stream_may_start_without_news(model, kind, center):
+    model = clone(model).set_params(center=center)
+    model.fit(rows_without_news(np.eye(3, 20), 3)[kind])
+    assert_finite_and_orthonormal(model)
+    X, V = planted(1500, noise=0.01)
+    model.partial_fit(X)
+    assert_finite_and_orthonormal(model)
+    assert sine(model.components_, V) < 0.2
+
+
+@each(MISSING)
+@pytest.mark.parametrize("center", [True, False])
+def test_features_may_be_missing_from_all_rows(model, center):
+    X, V = planted(1000, noise=0.01)
+    X[:, [4, 11]] = np.nan
+    model = clone(model).set_params(center=center).fit(X)
+    assert_finite_and_orthonormal(model)
+    assert_array_equal(model.mean_[[4, 11]], 0)
+    there = np.setdiff1d(np.arange(20), [4, 11])
+    assert sine(model.components_[:, there], V[:, there]) < 0.2
+    assert np.isfinite(model.transform(X)).all()
+    model.partial_fit(planted(1000, noise=0.01)[0])
+    assert_finite_and_orthonormal(model)
+    assert sine(model.components_, V) < 0.2
+
+
+@each({**TRACKERS, **{f"{name} fading": m for name, m in FADING.items()}})
+def test_the_basis_is_orthonormal_after_many_rows(model):
+    X, _ = planted(10_000, 10)
+    assert_finite_and_orthonormal(clone(model).fit(X))
+
+
+@each(MISSING)
+def test_the_basis_is_orthonormal_after_many_rows_with_holes(model):
+    X, _ = planted(10_000, 10)
+    assert_finite_and_orthonormal(clone(model).fit(with_holes(X, 0.3)))
+
+
+# ------------------------------------------------------------------------------------------- PAST
+
+
+def past(X, V, f, power):
+    """Yang 1995, Table I."""
+    W, P = V.T.copy(), np.eye(len(V)) / power
+    for x in X:
+        y = W.T @ x
+        h = P @ y
+        g = h / (f + y @ h)
+        P = (P - np.outer(g, h)) / f
+        P = np.triu(P) + np.triu(P, 1).T
+        W = W + np.outer(x - W @ y, g)
+    return W.T
+
+
+def pastd(X, V, f, power):
+    """Yang 1995, Table II."""
+    W, powers = V.copy(), np.full(len(V), power)
+    for x in X:
+        for i in range(len(W)):
+            y = W[i] @ x
+            powers[i] = f * powers[i] + y**2
+            W[i] = W[i] + (x - W[i] * y) * y / powers[i]
+            x = x - W[i] * y
+    return W
+
+
+@pytest.mark.parametrize("f", [1.0, 0.99, 0.9])
+@pytest.mark.parametrize("deflation", [False, True])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("zeros", [0, 64])
+def test_past_is_the_recursion_of_the_paper(f, deflation, center, zeros):
+    X, _ = planted(500, noise=1.0, mean=1.0)
+    if zeros:
+        X = np.concatenate([np.zeros((zeros, 20)), X])
+    options = {"forgetting_factor": f, "deflation": deflation, "center": center}
+    model = stream(PAST(3, **options, random_state=7), X)
+    Z = (centred_row_by_row(X, f) if center else X)[zeros:]
+    power = np.mean(Z[:32] ** 2)
+    W = (pastd if deflation else past)(Z, first_basis(20, 3, 7), f, power)
+    assert sine(model.components_, W) < 1e-8
+
+
+@each(
+    {
+        "past": PAST(3, random_state=0),
+        "pastd": PAST(3, deflation=True, random_state=0),
+        "petrels": PETRELS(3, random_state=0),
+        "spirit": SPIRIT(3, lower=0.0, upper=1.0),
+    }
+)
+def test_forgetting_follows_a_change(model):
+    (X, _), (Y, V) = planted(1000, seed=0), planted(200, seed=1)
+    rows = np.concatenate([X, Y])
+    keeps, forgets = (clone(model).set_params(forgetting_factor=f).fit(rows) for f in (1.0, 0.95))
+    assert sine(forgets.components_, V) < 0.2
+    assert sine(keeps.components_, V) > 2 * sine(forgets.components_, V)
+
+
+SILENCE = {
+    "zeros": lambda X, n: np.zeros((n, X.shape[1])),
+    "constant": lambda X, n: np.full((n, X.shape[1]), 3.0),
+    "one direction": lambda X, n: np.outer(np.sin(np.arange(n)), X[0]),
+}
+
+
+@each({"past": FADING["past"], "pastd": FADING["pastd"]})
+@pytest.mark.parametrize("kind", ["zeros", "constant"])
+@pytest.mark.parametrize("center", [True, False])
+def test_past_survives_20000_rows_without_news(model, kind, center):
+    X, V = planted(100, 8)
+    model = clone(model).set_params(center=center).fit(X)
+    model.partial_fit(SILENCE[kind](X, 20_000))
+    assert_finite_and_orthonormal(model)
+    model.partial_fit(planted(300, 8)[0])
+    assert_finite_and_orthonormal(model)
+    assert sine(model.components_, V) < 0.3
+
+
+@each(FADING)
+@pytest.mark.parametrize("kind", SILENCE)
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_long_silence_gives_no_nan(model, kind, center, first):
+    X, V = planted(200, 8)
+    # rows fade by 2^-3000, far below the smallest number
+    model = clone(model).set_params(center=center, forgetting_factor=0.5)
+    if not first:
+        model.fit(X)
+    model.partial_fit(SILENCE[kind](X, 3000))
+    assert_finite_and_orthonormal(model)
+    model.partial_fit(X)
+    assert_finite_and_orthonormal(model)
+    # rows that fade by half teach little more than the last few: the last row is in the basis
+    last = X[-1] - model.mean_
+    V = model.components_
+    assert np.linalg.norm(last - last @ V.T @ V) < 0.5 * np.linalg.norm(last)
+
+
+# ---------------------------------------------------------------------------------------- PETRELS
+
+
+def petrels(X, V, f, delta):
+    """Chi et al. 2013 by its normal equations: no recursion for an inverse.
+
+    Returns the loadings, the covariance of the coordinates of each feature and the right sides.
+    """
+    U = V.T.copy()
+    d, k = U.shape
+    power = np.nanmean(X[:32] ** 2)
+    R = np.repeat(delta * power * np.eye(k)[None], d, axis=0)
+    right = delta * power * U
+    for x in X:
+        R, right = f * R, f * right
+        there = ~np.isnan(x)
+        if there.sum() <= k:
+            continue
+        a = np.linalg.pinv(U[there]) @ x[there]
+        R[there] += np.outer(a, a)
+        right[there] += np.outer(x[there], a)
+        for j in np.flatnonzero(there):
+            U[j] = np.linalg.solve(R[j], right[j])
+    return U, R, right
+
+
+@pytest.mark.parametrize("f", [1.0, 0.98, 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("delta", [1e-2, 1.0])
+def test_petrels_solves_the_normal_equations_of_every_feature(f, share, delta):
+    X = planted(350, 12, noise=0.3)[0]
+    X[60:] = with_holes(X[60:], share)
+    options = {"forgetting_factor": f, "regularization": delta, "center": False}
+    model = stream(PETRELS(3, **options, random_state=3), X)
+    U = petrels(X, first_basis(12, 3, 3), f, delta)[0]
+    assert sine(model.components_, U.T) < 1e-7
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9])
+def test_a_feature_ages_while_it_is_missing(f):
+    X = with_holes(planted(320, 12, noise=0.3)[0], 0.3)
+    X[100:180, 5] = np.nan
+    X[200:220, 3:] = np.nan  # no more entries than components
+    X[230:240] = np.nan
+    model = PETRELS(3, forgetting_factor=f, center=False, random_state=3).fit(X)
+    U, R, right = petrels(X, first_basis(12, 3, 3), f, 1e-2)
+    rule = model._state.rule
+    for j in range(12):
+        assert_allclose(np.linalg.inv(rule.P[j]), R[j], rtol=1e-6, atol=1e-7 * np.abs(R[j]).max())
+        assert_allclose(R[j] @ rule.U[j], right[j], atol=1e-7 * np.abs(right[j]).max())
+    assert_allclose(rule.U, U, atol=1e-7)
+    assert sine(model.components_, U.T) < 1e-7
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9])
+def test_whole_rows_and_rows_with_holes_go_the_same_way(f):
+    X = planted(320, 12, noise=0.3)[0]
+    block = PETRELS(3, forgetting_factor=f, center=False, random_state=0).fit(X[:288])
+    # from the first missing entry on, every feature has its own covariance
+    X[288, 2] = np.nan
+    rows = PETRELS(3, forgetting_factor=f, center=False, random_state=0).fit(X)
+    U, *_ = petrels(X, first_basis(12, 3), f, 1e-2)
+    assert block._state.rule.P.shape == (3, 3)
+    assert rows._state.rule.P.shape == (12, 3, 3)
+    assert sine(rows.components_, U.T) < 1e-8
+    later = planted(320, 12, noise=0.3, seed=1)[0]
+    rows.partial_fit(later)
+    U, *_ = petrels(np.concatenate([X, later]), first_basis(12, 3), f, 1e-2)
+    assert sine(rows.components_, U.T) < 1e-8
+
+
+@pytest.mark.parametrize("silent", [1060, 1100, 3000])
+@pytest.mark.parametrize("center", [True, False])
+def test_a_feature_may_fall_silent_for_long(silent, center):
+    X, V = planted(silent + 200, 8, noise=0.01)
+    X[50 : 50 + silent, 2] = np.nan
+    model = PETRELS(3, forgetting_factor=0.5, center=center, random_state=0).fit(X[: 50 + silent])
+    assert_finite_and_orthonormal(model)
+    model.partial_fit(X[50 + silent :])
+    assert_finite_and_orthonormal(model)
+    if not center:
+        assert sine(model.components_, V) < 0.2
+
+
+# ----------------------------------------------------------------------------------------- SPIRIT
+
+
+def spirit(X, k, lower, upper, f, hold_off):
+    """Papadimitriou et al. 2005, TrackW and SPIRIT, with a QR factorisation after each row."""
+    d = X.shape[1]
+    W, start = [np.eye(d)[i] for i in range(k)], 0.01 * (X[0] @ X[0]) / d
+    powers = [start] * k
+    held = energy = 0.0
+    history, changed = [], 0
+    for t, x in enumerate(X, 1):
+        rest = x
+        for i in range(len(W)):
+            y = W[i] @ rest
+            powers[i] = f * powers[i] + y**2
+            W[i] = W[i] + y * (rest - y * W[i]) / powers[i]
+            rest = rest - y * W[i]
+        Q, R = np.linalg.qr(np.array(W).T)
+        W = list((Q * np.sign(np.diag(R))).T)
+        held = f * held + sum((w @ x) ** 2 for w in W)
+        energy = f * energy + x @ x
+        if t - changed > hold_off:
+            if held < lower * energy and len(W) < d:
+                covered = np.sum(np.array(W) ** 2, axis=0)
+                new = np.eye(d)[np.argmin(covered)]
+                new = new - sum((w @ new) * w for w in W)
+                W.append(new / np.linalg.norm(new))
+                powers.append(start)
+                changed = t
+            elif held > upper * energy and len(W) > 1:
+                W, powers, changed = W[:-1], powers[:-1], t
+        history.append(len(W))
+    return np.array(W), history, held / energy
+
+
+@pytest.mark.parametrize("f", [1.0, 0.96])
+@pytest.mark.parametrize("hold_off", [0, 10, 25])
+@pytest.mark.parametrize(("k", "lower", "upper"), [(1, 0.95, 0.98), (6, 0.8, 0.9), (3, 0.5, 0.99)])
+@pytest.mark.parametrize("center", [True, False])
+def test_spirit_is_the_loop_of_the_paper(f, hold_off, k, lower, upper, center):
+    X, _ = planted(300, 12, noise=0.6, mean=1.0)
+    options = {"lower": lower, "upper": upper, "forgetting_factor": f, "hold_off": hold_off}
+    model = stream(SPIRIT(k, **options, center=center), X)
+    Z = X
+    if center:  # the first row is its own mean; the second sets the scale
+        Z = centred_row_by_row(X, f)[1:]
+        options["hold_off"] = max(hold_off - 1, 0)
+    W, history, ratio = spirit(Z, k, lower, upper, f, hold_off)
+    if not center:
+        assert_array_equal(model.rank_history_, history)
+        assert sine(model.components_, W) < 1e-8
+        assert_allclose(model.energy_ratio_, ratio, rtol=1e-9)
+    else:
+        # a row without energy counts as one of the rows before the first change
+        padded = np.concatenate([np.zeros((1, 12)), Z])
+        again = SPIRIT(k, lower=lower, upper=upper, forgetting_factor=f, hold_off=hold_off)
+        again.set_params(center=False).fit(padded)
+        assert_array_equal(model.rank_history_, again.rank_history_)
+        assert sine(model.components_, again.components_) < 1e-8
+    assert model.n_components_ == len(model.components_) == model.rank_history_[-1]
+    assert len(model.rank_history_) == model.n_samples_seen_ == 300
+
+
+@pytest.mark.parametrize(("f", "k"), [(1.0, 3), (0.96, 1), (0.96, 3)])
+def test_spirit_ends_at_the_planted_rank(f, k):
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.standard_normal((20, 3)))[0].T
+    # three directions hold 95 % of the energy, two of them 64 %
+    X = rng.standard_normal((1500, 3)) @ V + 0.09 * rng.standard_normal((1500, 20))
+    model = SPIRIT(k, lower=0.8, upper=0.99, forgetting_factor=f, center=False).fit(X)
+    assert model.n_components_ == 3
+    assert_array_equal(model.rank_history_[-200:], 3)
+    assert 1 <= model.rank_history_.min() <= model.rank_history_.max() <= 20
+    assert 0.8 <= model.energy_ratio_ <= 0.99
+    assert sine(model.components_, V) < 0.3
+
+
+@pytest.mark.parametrize("f", [1.0, 0.96])
+def test_spirit_drops_a_component_that_is_not_needed(f):
+    rng = np.random.default_rng(0)
+    # three directions hold 91 % of the energy, two of them 61 %, four of them all of it
+    X = rng.standard_normal((1500, 4)) * [1, 1, 1, 0.55]
+    X = X @ np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    model = SPIRIT(4, lower=0.75, upper=0.98, forgetting_factor=f, center=False).fit(X)
+    assert model.rank_history_[0] == 4
+    assert np.mean(model.rank_history_[-500:] == 3) > 0.9
+    assert model.rank_history_[-500:].max() == 3
+
+
+def test_spirit_without_forgetting_ends_within_its_bounds():
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.standard_normal((20, 3)))[0].T
+    X = rng.standard_normal((1500, 3)) @ V + 0.09 * rng.standard_normal((1500, 20))
+    model = SPIRIT(lower=0.8, upper=0.99, forgetting_factor=1.0, center=False).fit(X)
+    # rows of the start, when too few components held too little, count for ever
+    assert 3 <= model.n_components_ <= 6
+    assert 0.8 <= model.energy_ratio_ <= 0.99
+
+
+@pytest.mark.parametrize("hold_off", [0, 1, 10, 40])
+def test_hold_off_separates_changes_of_the_rank(hold_off):
+    X, _ = planted(500, 30, k=20, noise=1.0)
+    history = SPIRIT(hold_off=hold_off, center=False).fit(X).rank_history_
+    changes = np.flatnonzero(np.diff(history, prepend=1))
+    assert np.abs(np.diff(history, prepend=1)).max() == 1
+    # hold_off rows at least without a change before each change
+    assert changes[0] >= hold_off
+    assert np.diff(changes).min() == hold_off + 1
+
+
+def test_the_rank_grows_on_a_flat_spectrum_without_forgetting():
+    X = np.random.default_rng(0).standard_normal((1500, 20))
+    history = SPIRIT(forgetting_factor=1.0, center=False).fit(X).rank_history_
+    assert history[100] < history[-1]
+    assert history[-1] >= 19
+    assert history.max() <= 20
+
+
+def test_all_components_are_kept_where_all_are_needed():
+    X = np.random.default_rng(0).standard_normal((400, 4))
+    model = SPIRIT(lower=0.9999, upper=0.99999, center=False).fit(X)
+    assert model.n_components_ == model.rank_history_.max() == 4
+    assert_finite_and_orthonormal(model)
+
+
+def test_components_of_spirit_are_not_dependent():
+    # nearly repeated columns drive deflation into the same direction twice
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((800, 1)) + 1e-3 * rng.standard_normal((800, 15))
+    model = SPIRIT(5, lower=0.9999999, upper=0.99999999, center=False).fit(X)
+    assert np.linalg.cond(model.components_) < 1 + 1e-10
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0.98, 0.95), (0.9, 0.9)])
+def test_energy_bounds_in_the_wrong_order_are_refused(lower, upper):
+    with pytest.raises(ValueError, match=rf"lower < upper.*lower={lower}.*upper={upper}"):
+        SPIRIT(lower=lower, upper=upper).fit(planted(50)[0])
+
+
+@pytest.mark.parametrize("f", [1.0, 0.5])
+def test_the_rank_stays_while_the_stream_is_silent(f):
+    X, _ = planted(200, 8, noise=0.5)
+    model = SPIRIT(lower=0.5, upper=0.99, forgetting_factor=f, center=False).fit(X)
+    before = model.n_components_
+    model.partial_fit(np.zeros((1500, 8)))
+    assert model.n_components_ == before
+    assert_finite_and_orthonormal(model)
+
+
+def test_spirit_may_start_with_zeros():
+    model = SPIRIT(2, center=False).fit(np.zeros((50, 8)))
+    assert model.energy_ratio_ == 1
+    assert_array_equal(model.rank_history_, 2)
+    X, V = planted(500, 8, k=2, noise=0.3)
+    model.set_params(lower=0.9, upper=0.9999).partial_fit(X)
+    assert_finite_and_orthonormal(model)
+    assert sine(model.components_, V) < 0.3
+
+
+# ------------------------------------------------------------------------- what all have in common
+
+
+@each(TRACKERS)
+def test_variances_are_those_of_all_rows(model):
+    X, V = planted(4000, mean=5.0, noise=0.05)
+    model = clone(model).fit(X)
+    assert sine(model.components_, V) < 0.3
+    variance = np.var((X - X.mean(axis=0)) @ model.components_.T, axis=0, ddof=1)
+    assert_allclose(model.explained_variance_, variance, rtol=0.1)
+    assert_allclose(model.singular_values_**2, model.explained_variance_ * 3999, rtol=1e-10)
+
+
+@each({**TRACKERS, **{f"{name} fading": m for name, m in FADING.items()}})
+@pytest.mark.parametrize("n", [2, 3, 31, 32, 150])
+@pytest.mark.parametrize("center", [True, False])
+def test_mean_and_total_variance_are_exact(model, n, center):
+    X, _ = planted(n, mean=5.0)
+    model = stream(clone(model).set_params(center=center), X)
+    w = fading(n, getattr(model, "forgetting_factor", 1.0))
+    mean = center * (w @ X) / w.sum()
+    total = np.sum(w @ (X - mean) ** 2) / max(w.sum() - 1, w.sum() / 2)
+    assert_allclose(model.mean_, mean, atol=1e-12)
+    variance = model.explained_variance_
+    k = len(variance)
+    assert_allclose(variance.sum() + (20 - k) * model.noise_variance_, total, rtol=1e-10)
+    assert_allclose(model.explained_variance_ratio_, variance / total, rtol=1e-10)
+    assert_allclose(model.subspace_.total_variance, total, rtol=1e-10)
+    assert model.n_samples_ == model.n_samples_seen_ == n
+
+
+@each({"grouse": GROUSE(3, random_state=0), "petrels": PETRELS(3, random_state=0)})
+@pytest.mark.parametrize("center", [True, False])
+def test_features_with_holes_count_as_if_they_had_none(model, center):
+    X = with_holes(planted(500, mean=2.0)[0], 0.5)
+    model = stream(clone(model).set_params(center=center), X)
+    w = fading(500, model.forgetting_factor)
+    seen = ~np.isnan(X)
+    weight = w @ seen
+    mean = center * (w @ np.where(seen, X, 0)) / weight
+    squares = w @ np.where(seen, X - mean, 0) ** 2
+    total = np.sum(squares / weight) * weight.max() / (weight.max() - 1)
+    assert_allclose(model.mean_, mean, atol=1e-11)
+    assert_allclose(model.subspace_.total_variance, total, rtol=1e-10)
+
+
+@each(MISSING)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_coordinates_of_rows_with_holes_are_by_least_squares(model, sparse, dtype):
+    model = clone(model).set_params(center=True).fit(planted(400, mean=1.0)[0].astype(dtype))
+    X = with_holes(planted(80, mean=1.0, seed=2)[0], 0.5).astype(dtype)
+    X[:5] = planted(5, seed=3)[0]
+    X[5, 2:] = X[6] = np.nan
+    Z = model.transform(sp.csr_array(X) if sparse else X)
+    V, mean = model.components_.astype(float), model.mean_.astype(float)
+    assert Z.dtype == dtype
+    for x, z in zip(X.astype(float), Z, strict=True):
+        there = ~np.isnan(x)
+        oracle = np.linalg.lstsq(V[:, there].T, (x - mean)[there], rcond=None)[0]
+        assert_allclose(z, oracle, atol=1e-8 if dtype == np.float64 else 1e-3)
+    assert_array_equal(Z[6], 0)
+
+
+@each(MISSING)
+@pytest.mark.parametrize("method", ["score", "score_samples"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_likelihood_of_a_row_with_holes_is_refused(model, method, sparse):
+    X, _ = planted(100)
+    model = clone(model).fit(X)
+    X[50, 3] = np.nan
+    with pytest.raises(ValueError, match="missing entries"):
+        getattr(model, method)(sp.csr_array(X) if sparse else X)
+
+
+@each({name: m for name, m in TRACKERS.items() if name not in ("grouse", "petrels")})
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
+def test_other_trackers_refuse_missing_entries(model, method):
+    X, _ = planted(100)
+    model = clone(model).fit(X)
+    X[50, 3] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        getattr(model, method)(X)
+
+
+@each(TRACKERS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
+def test_infinity_is_refused(model, method):
+    X, _ = planted(100)
+    model = clone(model).fit(X)
+    X[50, 3] = np.inf
+    with pytest.raises(ValueError, match="contains infinity"):
+        getattr(model, method)(X)
+
+
+@each(TRACKERS)
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+def test_sparse_rows_are_the_dense_ones(model, form):
+    X = planted(210)[0] * (np.random.default_rng(1).random((210, 20)) < 0.3)
+    dense, sparse = clone(model).fit(X), clone(model)
+    for rows in np.split(X, [10, 100]):
+        sparse.partial_fit(form(rows))
+    assert_allclose(sparse.components_, dense.components_, atol=1e-9)
+    assert_allclose(sparse.singular_values_, dense.singular_values_, rtol=1e-9)
+
+
+@each(MISSING)
+def test_missing_entries_may_be_in_sparse_rows(model):
+    X = planted(200)[0] * (np.random.default_rng(1).random((200, 20)) < 0.5)
+    X = with_holes(X, 0.1)
+    dense, sparse = clone(model).fit(X), clone(model).fit(sp.csr_array(X))
+    assert_allclose(sparse.components_, dense.components_, atol=1e-12)
+
+
+@each({**TRACKERS, "spirit": SPIRIT(lower=0.9999, upper=1.0)})
+def test_more_components_than_features_are_refused(model):
+    model = clone(model).set_params(n_components=9)
+    with pytest.raises(ValueError, match="n_components=9 must be at most n_features=8"):
+        model.fit(planted(50, 8)[0])
+    assert not hasattr(model, "components_")
+    assert model.set_params(n_components=8).fit(planted(50, 8)[0]).noise_variance_ == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        *[(cls(0), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
+        *[(cls(2.5), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
+        *[(cls(None), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
+        *[(cls(center="yes"), "center") for cls in {type(m) for m in TRACKERS.values()}],
+        (FrequentDirections(sketch_size=0), "sketch_size"),
+        (FrequentDirections(robust=0.5), "robust"),
+        (StreamingPowerMethod(block_size=0), "block_size"),
+        (StreamingPowerMethod(block_size="all"), "block_size"),
+        (OjaPCA(learning_rate=0), "learning_rate"),
+        (OjaPCA(learning_rate="optimal"), "learning_rate"),
+        (OjaPCA(batch_size=0), "batch_size"),
+        (OjaPCA(random_state="x"), "random_state"),
+        (GROUSE(step_size=0.0), "step_size"),
+        (GROUSE(step_size="fast"), "step_size"),
+        (PAST(forgetting_factor=0), "forgetting_factor"),
+        (PAST(forgetting_factor=1.1), "forgetting_factor"),
+        (PAST(deflation=None), "deflation"),
+        (PETRELS(forgetting_factor=-0.5), "forgetting_factor"),
+        (PETRELS(regularization=0), "regularization"),
+        (SPIRIT(lower=-0.1), "lower"),
+        (SPIRIT(upper=1.1), "upper"),
+        (SPIRIT(hold_off=-1), "hold_off"),
+        (SPIRIT(forgetting_factor=2), "forgetting_factor"),
+    ],
+    ids=str,
+)
+def test_a_bad_parameter_is_named(model, name):
+    with pytest.raises(ValueError, match=name):
+        model.fit(planted(50)[0])
+    assert not hasattr(model, "components_")
+
+
+@each({name: m for name, m in TRACKERS.items() if "random_state" in m.get_params()})
+def test_a_random_state_fixes_the_result(model):
+    X, _ = planted(60, noise=1.0)
+
+    def components(seed):
+        return clone(model).set_params(random_state=seed).fit(X).components_
+
+    assert_array_equal(components(3), components(3))
+    assert_array_equal(components(3), components(np.random.RandomState(3)))
+    assert sine(components(3), components(4)) > 1e-6
+
+
+@each(TRACKERS)
+def test_single_precision_is_rounded_only_at_the_end(model):
+    X = planted(300, mean=100.0)[0].astype(np.float32)
+    single, double = clone(model).fit(X), clone(model).fit(X.astype(np.float64))
+    assert single.components_.dtype == single.mean_.dtype == np.float32
+    assert_allclose(single.components_, double.components_, atol=1e-6)
+    assert_allclose(single.singular_values_, double.singular_values_, rtol=1e-6)
+
+
+@each(TRACKERS)
+def test_wide_rows_take_memory_for_a_few_bases_and_blocks(model):
+    d = 5000
+    X = np.random.default_rng(0).standard_normal((200, d))
+    block = {"frequent-directions": 9, "power": 40}.get(type(model).__name__, 40)
+    model = clone(model)
+    peak = peak_bytes(lambda: stream(model, X))
+    # the basis, the block, and a dozen copies and products of them
+    assert peak < 12 * (3 + block) * d * 8
+
+
+@each(MISSING)
+def test_wide_rows_with_holes_take_memory_for_a_few_blocks(model):
+    d, k = 5000, 3
+    X = with_holes(np.random.default_rng(0).standard_normal((100, d)), 0.5)
+    model = clone(model)
+    peak = peak_bytes(lambda: stream(model, X))
+    assert peak < 12 * (k + k**2 + 32) * d * 8
+
+
+@each(TRACKERS)
+@pytest.mark.parametrize("kind", ["list", "generator"])
+def test_batches_may_come_from_an_iterable(model, kind):
+    X, _ = planted(200)
+    batches = np.split(X, [30, 31, 150])
+    stream = batches if kind == "list" else (batch for batch in batches)
+    model, whole = clone(model).fit(stream), clone(model).fit(X)
+    assert_allclose(model.components_, whole.components_, atol=1e-10)
+    assert model.n_samples_seen_ == 200
+    with pytest.raises(ValueError, match="without batches"):
+        model.fit(iter([]))
+
+
+@each({**TRACKERS, **FADING})
+@pytest.mark.parametrize("center", [True, False])
+def test_zeros_give_a_basis_without_variance(model, center):
+    model = clone(model).set_params(center=center).fit(np.zeros((50, 8)))
+    assert_finite_and_orthonormal(model)
+    assert_array_equal(model.explained_variance_, 0)
+    assert model.noise_variance_ == 0
+
+
+@each(TRACKERS)
+def test_fewer_rows_than_components_show_as_many(model):
+    X, _ = planted(2)
+    model = clone(model).set_params(center=False).fit(X)
+    assert model.n_components_ == len(model.components_) == 2
+    assert_finite_and_orthonormal(model)
+    model.partial_fit(planted(100)[0])
+    assert model.n_components_ == 3
