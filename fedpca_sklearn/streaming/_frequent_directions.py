@@ -18,8 +18,8 @@ class FrequentDirections(Tracker):
     """Deterministic matrix sketch of a stream of rows, and its leading directions.
 
     The sketch B has ``sketch_size`` rows. Whenever as many new rows have come, the squared
-    singular values of both together are lowered by the smallest that would not fit. The error of
-    the scatter matrix has a bound that holds for every stream, whatever the rows.
+    singular values of both together are lowered by the ``sketch_size``-th largest. The error of the
+    scatter matrix has a bound that holds for every stream, whatever the rows.
 
     Parameters
     ----------

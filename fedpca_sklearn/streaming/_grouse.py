@@ -21,8 +21,8 @@ class GROUSE(Tracker):
     """Subspace tracking by one geodesic step per row; missing entries are NaN.
 
     Each row turns the basis towards its residual, along a geodesic of the Grassmannian. Rows may
-    have missing entries; a row that the subspace explains, one without entries and one with no more
-    entries than components leave the basis as it is.
+    have missing entries. A row that the subspace explains, one orthogonal to it and one with no
+    more entries than components leave the basis as it is.
 
     Parameters
     ----------

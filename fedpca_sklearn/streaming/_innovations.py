@@ -14,17 +14,19 @@ _ROWS_AT_ONCE = 32
 class Features:
     """What is known of the features: the weight of the rows seen, their mean, their squares.
 
-    ``weight`` is an array where entries may be missing: each feature then has its own.
+    ``weight`` is an array where entries may be missing: each feature then has its own. ``n_rows``
+    is the weight of the rows, whatever is missing in them.
     """
 
     weight: float | np.ndarray
     mean: np.ndarray
     squares: np.ndarray
+    n_rows: float
 
     @classmethod
     def empty(cls, d: int) -> Features:
         """Before the first row."""
-        return cls(0.0, np.zeros(d), np.zeros(d))
+        return cls(0.0, np.zeros(d), np.zeros(d), 0.0)
 
 
 def innovations(
@@ -67,7 +69,7 @@ def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Fe
     m = len(Y)
     if not center:
         squares = known.squares + np.einsum("ij,ij->j", Y, Y)
-        return Y, Features(known.weight + m, known.mean, squares)
+        return Y, Features(known.weight + m, known.mean, squares, known.n_rows + m)
     origin = known.mean if known.weight else Y[0]
     D = Y - origin
     before = np.cumsum(D, axis=0)
@@ -79,7 +81,7 @@ def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Fe
     D *= np.sqrt(c / (c + 1))
     squares = known.squares + np.einsum("ij,ij->j", D, D)
     weight = known.weight + m
-    return D, Features(weight, origin + total / weight, squares)
+    return D, Features(weight, origin + total / weight, squares, known.n_rows + m)
 
 
 def _fading(
@@ -107,4 +109,5 @@ def _fading(
         Z *= np.sqrt(c / (c + 1))
         mean = origin + (at_end @ D) / np.where(weight > 0, weight, 1)
     squares = known.squares * f**m + at_end @ np.where(seen > 0, Z, 0.0) ** 2
-    return Z, Features(weight, mean, squares)
+    n_rows = known.n_rows * f**m + float(at_end.sum())
+    return Z, Features(weight, mean, squares, n_rows)

@@ -14,6 +14,9 @@ from ._tracker import Tracker
 
 __all__ = ["PAST"]
 
+# The inverse covariance may be so many times that of the start.
+_LIMIT = 1e8
+
 
 class PAST(Tracker):
     """Projection approximation subspace tracking: recursive least squares for the basis.
@@ -101,7 +104,8 @@ class PAST(Tracker):
         if power == 0:
             return rule
         k = len(rule.W)
-        return _Past(rule.W, np.full(k, power) if self.deflation else np.eye(k) / power)
+        P = np.full(k, power) if self.deflation else np.eye(k) / power
+        return _Past(rule.W, P, power)
 
     def _together(self, rule: _Past, Z: np.ndarray) -> _Past:
         W, P, f = rule.W, rule.P, self.forgetting_factor
@@ -116,17 +120,22 @@ class PAST(Tracker):
             K -= (K @ y)[:, None] * g
             K[k + t] += g
             P = (P - g[:, None] * h) / f
-        return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2)
+        # without news P grows without bound
+        P *= min(1.0, _LIMIT * k / (rule.power * np.trace(P)))
+        return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2, rule.power)
 
     def _deflated(self, rule: _Past, Z: np.ndarray) -> _Past:
         W, power, f = rule.W.copy(), rule.P.copy(), self.forgetting_factor
         for z in Z.copy():
             for i, w in enumerate(W):
                 y = float(w @ z)
-                power[i] = f * power[i] + y * y
+                power[i] = max(f * power[i] + y * y, rule.power / _LIMIT)
                 w += (y / power[i]) * (z - y * w)
                 z -= y * w
-        return _Past(W, power)
+        # after a silence the first row can make a component huge
+        norms = np.linalg.norm(W, axis=1, keepdims=True)
+        W /= np.where(norms > 10, norms, 1)
+        return _Past(W, power, rule.power)
 
     def _basis(self, rule: _Past) -> np.ndarray:
         return _linalg.orthonormalised(rule.W)
@@ -134,7 +143,8 @@ class PAST(Tracker):
 
 @dataclass(frozen=True)
 class _Past:
-    """Basis and inverse covariance of the coordinates; with deflation, the power of each."""
+    """Basis; inverse covariance, or with deflation power, of the coordinates; first power."""
 
     W: np.ndarray
     P: np.ndarray | None
+    power: float = 0.0

@@ -7,12 +7,16 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from .. import _linalg
 from ._tracker import Tracker
 
 __all__ = ["PETRELS"]
+
+# The inverse covariance may be so many times that of the start.
+_LIMIT = 1e8
 
 
 class PETRELS(Tracker):
@@ -27,8 +31,8 @@ class PETRELS(Tracker):
     forgetting_factor : float in (0, 1], default=0.98
         Weight that a row loses with every later row; lambda of [1]_.
     regularization : float, default=1e-2
-        First value of the recursion's covariance, relative to the mean square of the first rows
-        that are not zero; delta of [1]_.
+        First value of the covariance of the coordinates, relative to the mean square of the first
+        rows that are not zero.
     center : bool, default=True
         Subtract the running mean of each feature's observed entries, which forgets as well. False:
         about the origin, as in [1]_.
@@ -102,16 +106,19 @@ class PETRELS(Tracker):
             power = float(squares.sum()) / max(int(np.sum(~np.isnan(Z))), 1)
             if power == 0:
                 return rule
-            P = np.eye(U.shape[1]) / (self.regularization * power)
+            start = 1 / (self.regularization * power)
+            rule = _Petrels(U, np.eye(U.shape[1]) * start, start)
+            P = rule.P
         holes = bool(np.isnan(Z).any())
         if P.ndim == 2 and not holes:
-            return self._whole_rows(U, P, Z)
+            U, P = self._whole_rows(U, P, Z)
+            return _Petrels(U, P, rule.start).balanced()
         if P.ndim == 2:  # from here on each feature has its own
             P = np.repeat(P[None], len(U), axis=0)
         U, P = U.copy(), P.copy()
         for z in Z:
             self._row(U, P, z)
-        return _Petrels(U, (P + P.transpose(0, 2, 1)) / 2)
+        return _Petrels(U, P, rule.start).balanced()
 
     def _row(self, U: np.ndarray, P: np.ndarray, z: np.ndarray) -> None:
         """One row, in place."""
@@ -128,7 +135,9 @@ class PETRELS(Tracker):
         U[known] = part + (z[known] - part @ a)[:, None] * g
         P[known] -= g[:, :, None] * h[:, None, :]
 
-    def _whole_rows(self, U: np.ndarray, P: np.ndarray, Z: np.ndarray) -> _Petrels:
+    def _whole_rows(
+        self, U: np.ndarray, P: np.ndarray, Z: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Whole rows: all features share P; U is ``[U, Z^T] K`` for the block."""
         f, k = self.forgetting_factor, U.shape[1]
         K = np.zeros((k + len(Z), k))
@@ -146,7 +155,7 @@ class PETRELS(Tracker):
             P = P / f - g[:, None] * h
             # the residual is orthogonal to U
             M = M + max(float(squares[t] - y @ a), 0.0) * (g[:, None] * g)
-        return _Petrels(U @ K[:k] + Z.T @ K[k:], (P + P.T) / 2)
+        return U @ K[:k] + Z.T @ K[k:], P
 
     def _basis(self, rule: _Petrels) -> np.ndarray:
         return _linalg.orthonormalised(rule.U.T)
@@ -154,7 +163,24 @@ class PETRELS(Tracker):
 
 @dataclass(frozen=True)
 class _Petrels:
-    """Loadings (d, k), and the inverse covariance of the coordinates: one, or one a feature."""
+    """Loadings (d, k), inverse covariance of the coordinates (one, or one a feature), its start."""
 
     U: np.ndarray
     P: np.ndarray | None
+    start: float = 0.0
+
+    def balanced(self) -> _Petrels:
+        """The same model with orthonormal loadings and a bounded, symmetric P.
+
+        With U = Q R the coordinates a become R a, so that U stays well-conditioned whatever the
+        rows; without news P grows without bound.
+        """
+        Q, R = scipy.linalg.qr(self.U, mode="economic", check_finite=False)
+        least = np.abs(np.diag(R)).max() / _LIMIT
+        R[np.abs(np.diag(R)) < least] += least * np.eye(len(R))[np.abs(np.diag(R)) < least]
+        back = scipy.linalg.solve_triangular(R, np.eye(len(R)), check_finite=False)
+        P = back.T @ self.P @ back
+        P = (P + np.swapaxes(P, -1, -2)) / 2
+        trace = np.trace(P, axis1=-2, axis2=-1)
+        P *= np.minimum(1.0, _LIMIT * len(R) * self.start / trace)[..., None, None]
+        return _Petrels(Q, P, self.start)

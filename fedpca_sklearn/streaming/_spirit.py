@@ -24,8 +24,8 @@ class SPIRIT(Tracker):
     ----------
     n_components : int, default=1
         Components to start with.
-    lower, upper : float in (0, 1), default=0.95 and 0.98
-        Bounds of the share of the energy, f_E and F_E of [1]_.
+    lower, upper : float in [0, 1], default=0.95 and 0.98
+        Bounds of the share of the energy, f_E and F_E of [1]_; 0 and 1 switch one off.
     forgetting_factor : float in (0, 1], default=0.96
         Weight that a row loses with every later row; lambda of [1]_.
     hold_off : int, default=10
@@ -37,7 +37,7 @@ class SPIRIT(Tracker):
     ----------
     components_ : ndarray of shape (n_components_, n_features)
     n_components_ : int
-        Number of components now.
+        Number of components now, at most the number of rows.
     rank_history_ : ndarray of shape (n_samples_seen_,)
         Number of components after each row.
     energy_ratio_ : float
@@ -108,14 +108,14 @@ class SPIRIT(Tracker):
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Spirit:
         k = self.n_components
-        return _Spirit(np.eye(k, d), np.zeros(k), 0.0, 0.0, 0.0, 0, ())
+        return _Spirit(np.eye(k, d), np.zeros(k), 0.0, 0.0, 0.0, 0, 0, ((0, k),))
 
     def _update(self, rule: _Spirit, Z: np.ndarray) -> _Spirit:
         f, d = self.forgetting_factor, Z.shape[1]
         W, power = rule.W.copy(), rule.power.copy()
         start, held, energy, rest = rule.start, rule.held, rule.energy, rule.rows_since_change
-        ranks = []
-        for z in Z:
+        changes = list(rule.changes)
+        for row, z in enumerate(Z, rule.n_rows):
             square = float(z @ z)
             if start == 0:  # small against the first row that is not zero
                 start = 1e-2 * square / d
@@ -139,20 +139,23 @@ class SPIRIT(Tracker):
                     rest = 0
                 elif held > self.upper * energy and len(W) > 1:
                     W, power, rest = W[:-1], power[:-1], 0
-            ranks.append(len(W))
-        return _Spirit(W, power, start, held, energy, rest, (*rule.ranks, np.array(ranks)))
+            if rest == 0:
+                changes.append((row, len(W)))
+        n_rows = rule.n_rows + len(Z)
+        return _Spirit(W, power, start, held, energy, rest, n_rows, tuple(changes))
 
     def _basis(self, rule: _Spirit) -> np.ndarray:
         return rule.W
 
     def _show(self, rule: _Spirit) -> None:
-        self.rank_history_ = np.concatenate(rule.ranks).astype(int)
+        rows, ranks = np.array(rule.changes).T
+        self.rank_history_ = np.repeat(ranks, np.diff([*rows, rule.n_rows]))
         self.energy_ratio_ = rule.held / rule.energy if rule.energy > 0 else 1.0
 
 
 @dataclass(frozen=True)
 class _Spirit:
-    """Components, their powers and the first one, energies held and seen, ranks so far."""
+    """Components, their powers and the first one, energies held and seen, changes of the rank."""
 
     W: np.ndarray
     power: np.ndarray
@@ -160,4 +163,5 @@ class _Spirit:
     held: float
     energy: float
     rows_since_change: int
-    ranks: tuple
+    n_rows: int
+    changes: tuple[tuple[int, int], ...]

@@ -46,7 +46,8 @@ class StreamingPowerMethod(Tracker):
 
     Notes
     -----
-    [1]_, Algorithm 1. Time O(d k) a row and O(d k^2) a block, memory O(d k).
+    [1]_, Algorithm 1. Time O(d k) a row and O(d k^2) a block, memory O(d k) and up to 256
+    rows that wait.
 
     References
     ----------

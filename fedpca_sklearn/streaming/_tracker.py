@@ -23,19 +23,26 @@ from ._innovations import Features, innovations
 
 # Rows that a tracker sees at once unless its rule needs another number.
 ROWS_AT_ONCE = 32
+# Entries of an inverse from which on a row's entries count as too few for all its coordinates.
+_ILL_CONDITIONED = 1e10
+# Amplification of noise from which on a row with holes does not count in the variances.
+_MAX_GAIN = 10.0
+# Share of the rows below which a feature has been missing for too long to tell its variance.
+_FORGOTTEN = 1e-12
 
 
 @dataclass(frozen=True)
 class _State:
     """What a stream leaves behind.
 
-    ``rule`` is the tracker's own; ``factor.T @ factor`` the scatter matrix of the rows within
-    ``basis``; ``waiting`` holds rows that do not fill a block yet.
+    ``rule`` is the tracker's own; ``factor.T @ factor`` the scatter matrix of rows of the weight
+    ``measured`` within ``basis``; ``waiting`` holds rows that do not fill a block yet.
     """
 
     rule: Any
     basis: np.ndarray
     factor: np.ndarray
+    measured: float
     known: Features
     n_rows: int
     waiting: np.ndarray
@@ -141,7 +148,8 @@ class Tracker(CallbackSupportMixin, SubspaceTransformer):
         rule = self._begin(d, check_random_state(self.random_state))
         basis = self._basis(rule)
         k = len(basis)
-        return _State(rule, basis, np.zeros((k, k)), Features.empty(d), 0, np.empty((0, d)), dtype)
+        waiting = np.empty((0, d))
+        return _State(rule, basis, np.zeros((k, k)), 0.0, Features.empty(d), 0, waiting, dtype)
 
     def _take(self, state: _State, batch: Any) -> _State:
         """Go through the full blocks of the rows that wait and a batch; the rest waits."""
@@ -172,26 +180,33 @@ class Tracker(CallbackSupportMixin, SubspaceTransformer):
         rule = self._update(state.rule, Z)
         V = self._basis(rule)
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
-        first = not np.any(state.known.weight)
-        C = coordinates(Z, V if first else state.basis)
-        if f < 1:
-            C *= (f ** (np.arange(len(C) - 1, -1, -1) / 2))[:, None]
+        first = state.measured == 0
+        C, gain = coordinates(Z, V if first else state.basis)
+        root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
+        root[gain > _MAX_GAIN] = 0.0
+        C *= root[:, None]
         if first:
             factor = np.linalg.qr(C, mode="r")
         else:
             before = state.factor * f ** (len(C) / 2)
             factor = np.linalg.qr(np.concatenate([before, C]), mode="r") @ _turn(state.basis, V)
-        return _State(rule, V, factor, known, state.n_rows, state.waiting, state.dtype)
+        measured = state.measured * f ** len(C) + float(root @ root)
+        return _State(rule, V, factor, measured, known, state.n_rows, state.waiting, state.dtype)
 
     def _summary(self, state: _State) -> Subspace:
         known = state.known
-        weight = np.broadcast_to(known.weight, known.mean.shape)
-        n = float(weight.max())
+        n = known.n_rows
         # a feature that was missing at times counts as if it had always been there
-        scatter = float((known.squares * (n / np.where(weight > 0, weight, np.inf))).sum())
+        share = np.broadcast_to(known.weight, known.mean.shape) / n
+        there = share > _FORGOTTEN
+        scatter = float((known.squares[there] / share[there]).sum())
+        factor = state.factor * np.sqrt(n / state.measured if state.measured > 0 else 0.0)
+        energy = float(np.einsum("ij,ij->", factor, factor))
+        if energy > scatter:  # coordinates of rows with holes are uncertain, their entries are not
+            factor *= np.sqrt(scatter / energy)
         empty = np.zeros((0, len(known.mean)), state.dtype)
         total = Subspace._trusted(empty, np.zeros(0), known.mean, n, scatter, self.center)
-        return along(total, state.basis, state.factor)
+        return along(total, state.basis, factor)
 
     # ---------------------------------------------------------------- rows with missing entries
 
@@ -218,7 +233,7 @@ class Tracker(CallbackSupportMixin, SubspaceTransformer):
         for start in range(0, len(X), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             D = X[rows].astype(np.float64) - mean
-            Z[rows] = coordinates(D, V.astype(np.float64))
+            Z[rows] = coordinates(D, V.astype(np.float64))[0]
             if squared_norms is not None:
                 raise ValueError("X has missing entries: the likelihood needs whole rows.")
         return Z
@@ -238,20 +253,34 @@ def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return U @ Vt
 
 
-def coordinates(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
+def coordinates(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
 
-    The smallest ones where these entries do not determine them.
+    The smallest ones where these entries do not determine them. A k x k system a row, all rows at
+    once; O(d k^2) memory. Also returns by how much each row's coordinates amplify the variance of
+    noise, 1 for whole rows.
     """
     seen = ~np.isnan(Z)
+    gain = np.ones(len(Z))
     if seen.all():
-        return Z @ V.T
+        return Z @ V.T, gain
     C = np.where(seen, Z, 0.0) @ V.T
     holes = np.flatnonzero(~seen.all(axis=1))
     k = len(V)
-    upper = np.triu_indices(k)
+    rows, cols = np.triu_indices(k)
+    lost = (~seen[holes]).astype(np.float64) @ (V[rows] * V[cols]).T
     G = np.empty((len(holes), k, k))
-    G[:, upper[0], upper[1]] = seen[holes].astype(np.float64) @ (V[upper[0]] * V[upper[1]]).T
-    G[:, upper[1], upper[0]] = G[:, upper[0], upper[1]]
-    C[holes] = (np.linalg.pinv(G, hermitian=True, rcond=1e-10) @ C[holes][:, :, None])[:, :, 0]
-    return C
+    G[:, rows, cols] = -lost
+    G[:, cols, rows] = -lost
+    G[:, np.arange(k), np.arange(k)] += 1
+    try:
+        inverse = np.linalg.inv(G)
+        gain[holes] = np.abs(inverse).max(axis=(1, 2))
+        bad = ~(gain[holes] < _ILL_CONDITIONED)
+    except np.linalg.LinAlgError:
+        inverse, bad = np.empty_like(G), np.ones(len(G), dtype=bool)
+    if bad.any():
+        inverse[bad] = np.linalg.pinv(G[bad], hermitian=True, rcond=1 / _ILL_CONDITIONED)
+        gain[holes[bad]] = np.inf
+    C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
+    return C, gain
