@@ -24,9 +24,10 @@ def kept_directions(n_components: int, n_features: int, oversampling: int | None
 
 def rank_for_fraction(singular_values: np.ndarray, scatter: float, fraction: float) -> int:
     """Smallest number of directions that explain more than a fraction of the scatter."""
-    explained = np.cumsum(singular_values**2)
-    rank = int(np.searchsorted(explained, fraction * scatter, side="right")) + 1
-    return min(rank, len(singular_values))
+    largest = singular_values.max(initial=0.0) or 1.0  # squares of tiny values vanish
+    explained = np.cumsum((singular_values / largest) ** 2)
+    wanted = fraction * (scatter / largest / largest)
+    return min(int(np.searchsorted(explained, wanted, side="right")) + 1, len(singular_values))
 
 
 def absorb(
@@ -140,7 +141,7 @@ def only_columns(Y: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
 
 def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
     """A summary of some columns as one of all ``d``; the others are zero."""
-    V, s, mean, *others = (getattr(subspace, name) for name in subspace.__dataclass_fields__)
+    V = subspace.components
     wide, wide_mean = np.zeros((len(V), d), dtype=V.dtype), np.zeros(d)
-    wide[:, columns], wide_mean[columns] = V, mean
-    return subspace._trusted(wide, s, wide_mean, *others)
+    wide[:, columns], wide_mean[columns] = V, subspace.mean
+    return subspace._replace(components=wide, mean=wide_mean)

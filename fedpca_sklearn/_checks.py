@@ -60,13 +60,17 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
         raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n,)}!")
     if weight.min(initial=0.0) < 0:
         raise ValueError(f"Negative values in sample_weight, such as {weight.min()}.")
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    if not np.isfinite(total):
+        raise ValueError(f"sample_weight must have a finite sum, got values up to {weight.max()}.")
     return weight
 
 
-def check_at_most_features(n_components: Any, n_features: int) -> None:
+def check_at_most_features(value: Any, n_features: int, name: str = "n_components") -> None:
     """Raise if more components are asked for than there are features."""
-    if n_components is not None and n_components > n_features:
-        raise ValueError(f"n_components={n_components!r} must be at most n_features={n_features}.")
+    if value is not None and value > n_features:
+        raise ValueError(f"{name}={value!r} must be at most n_features={n_features}.")
 
 
 def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,10 @@ from .subspace import Subspace
 ROWS_AT_ONCE = 1024
 # Entries that are centred at once.
 _ENTRIES_AT_ONCE = 2**18
-# Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors.
+# Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors,
+# and for equal.
 _ZERO = 1e-12
+_TIE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,35 @@ class ProjectionMean:
             vectors = _linalg.orthonormalised(vectors)
         return ProjectionMean(vectors, values[:keep], total, dropped)
 
+    def leading(
+        self, n_components: int | None, factor_along: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Leading directions, and the factor of the scatter matrix of the rows within them.
+
+        Where the last eigenvalue is one of several equal ones, as with a single client that sends
+        more directions than are wanted, those of them with the most variance are taken.
+
+        Parameters
+        ----------
+        n_components : int or None
+        factor_along : callable
+            Takes leading eigenvectors, of shape (k, d), and returns an array of shape (m, k).
+        """
+        found = len(self.values)
+        k = found if n_components is None else min(n_components, found)
+        if k == found:
+            return self.vectors, factor_along(self.vectors)
+        first, last = np.searchsorted(-self.values, -self.values[k - 1] + np.array([-_TIE, _TIE]))
+        V = self.vectors[:last]
+        factor = factor_along(V)
+        if last == k:
+            return V, factor
+        W = scipy.linalg.svd(factor[:, first:], check_finite=False)[2][: k - first]
+        return (
+            np.concatenate([V[:first], W @ V[first:]]),
+            np.concatenate([factor[:, :first], factor[:, first:] @ W.T], axis=1),
+        )
+
 
 def along(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
     """Summary by given orthonormal directions, rotated to the principal axes among them.
@@ -95,14 +126,14 @@ def along(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
     ``factor.T @ factor`` is the scatter matrix of the rows within the directions. All of them are
     kept, also those without variance; count, mean, scatter and dtype are those of ``total``.
     """
+    if not len(V):
+        return total
     few = max(len(V) - len(factor), 0)
     factor = np.concatenate([factor, np.zeros((few, len(V)))])
     _, s, W = scipy.linalg.svd(factor, full_matrices=False, check_finite=False)
-    components, _, mean, n_samples, scatter, centered = (
-        getattr(total, name) for name in total.__dataclass_fields__
-    )
-    V = _linalg.flip_signs(W @ V).astype(components.dtype, copy=False)
-    return Subspace._trusted(V, s, mean, n_samples, max(scatter, float(s @ s)), centered)
+    V = _linalg.flip_signs(W @ V).astype(total.components.dtype, copy=False)
+    scatter = max(total.scatter, float(s @ s))
+    return total._replace(components=V, singular_values=s, scatter=scatter)
 
 
 def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:

@@ -111,7 +111,7 @@ def _factor_of(stack: np.ndarray) -> np.ndarray:
 def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """R factor of two stacked R factors, by LAPACK's structured QR where one is a full triangle.
 
-    A third of the work of a dense QR of two d x d triangles.
+    A third of the work of a dense QR of two d x d triangles; factors of fewer rows are stacked.
     """
     if len(first) < len(second):
         first, second = second, first

@@ -76,6 +76,11 @@ class SubspaceTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         def padded(values):
             return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
 
+        if subspace.total_variance > float(np.finfo(dtype).max):
+            raise ValueError(
+                f"X holds values that are too large: their variance overflows {dtype.name}."
+            )
+
         self.singular_values_ = padded(subspace.singular_values)
         self.explained_variance_ = padded(subspace.explained_variance)
         self.explained_variance_ratio_ = padded(subspace.explained_variance_ratio)

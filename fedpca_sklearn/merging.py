@@ -226,7 +226,7 @@ def merge_subspaces(
     result = _cut(result, n_components)
     if dtype == np.float64:
         return result
-    return _with_components(result, lambda V: V.astype(dtype))
+    return result._replace(components=result.components.astype(dtype))
 
 
 def weighted(subspaces: list[Subspace], weights: Any) -> list[Subspace]:
@@ -254,16 +254,12 @@ def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
     return subspace.truncate(n_components)
 
 
-def _with_components(subspace: Subspace, change: Callable) -> Subspace:
-    components, *others = (getattr(subspace, name) for name in subspace.__dataclass_fields__)
-    return Subspace._trusted(change(components), *others)
-
-
 def in_float64(subspace: Subspace) -> Subspace:
     """The same summary with a basis that is orthonormal to the last digit of float64."""
     if subspace.components.dtype == np.float64:
         return subspace
-    return _with_components(subspace, lambda V: _linalg.orthonormalised(V.astype(np.float64)))
+    V = _linalg.orthonormalised(subspace.components.astype(np.float64))
+    return subspace._replace(components=V)
 
 
 def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]:
@@ -305,6 +301,5 @@ def _merge_group(
     parts = [(s.components, s.singular_values) for s in subspaces]
     max_keep = n_components if isinstance(n_components, Integral) else total.n_features
     V, s = MERGE_METHODS[method](parts, corrections, max_keep)
-    _, _, *moments = (getattr(total, name) for name in total.__dataclass_fields__)
     V = _linalg.flip_signs(np.array(V, order="C"))
-    return _cut(Subspace._trusted(V, s.copy(), *moments), n_components)
+    return _cut(total._replace(components=V, singular_values=s.copy()), n_components)

@@ -133,6 +133,10 @@ class Subspace:
         self._set(components, singular_values, mean, float(n_samples), float(scatter), centered)
         return self
 
+    def _replace(self, **changes: Any) -> Subspace:
+        """Build a summary that differs in some fields, without validation."""
+        return self._trusted(**{**self.__getstate__(), **changes})
+
     def __deepcopy__(self, memo):
         return self
 
@@ -191,7 +195,8 @@ class Subspace:
     @property
     def explained_variance_ratio(self) -> np.ndarray:
         """Share of the total variance along each component; zero where there is no variance."""
-        return self.singular_values**2 / (self.scatter or 1.0)
+        with np.errstate(over="ignore"):  # numpy 1.25 warns where nothing overflows
+            return self.singular_values**2 / (self.scatter or 1.0)
 
     # ---------------------------------------------------------------- construction
 
@@ -366,13 +371,10 @@ class Subspace:
             )
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
-        return self._trusted(
-            self.components,
-            self.singular_values * math.sqrt(weight),
-            self.mean,
-            self.n_samples * weight,
-            self.scatter * weight,
-            self.centered,
+        return self._replace(
+            singular_values=self.singular_values * math.sqrt(weight),
+            n_samples=self.n_samples * weight,
+            scatter=self.scatter * weight,
         )
 
     def truncate(self, n_components: int | None) -> Subspace:
@@ -390,13 +392,9 @@ class Subspace:
         check_n_components(n_components)
         if n_components is None or n_components >= self.n_components:
             return self
-        return self._trusted(
-            self.components[:n_components].copy(),
-            self.singular_values[:n_components].copy(),
-            self.mean,
-            self.n_samples,
-            self.scatter,
-            self.centered,
+        return self._replace(
+            components=self.components[:n_components].copy(),
+            singular_values=self.singular_values[:n_components].copy(),
         )
 
     # ---------------------------------------------------------------- storage

@@ -554,3 +554,26 @@ def test_a_bad_merge_strategy_is_named(merge, words):
     for word in words:
         assert word in str(error.value)
     assert not hasattr(model, "components_")
+
+
+@pytest.mark.parametrize("model", [DistributedPCA(1), StreamingPCA(1), OjaPCA(1)])
+def test_variance_beyond_the_dtype_is_refused(model):
+    X = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    X *= np.float32(1e25)
+    with pytest.raises(ValueError, match="too large: their variance overflows float32"):
+        model.fit(X)
+    assert not hasattr(model, "components_")
+
+
+@pytest.mark.parametrize("model", [DistributedPCA(1), StreamingPCA(1)])
+def test_weights_with_an_infinite_sum_are_refused(model):
+    with pytest.raises(ValueError, match="sample_weight must have a finite sum"):
+        model.fit(np.eye(4), sample_weight=[1e308, 1e308, 1, 1])
+
+
+@pytest.mark.parametrize("model", [DistributedPCA(0.9), StreamingPCA(0.9)])
+@pytest.mark.parametrize("scale", [1e-150, 1e-160, 1e140])
+def test_a_share_of_variance_does_not_depend_on_the_scale(model, scale):
+    X = np.random.default_rng(0).standard_normal((50, 6)) * [9, 5, 3, 1, 1, 1]
+    expected = clone(model).fit(X).n_components_
+    assert clone(model).fit(X * scale).n_components_ == expected

@@ -988,19 +988,59 @@ def test_one_row_is_a_step(d):
 
 
 @pytest.mark.parametrize("d", [6, 300])
-def test_steps_may_have_fewer_rows_than_clients(d):
+def test_clients_with_one_row_in_a_step_have_no_direction(d):
     rng = np.random.default_rng(42)
     X = rng.standard_normal((12, d))
-    pca = OnlineDistributedPCA(2, n_clients=5)
+    pca = OnlineDistributedPCA(2)
     seen = 0
     for n in (3, 4, 5):
-        pca.partial_fit(X[seen : seen + n])
+        pca.partial_fit(X[seen : seen + n], clients=range(n))
         seen += n
         assert_moments(pca, X[:seen])
         assert_orthonormal(pca.components_)
     assert_array_equal(pca.explained_variance_, 0)  # no client has two rows
     assert pca.clients_ == [0, 1, 2, 3, 4]
     assert pca.n_steps_ == 3
+
+
+def test_short_steps_make_fewer_shards_and_are_learnt_from():
+    rng = np.random.default_rng(42)
+    axes = np.linalg.qr(rng.standard_normal((6, 2)))[0].T
+    X = rng.standard_normal((60, 2)) @ axes
+    pca = OnlineDistributedPCA(2, n_clients=5)
+    for n in range(3, 60, 3):
+        pca.partial_fit(X[n - 3 : n])
+        assert pca.clients_ == [0]
+    assert sine(pca.components_, axes) <= 1e-12
+    pca.partial_fit(X[:8])
+    assert pca.clients_ == [0, 1]
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("dim", [3, 5, 8])
+@pytest.mark.parametrize("d", [8, 300])
+def test_ties_of_the_mean_are_broken_by_variance(d, dim, clients):
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.standard_normal((d, 8)))[0].T
+    X = rng.standard_normal((200, 8)) * 0.5 ** np.arange(8) @ axes
+    X = np.concatenate([X] * clients)
+    expected = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+    models = [
+        OnlineDistributedPCA(2, projection_dim=dim, n_clients=clients),
+        FederatedPCA(2, merge=ProjectionAverage(projection_dim=dim), n_clients=clients),
+    ]
+    for model in models:
+        model.fit(X)
+        assert sine(model.components_, expected) <= 1e-8
+        ratio = X.var(axis=0).sum() * (len(X) - 0) / (len(X) - 1)
+        variances = np.var(X @ expected.T, axis=0, ddof=1)
+        assert_allclose(model.explained_variance_, variances, rtol=1e-8)
+        assert_allclose(model.explained_variance_ratio_, variances / ratio, rtol=1e-8)
+
+
+def test_projection_dim_above_the_features_is_refused():
+    with pytest.raises(ValueError, match="projection_dim=7 must be at most n_features=6"):
+        OnlineDistributedPCA(2, projection_dim=7).fit(np.eye(6))
 
 
 def test_constant_rows_have_no_direction_but_a_share():

@@ -28,6 +28,9 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
     __metadata_request__fit = {"clients": True}
     __metadata_request__partial_fit = {"clients": True}
 
+    # of a shard that stands in for a client, if there are as many
+    _least_rows = 1
+
     _parameter_constraints: dict = {
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
@@ -110,7 +113,7 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
         )
         check_at_most_features(self.n_components, X.shape[1])
         weight = check_weight(sample_weight, X.shape[0])
-        shards = shards_of(X.shape[0], clients, self.n_clients)
+        shards = shards_of(X.shape[0], clients, self.n_clients, self._least_rows)
         if weight is not None:  # a client without weight is as absent
             shards = [(label, rows) for label, rows in shards if weight[rows].any()]
             if not shards:
@@ -136,16 +139,27 @@ def rows_of(X: Any, weight: np.ndarray | None, shards: list) -> Iterator[tuple[A
         yield label, X[rows], None if weight is None else weight[rows]
 
 
-def shards_of(n: int, clients: Any, n_clients: int) -> list[tuple[Any, Any]]:
+def count_rows(X: Any, weight: np.ndarray | None) -> int:
+    """Number of rows that weighted rows stand for."""
+    return X.shape[0] if weight is None else int(np.ceil(weight).sum())
+
+
+def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:
     """Sorted labels with the positions of their rows; contiguous shards without labels."""
     if clients is None:
-        bounds = np.linspace(0, n, min(n_clients, n) + 1).astype(int)
+        bounds = np.linspace(0, n, min(n_clients, max(1, n // least_rows)) + 1).astype(int)
         return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
     labels = _check_labels(clients, n)
     values, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
-    return [(value.item(), rows) for value, rows in zip(values, parts, strict=True)]
+    return [(value.item(), _span(rows)) for value, rows in zip(values, parts, strict=True)]
+
+
+def _span(positions: np.ndarray) -> Any:
+    """Ascending positions as a slice, which copies no rows, where they are contiguous."""
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
 
 
 def label_order(label: Any) -> tuple[bool, Any]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_rows
 from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ..streaming import StreamingPCA
-from ._clients import ClientsTransformer, rows_of
+from ._clients import ClientsTransformer, count_rows, rows_of
+from ._federation import Message
 from ._schedule import merge_levels, update_pair
 
 __all__ = ["DistributedPCA"]
@@ -66,9 +68,9 @@ class DistributedPCA(ClientsTransformer):
     in the tree the one that merged less so far receives.
 
     A client works in time O(n_i p^2) and memory O(p^2) beyond its rows; a level of the tree takes
-    O(p^3), about a third of a dense QR by the structured factorisation of two triangles (LAPACK's
-    tpqrt); the server O(s p^2 + p^3). Sparse rows are densified block by block. Computation is in
-    float64, also for float32 rows.
+    O(p^3), about a third of a dense QR by the structured factorisation of two full triangles
+    (LAPACK's tpqrt); the server O(s p^2 + p^3). Sparse rows are densified in blocks of
+    max(1000, 3 p). Computation is in float64, also for float32 rows.
 
     Means are kept as two floats a feature, counted as one in ``floats_up`` and as 16 bytes in
     ``bytes_up``: with one float, two clients at 1e8 would differ by its rounding.
@@ -127,14 +129,15 @@ class DistributedPCA(ClientsTransformer):
 
         # the tree of this step
         log = self.communication_
+        mean_message = Message(X.shape[1] + 1, 16 * X.shape[1] + 8)
         levels, root = merge_levels(list(found), load)
         factors = {label: triangle.factor for label, (triangle, _, _) in found.items()}
         for level in levels:
-            sent = [_Factor(factors[sender]) for sender, _ in level]
+            sent = [_factor_message(factors[sender]) for sender, _ in level]
             log.record(sent, receivers=[receiver for _, receiver in level])
             for sender, receiver in level:
                 factors[receiver] = merge_factors(factors[receiver], factors.pop(sender))
-        log.record(_Mean(X.shape[1]) for _ in parts)
+        log.record([mean_message] * len(parts))
         whole = pooled(factors[root], parts)
 
         # all steps before
@@ -142,14 +145,20 @@ class DistributedPCA(ClientsTransformer):
             sender, root = update_pair(state.holder, root, load)
             if sender != root:
                 sent = whole if root == state.holder else state.whole
-                log.record([_Factor(sent.factor), _Mean(X.shape[1])])
+                log.record([_factor_message(sent.factor), mean_message])
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
-        signs = np.where(np.diag(whole.factor) < 0, -1.0, 1.0)
-        self.r_factor_ = (signs[:, None] * whole.factor).astype(dtype)
         self._set_fitted(subspace_of(whole, dtype), self.n_components, n_rows)
         return list(found)
+
+    @property
+    def r_factor_(self) -> np.ndarray:
+        """Triangular factor of all rows about their mean."""
+        check_is_fitted(self, "components_")
+        R = self._state.whole.factor
+        signs = np.where(np.diag(R) < 0, -1.0, 1.0)
+        return (signs[:, None] * R).astype(self._state.dtype)
 
 
 @dataclass(frozen=True)
@@ -163,32 +172,14 @@ class _State:
     load: Counter = field(default_factory=Counter)
 
 
-class _Factor:
-    """Message with what is on and above the diagonal of a factor."""
-
-    def __init__(self, factor: np.ndarray):
-        m, d = factor.shape
-        self.n_floats = m * d - m * (m - 1) // 2
-        self.nbytes = 8 * self.n_floats
-
-
-@dataclass(frozen=True)
-class _Mean:
-    """Message with the mean and the count of a client."""
-
-    n_features: int
-
-    @property
-    def n_floats(self) -> int:
-        return self.n_features + 1
-
-    @property
-    def nbytes(self) -> int:
-        return 16 * self.n_features + 8
+def _factor_message(factor: np.ndarray) -> Message:
+    """What is on and above the diagonal of a factor."""
+    m, d = factor.shape
+    n_floats = m * d - m * (m - 1) // 2
+    return Message(n_floats, 8 * n_floats)
 
 
 def _factor_rows(label: Any, X: Any, weight: Any) -> tuple[Triangle, int, np.dtype]:
     """Local work of one client: the factor of its rows, their number and dtype."""
     X = check_rows(X)
-    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
-    return triangle_of_rows(X, weight), n_rows, X.dtype
+    return triangle_of_rows(X, weight), count_rows(X, weight), X.dtype

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
 from .._threads import single_blas_thread
@@ -120,6 +121,19 @@ class CommunicationLog:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
         values = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"CommunicationLog({values})"
+
+
+@dataclass(frozen=True)
+class Message:
+    """Size of what travels."""
+
+    n_floats: int
+    nbytes: int
+
+
+def message_of(array: np.ndarray) -> Message:
+    """Size of an array."""
+    return Message(array.size, array.nbytes)
 
 
 class Federation:

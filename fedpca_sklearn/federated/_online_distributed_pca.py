@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import check_rows
+from .._checks import check_at_most_features, check_rows
 from .._projections import ProjectionMean, along, centred_product
 from .._update import SMALL_DIMENSION
 from ..merging import pooled_moments
 from ..streaming._blocks import float_dtype, is_stream
 from ..subspace import Subspace
-from ._clients import ClientsTransformer, rows_of
-from ._federation import Federation
+from ._clients import ClientsTransformer, count_rows, rows_of
+from ._federation import Federation, message_of
 
 __all__ = ["OnlineDistributedPCA"]
 
@@ -40,7 +40,8 @@ class OnlineDistributedPCA(ClientsTransformer):
         Weight of a shard in the mean: its number of rows, or one as in [1]_. The same for shards
         of equal size.
     n_clients : int, default=5
-        Contiguous shards that stand in for clients where ``clients`` is not given; m of [1]_.
+        Contiguous shards that stand in for clients where ``clients`` is not given; m of [1]_. There
+        are fewer where they would have less than ``projection_dim`` + 1 rows.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
 
@@ -93,7 +94,11 @@ class OnlineDistributedPCA(ClientsTransformer):
     sends (K + Z) (d + 1) + d + 2 floats, takes k d, and sends min(n_i, k) k. The second exchange
     serves the explained variances only.
 
-    `fit` of a matrix is a single step; of a list of matrices, or an iterator, a step for each.
+    Local eigenspaces are about the mean of the shard, so a client with a single row in a step has
+    none: it adds to mean and variances only.
+
+    `fit` and `partial_fit` of a matrix are a single step; of a list of matrices, or an iterator, a
+    step for each, without ``clients`` or ``sample_weight``.
 
     References
     ----------
@@ -149,11 +154,17 @@ class OnlineDistributedPCA(ClientsTransformer):
         if self._state is before:
             raise ValueError("X is a stream without time steps; at least one row is required.")
 
+    @property
+    def _least_rows(self) -> int:
+        size = self.n_components if self.projection_dim is None else self.projection_dim
+        return 2 if size is None else size + 1
+
     def _reset(self) -> None:
         self._state: _State | None = None
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         d = X.shape[1]
+        check_at_most_features(self.projection_dim, d, "projection_dim")
         state = self._state or _State.empty(d, float_dtype(X))
         size = self.n_components if self.projection_dim is None else self.projection_dim
         calls = ((*call, size, state.dtype) for call in rows_of(X, weight, shards))
@@ -169,11 +180,10 @@ class OnlineDistributedPCA(ClientsTransformer):
 
         # the moments of this step in the new basis, and those of all steps before
         basis = np.ascontiguousarray(mean.vectors.T)
-        shards = [(label, rows) for label, rows in shards if label in spaces]
         calls = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
         moments = list(Federation(self.n_jobs).map(_moments, calls))
         self.communication_.record(
-            map(_Floats, moments), map(_Floats, [mean.vectors] * len(shards))
+            map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
         )
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
         total, corrections = pooled_moments(parts)
@@ -211,15 +221,8 @@ class _State:
 
     def leading(self, n_components: int | None) -> Subspace:
         """Summary along the leading eigenvectors of the mean, turned to the principal axes."""
-        V = self.mean.vectors[:n_components]
-        return along(self.total, V, self.moments[:, : len(V)])
-
-
-class _Floats:
-    """Message of an array."""
-
-    def __init__(self, array: np.ndarray):
-        self.n_floats, self.nbytes = array.size, array.nbytes
+        found = self.mean.leading(n_components, lambda V: self.moments[:, : len(V)])
+        return along(self.total, *found)
 
 
 def _local_eigenspace(
@@ -227,8 +230,7 @@ def _local_eigenspace(
 ) -> tuple[Subspace, int]:
     """Local work of one client: the leading eigenspace of its rows, and their number."""
     X = check_rows(X).astype(dtype, copy=False)
-    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
-    return Subspace.from_rows(X, size, sample_weight=weight), n_rows
+    return Subspace.from_rows(X, size, sample_weight=weight), count_rows(X, weight)
 
 
 def _moments(label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:

@@ -45,7 +45,8 @@ class ProjectionAverage(MergeStrategy):
     variances and the total scatter of the result are those of the merged summaries along the
     directions found; only for them do the singular values travel. Directions beyond the span of the
     local eigenspaces, if more are asked for, have a variance of zero in the result, whatever the
-    rows have there.
+    rows have there. Among directions with equal eigenvalues, such as those of a single client with
+    ``projection_dim`` above ``n_components``, the ones with the most variance come first.
 
     ``weights`` of `merge` multiply singular values, so that with "rows" a client counts n w^2.
 
@@ -122,7 +123,10 @@ class ProjectionAverage(MergeStrategy):
         shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in sent]
         max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
         mean = ProjectionMean.empty(sent[0].n_features).add(sent, shares, max_keep)
-        V = mean.vectors[:n_components]
         total, corrections = pooled_moments(sent)
-        factors = [part.singular_values[:, None] * (part.components @ V.T) for part in sent]
-        return along(total, V, np.concatenate([*factors, corrections @ V.T]))
+
+        def factor_along(V):
+            factors = [part.singular_values[:, None] * (part.components @ V.T) for part in sent]
+            return np.concatenate([*factors, corrections @ V.T])
+
+        return along(total, *mean.leading(n_components, factor_along))

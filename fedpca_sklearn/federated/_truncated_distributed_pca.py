@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
 
-import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._absorb import rank_for_fraction
@@ -15,7 +14,8 @@ from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_o
 from ..merging import merge_subspaces
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
-from ._clients import ClientsTransformer, rows_of
+from ._clients import ClientsTransformer, count_rows, rows_of
+from ._federation import Message
 
 __all__ = ["TruncatedDistributedPCA"]
 
@@ -114,7 +114,7 @@ class TruncatedDistributedPCA(ClientsTransformer):
         found = dict(self._map(_update_local, calls, shards))
         self._local = {**self._local, **found}
         sent = {c: _cut(local.summary, self.local_threshold) for c, local in self._local.items()}
-        self.communication_.record(_Principal(sent[label]) for label in found)
+        self.communication_.record(_without_scatter(sent[label]) for label in found)
         self.local_components_ = {label: sent[label].n_components for label in sent}
         n_rows = sum(local.n_rows for local in self._local.values())
         self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
@@ -132,8 +132,7 @@ class _Local(NamedTuple):
 def _update_local(label: Any, before: _Local | None, X: Any, weight: Any) -> _Local:
     """Local work of one client: the exact PCA of all its rows."""
     X = check_rows(X)
-    n_rows = X.shape[0] if weight is None else int(np.ceil(weight).sum())
-    triangle, dtype = triangle_of_rows(X, weight), X.dtype
+    n_rows, triangle, dtype = count_rows(X, weight), triangle_of_rows(X, weight), X.dtype
     if before is not None:
         factor = merge_factors(before.triangle.factor, triangle.factor)
         triangle = pooled(factor, [before.triangle, triangle])
@@ -150,16 +149,6 @@ def _cut(summary: Subspace, threshold: float) -> Subspace:
     return replace(summary, scatter=energy)
 
 
-@dataclass(frozen=True)
-class _Principal:
-    """Message with components, their variances, mean and count: a summary without its scatter."""
-
-    summary: Subspace
-
-    @property
-    def n_floats(self) -> int:
-        return self.summary.n_floats - 1
-
-    @property
-    def nbytes(self) -> int:
-        return self.summary.nbytes - 8
+def _without_scatter(summary: Subspace) -> Message:
+    """Message with components, their variances, mean and count."""
+    return Message(summary.n_floats - 1, summary.nbytes - 8)
