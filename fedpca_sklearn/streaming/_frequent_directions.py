@@ -97,7 +97,7 @@ class FrequentDirections(Tracker):
         self.robust = robust
         self.center = center
 
-    def _rows_at_once(self, d: int) -> int:
+    def _block_rows(self, d: int, first: bool = True) -> int:
         size = 2 * self.n_components if self.sketch_size is None else self.sketch_size
         if size < self.n_components:
             raise ValueError(
@@ -109,13 +109,13 @@ class FrequentDirections(Tracker):
         return _Sketch(np.zeros((0, d)), np.zeros(0), 0.0)
 
     def _update(self, rule: _Sketch, Z: np.ndarray) -> _Sketch:
-        return rule.with_rows(Z, self._rows_at_once(Z.shape[1]))
+        return rule.with_rows(Z, self._block_rows(Z.shape[1]))
 
     def _basis(self, rule: _Sketch) -> np.ndarray:
         V = rule.V[: self.n_components]
         return _linalg.complete_basis(V, min(self.n_components, V.shape[1]))
 
-    def _show(self, rule: _Sketch) -> None:
+    def _show_rule(self, rule: _Sketch) -> None:
         self.sketch_ = (rule.s[:, None] * rule.V).astype(self.components_.dtype)
         self.shrinkage_ = rule.lowered
         self.alpha_ = rule.lowered / 2 if self.robust else 0.0

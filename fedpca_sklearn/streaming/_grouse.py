@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .. import _linalg
+from .._missing import MissingEntriesMixin
 from ._tracker import Tracker
 
 __all__ = ["GROUSE"]
@@ -17,7 +18,7 @@ __all__ = ["GROUSE"]
 _FITS = 1e-7
 
 
-class GROUSE(Tracker):
+class GROUSE(MissingEntriesMixin, Tracker):
     """Subspace tracking by one geodesic step per row; missing entries are NaN.
 
     Each row turns the basis towards its residual, along a geodesic of the Grassmannian. Rows may
@@ -79,7 +80,6 @@ class GROUSE(Tracker):
         "step_size": [StrOptions({"greedy"}), Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
     }
-    _allows_missing = True
 
     def __init__(
         self,

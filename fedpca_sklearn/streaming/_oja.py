@@ -86,7 +86,7 @@ class OjaPCA(Tracker):
         self.center = center
         self.random_state = random_state
 
-    def _rows_at_once(self, d: int) -> int:
+    def _block_rows(self, d: int, first: bool = True) -> int:
         return self.batch_size
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Oja:

@@ -11,6 +11,7 @@ import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from .. import _linalg
+from .._missing import MissingEntriesMixin
 from ._tracker import Tracker
 
 __all__ = ["PETRELS"]
@@ -19,7 +20,7 @@ __all__ = ["PETRELS"]
 _LIMIT = 1e8
 
 
-class PETRELS(Tracker):
+class PETRELS(MissingEntriesMixin, Tracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
     Each row gets its coordinates from the entries that are there, and each feature that is there
@@ -79,7 +80,6 @@ class PETRELS(Tracker):
         "regularization": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
     }
-    _allows_missing = True
 
     def __init__(
         self,

@@ -147,7 +147,7 @@ class SPIRIT(Tracker):
     def _basis(self, rule: _Spirit) -> np.ndarray:
         return rule.W
 
-    def _show(self, rule: _Spirit) -> None:
+    def _show_rule(self, rule: _Spirit) -> None:
         rows, ranks = np.array(rule.changes).T
         self.rank_history_ = np.repeat(ranks, np.diff([*rows, rule.n_rows]))
         self.energy_ratio_ = rule.held / rule.energy if rule.energy > 0 else 1.0

@@ -85,7 +85,7 @@ class StreamingPowerMethod(Tracker):
     def _block(self, d: int) -> int:
         return d if self.block_size == "auto" else self.block_size
 
-    def _rows_at_once(self, d: int) -> int:
+    def _block_rows(self, d: int, first: bool = True) -> int:
         return min(self._block(d), 256)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Power:
@@ -108,7 +108,7 @@ class StreamingPowerMethod(Tracker):
     def _basis(self, rule: _Power) -> np.ndarray:
         return rule.Q
 
-    def _show(self, rule: _Power) -> None:
+    def _show_rule(self, rule: _Power) -> None:
         self.n_steps_ = rule.n_steps
 
 

@@ -1,0 +1,152 @@
+"""Rows with missing entries (NaN): coordinates from what is there, imputation, a score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._checks import check_weight
+
+# Rows whose coordinates are computed at once.
+_ROWS_AT_ONCE = 64
+# Products of entries of the basis that are held at once.
+_PRODUCTS_AT_ONCE = 2**18
+# Entries of an inverse from which on a row's entries count as too few for all its coordinates.
+_ILL_CONDITIONED = 1e10
+# Parts of the observed entries that `score` hides in turn.
+_FOLDS = 5
+
+
+class MissingEntriesMixin:
+    """Transform, imputation and score of estimators for rows with missing entries."""
+
+    def _check_X(self, X: Any) -> Any:
+        check_is_fitted(self, "components_")
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            reset=False,
+        )
+
+    def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
+        if not np.isnan(X.data if sp.issparse(X) else X).any():
+            return super()._project(X, squared_norms)
+        if squared_norms is not None:
+            raise ValueError("X has missing entries: the likelihood needs whole rows.")
+        X = X.toarray() if sp.issparse(X) else X
+        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
+        Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            Z[rows] = coordinates(X[rows] - mean, V)[0]
+        return Z
+
+    def impute(self, X: Any) -> np.ndarray:
+        """Fill missing entries in from the others of their row and the subspace.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        X_full : ndarray of shape (n, d)
+            Equal to X where X is not NaN. A row without any entry becomes the mean.
+        """
+        X = self._check_X(X)
+        X = X.toarray() if sp.issparse(X) else X.copy()
+        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = X[start : start + _ROWS_AT_ONCE]
+            lost = np.isnan(rows)
+            if lost.any():
+                rows[lost] = (coordinates(rows - mean, V)[0] @ V + mean)[lost]
+        return X
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of the variation of hidden entries that the other entries of their row explain.
+
+        Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
+        the subspace: 1 is perfect, 0 is as good as the mean, as in R^2. Unlike the likelihood it
+        needs no whole rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : Ignored
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        score : float
+            Cost O(n d k^2). Which entries are hidden together depends on the shape of X only.
+        """
+        X = self._check_X(X)
+        weight = check_weight(sample_weight, X.shape[0])
+        if weight is not None and not weight.any():
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
+        rng = np.random.default_rng(0)
+        error = total = 0.0
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            rows = X[start : start + _ROWS_AT_ONCE]
+            Z = (rows.toarray() if sp.issparse(rows) else rows) - mean
+            fold = rng.integers(_FOLDS, size=Z.shape)
+            missed = np.zeros_like(Z)
+            for i in range(_FOLDS):
+                hidden = fold == i
+                C, _ = coordinates(np.where(hidden, np.nan, Z), V)
+                missed[hidden] = (Z - C @ V)[hidden]
+            w = 1.0 if weight is None else weight[start : start + _ROWS_AT_ONCE, None]
+            error += float(np.nansum(w * missed**2))
+            total += float(np.nansum(w * Z**2))
+        return 1.0 - error / total if total > 0 else 0.0
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def coordinates(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
+
+    The smallest ones where these entries do not determine them. A k x k system a row, all rows at
+    once. Also returns by how much each row's coordinates amplify the variance of
+    noise, 1 for whole rows.
+    """
+    seen = ~np.isnan(Z)
+    gain = np.ones(len(Z))
+    if seen.all():
+        return Z @ V.T, gain
+    C = np.where(seen, Z, 0.0) @ V.T
+    holes = np.flatnonzero(~seen.all(axis=1))
+    k = len(V)
+    rows, cols = np.triu_indices(k)
+    lost = np.zeros((len(holes), len(rows)))
+    step = max(1, _PRODUCTS_AT_ONCE // len(rows))
+    for start in range(0, V.shape[1], step):
+        part = V[:, start : start + step]
+        gone = ~seen[holes, start : start + step]
+        lost += gone.astype(np.float64) @ (part[rows] * part[cols]).T
+    G = np.empty((len(holes), k, k))
+    G[:, rows, cols] = -lost
+    G[:, cols, rows] = -lost
+    G[:, np.arange(k), np.arange(k)] += 1
+    try:
+        inverse = np.linalg.inv(G)
+        gain[holes] = np.abs(inverse).max(axis=(1, 2))
+        bad = ~(gain[holes] < _ILL_CONDITIONED)
+    except np.linalg.LinAlgError:
+        inverse, bad = np.empty_like(G), np.ones(len(G), dtype=bool)
+    if bad.any():
+        inverse[bad] = np.linalg.pinv(G[bad], hermitian=True, rcond=1 / _ILL_CONDITIONED)
+        gain[holes[bad]] = np.inf
+    C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
+    return C, gain

@@ -1,0 +1,142 @@
+"""The shell of estimators that take a stream in blocks, however it is cut."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import assert_all_finite
+
+from .._callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._checks import check_at_most_features
+from .._missing import MissingEntriesMixin
+from ..base import SubspaceTransformer
+from ._blocks import float_dtype, is_stream, validated_batches
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Where a stream is: the state after the full blocks, and the rows that wait for more."""
+
+    state: Any
+    waiting: np.ndarray
+    n_rows: int
+    dtype: np.dtype
+
+
+class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
+    """Base of the estimators whose state changes block by block.
+
+    Blocks lie on a grid that depends on the rows only. Those that do not fill a block wait; what is
+    shown is the state after a copy has taken them. A subclass implements
+
+    - ``_block_rows(d, first)``, the rows of the first block and of a later one;
+    - ``_start(d)``, the state before the first row;
+    - ``_absorb(state, Y)``, the state after a block of float64 rows; changes nothing;
+    - ``_show(state, n_rows, dtype)``, which sets the fitted attributes.
+    """
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            Sparse rows are densified block by block.
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+        """
+        return self._consume(X, None)
+
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any = None) -> Any:
+        """Go on with more rows; how the stream is cut does not matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+            Unchanged if an error is raised.
+        """
+        return self._consume(X, getattr(self, "_stream", None))
+
+    @abstractmethod
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        """Rows of a block."""
+
+    @abstractmethod
+    def _start(self, d: int) -> Any:
+        """State before the first row."""
+
+    @abstractmethod
+    def _absorb(self, state: Any, Y: np.ndarray) -> Any:
+        """State after a block of rows."""
+
+    @abstractmethod
+    def _show(self, state: Any, n_rows: int, dtype: np.dtype) -> None:
+        """Set the fitted attributes."""
+
+    def _check_parameters(self) -> None:
+        """Raise an error that names a wrong parameter."""
+        self._validate_params()
+
+    def _begin_call(self, stream: _Stream | None) -> None:
+        """Prepare what `_after_block` collects."""
+
+    def _after_block(self, state: Any) -> None:
+        """Take note of a full block, or of the rows that wait at the end of a call."""
+
+    def _consume(self, X: Any, stream: _Stream | None) -> Any:
+        self._check_parameters()
+        first = stream is None
+        with self._unchanged_on_error():
+            self._begin_call(stream)
+            batches = validated_batches(self, X, first, self._block_rows)
+            n_batches = None if is_stream(X) else 1
+            for batch in progress(self, batches, n_batches, "batches"):
+                d = batch.shape[1]
+                if stream is None:
+                    check_at_most_features(self.n_components, d)
+                    stream = _Stream(self._start(d), np.empty((0, d)), 0, float_dtype(batch))
+                stream = self._take(stream, batch)
+            self._stream = stream
+            state = stream.state
+            if len(stream.waiting):
+                state = self._absorb(state, stream.waiting)
+                self._after_block(state)
+            self._show(state, stream.n_rows, stream.dtype)
+        return self
+
+    def _take(self, stream: _Stream, batch: Any) -> _Stream:
+        """Go through the full blocks of the rows that wait and a batch; the rest waits."""
+        state, waiting = stream.state, stream.waiting
+        n, d = batch.shape
+        at, started = 0, stream.n_rows > len(waiting)
+        while True:
+            size = self._block_rows(d, not started)
+            rows = batch[at : at + size - len(waiting)]
+            at += rows.shape[0]
+            rows = rows.toarray() if sp.issparse(rows) else rows
+            rows = rows.astype(np.float64)
+            assert_all_finite(
+                rows,
+                allow_nan=isinstance(self, MissingEntriesMixin),
+                estimator_name=type(self).__name__,
+                input_name="X",
+            )
+            waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
+            if len(waiting) < size:
+                return _Stream(state, waiting, stream.n_rows + n, stream.dtype)
+            state, waiting, started = self._absorb(state, waiting), waiting[:0], True
+            self._after_block(state)
