@@ -1,6 +1,6 @@
 """Principal component analysis of data that cannot be in one place at one time."""
 
-from .datasets import make_power_law, partition_clients
+from .datasets import make_power_law, make_subspace_stream, partition_clients
 from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
     CommunicationLog,
@@ -28,6 +28,7 @@ from .streaming import (
     StreamingPowerMethod,
 )
 from .subspace import Subspace
+from .tracking import SubspaceTracker
 
 __version__ = "0.1.0"
 
@@ -54,11 +55,13 @@ __all__ = [
     "Subspace",
     "SubspaceErrorDisplay",
     "SubspaceMerge",
+    "SubspaceTracker",
     "TruncatedDistributedPCA",
     "evaluate_stream",
     "excess_error",
     "load_balanced_schedule",
     "make_power_law",
+    "make_subspace_stream",
     "merge_subspaces",
     "partition_clients",
     "reconstruction_error",

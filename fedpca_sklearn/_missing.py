@@ -123,8 +123,8 @@ def coordinates(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     seen = ~np.isnan(Z)
     gain = np.ones(len(Z))
-    if seen.all():
-        return Z @ V.T, gain
+    if seen.all() or not len(V):
+        return np.where(seen, Z, 0.0) @ V.T, gain
     C = np.where(seen, Z, 0.0) @ V.T
     holes = np.flatnonzero(~seen.all(axis=1))
     k = len(V)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import scipy.fft
-from sklearn.utils import check_random_state
+from sklearn.utils import Bunch, check_random_state
 
-__all__ = ["make_power_law", "partition_clients"]
+__all__ = ["make_power_law", "make_subspace_stream", "partition_clients"]
 
 
 def _random_rotation(rows: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -77,6 +78,156 @@ def make_power_law(
     if return_components is None:
         return X
     return X, _random_rotation(np.eye(return_components, n_features), signs)
+
+
+def make_subspace_stream(
+    n_samples: int = 3000,
+    n_features: int = 1000,
+    n_components: int = 30,
+    *,
+    model: str = "rotation",
+    delta: float | None = None,
+    change_points: Any = None,
+    variances: Any = None,
+    noise_std: float = 0.0,
+    missing: float = 0.1,
+    missing_pattern: str = "bernoulli",
+    outliers: float = 0.0,
+    outlier_pattern: str = "bernoulli",
+    outlier_range: tuple[float, float] = (10.0, 25.0),
+    random_state: Any = None,
+) -> Bunch:
+    """Rows near a subspace that changes over time, with missing entries and outliers.
+
+    Parameters
+    ----------
+    n_samples : int, default=3000
+        Rows, one after another in time.
+    n_features : int, default=1000
+    n_components : int, default=30
+        Dimension of the subspace.
+    model : {"rotation", "piecewise"}, default="rotation"
+        "rotation": the subspace of row t is that of row 0, rotated by exp(-t delta B) for a random
+        skew-symmetric B. "piecewise": constant but for a rotation by exp(-delta B) at each of
+        ``change_points``.
+    delta : float, default=None
+        None: 1e-4 for "rotation", as in [1]_, and 2e-2 for "piecewise". B has the law of
+        (G - G^T) / 2 with standard normal G: directions turn by about delta sqrt(n_features / 2).
+    change_points : sequence of int, default=None
+        First rows of new subspaces, for "piecewise" only. None: the middle.
+    variances : array-like of shape (n_components,), default=None
+        Of the coefficients, which are uniformly distributed. None: ones.
+    noise_std : float, default=0.0
+        Of white noise on all entries.
+    missing, outliers : float in [0, 1], default=0.1 and 0.0
+        Share of the entries that are missing (NaN), and to which an outlier is added.
+    missing_pattern, outlier_pattern : {"bernoulli", "moving"}, default="bernoulli"
+        "bernoulli": each entry by itself. "moving": an object over neighbouring features, which
+        covers that share of a row and moves on by half its length every five rows.
+    outlier_range : tuple of float, default=(10.0, 25.0)
+        Bounds of the absolute values of outliers, uniformly distributed, of either sign.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    stream : Bunch
+        ``X`` (ndarray of shape (n_samples, n_features), NaN where missing), ``low_rank`` (without
+        noise), ``sparse`` (the outliers, also where missing), ``missing`` and ``outliers`` (bool
+        masks), ``change_points`` (tuple), and ``subspace_at(t)``, the orthonormal basis of row t,
+        of shape (n_components, n_features).
+
+    Notes
+    -----
+    B is diagonalised by a fast random rotation (see `make_power_law`) and has eigenvalues drawn
+    from the semicircle law, to which those of (G - G^T) / 2 tend. Time O(n d log d), no d x d
+    matrix.
+
+    References
+    ----------
+    .. [1] P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from
+       incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import make_subspace_stream, subspace_distance
+    >>> stream = make_subspace_stream(1000, 200, 5, outliers=0.05, random_state=0)
+    >>> round(subspace_distance(stream.subspace_at(0), stream.subspace_at(999)), 2)
+    0.86
+    """
+    n, d, k = n_samples, n_features, n_components
+    for name, value in (("n_samples", n), ("n_features", d), ("n_components", k)):
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    if k > d:
+        raise ValueError(f"n_components={k} must be at most n_features={d}.")
+    if model not in ("rotation", "piecewise"):
+        raise ValueError(f"model must be 'rotation' or 'piecewise', got {model!r}.")
+    if model == "rotation" and change_points is not None:
+        raise ValueError("change_points must be None with model='rotation'.")
+    default = {"rotation": (), "piecewise": (n // 2,)}[model]
+    changes = tuple(map(int, default if change_points is None else change_points))
+    if delta is None:
+        delta = {"rotation": 1e-4, "piecewise": 2e-2}[model]
+    scale = np.sqrt(3 * (np.ones(k) if variances is None else np.asarray(variances, dtype=float)))
+    if scale.shape != (k,) or not np.isfinite(scale).all():
+        raise ValueError(f"variances must be {k} non-negative numbers, got {variances!r}.")
+    low, high = outlier_range
+    if not 0 <= low <= high:
+        raise ValueError(f"outlier_range must be two increasing numbers, got {outlier_range!r}.")
+
+    rng = check_random_state(random_state)
+    signs = rng.choice([-1.0, 1.0], size=(2, d))
+    speeds = np.sqrt(2 * d) * np.abs(2 * rng.beta(1.5, 1.5, size=d // 2) - 1)
+    start = np.linalg.qr(rng.standard_normal((d, k)))[0].T
+    time = np.arange(n) if model == "rotation" else np.searchsorted(changes, np.arange(n), "right")
+    low_rank = _turned((rng.uniform(-1, 1, (n, k)) * scale) @ start, delta * time, speeds, signs)
+    X = low_rank + noise_std * rng.standard_normal((n, d)) if noise_std else low_rank.copy()
+    gone = _mask("missing", (n, d), missing, missing_pattern, rng)
+    hit = _mask("outliers", (n, d), outliers, outlier_pattern, rng)
+    sparse = np.zeros((n, d))
+    count = int(hit.sum())
+    sparse[hit] = rng.uniform(low, high, count) * rng.choice([-1.0, 1.0], count)
+    X += sparse
+    X[gone] = np.nan
+    return Bunch(
+        X=X,
+        low_rank=low_rank,
+        sparse=sparse,
+        missing=gone,
+        outliers=hit,
+        change_points=changes,
+        subspace_at=partial(_subspace_at, start, delta * time, speeds, signs),
+    )
+
+
+def _subspace_at(start, times, speeds, signs, t: int) -> np.ndarray:
+    """Orthonormal basis of row t."""
+    return _turned(start, np.full(len(start), times[t]), speeds, signs)
+
+
+def _turned(rows: np.ndarray, times: np.ndarray, speeds: np.ndarray, signs: np.ndarray):
+    """Rows after a rotation for a time each: pairs of coordinates in a frame, then the frame."""
+    pairs = 2 * len(speeds)
+    z = rows[:, 0:pairs:2] + 1j * rows[:, 1:pairs:2]
+    z *= np.exp(1j * np.multiply.outer(times, speeds))
+    rows = rows.copy()
+    rows[:, 0:pairs:2], rows[:, 1:pairs:2] = z.real, z.imag
+    return _random_rotation(rows, signs)
+
+
+def _mask(name: str, shape: tuple, share: float, pattern: str, rng: np.random.RandomState):
+    """Where entries are missing, or outliers."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {share!r}.")
+    n, d = shape
+    if pattern == "bernoulli":
+        return rng.uniform(size=shape) < share
+    if pattern != "moving":
+        kind = "missing" if name == "missing" else "outlier"
+        raise ValueError(f"{kind}_pattern must be 'bernoulli' or 'moving', got {pattern!r}.")
+    length = round(share * d)
+    start = rng.randint(d) + np.arange(n) // 5 * max(1, -(-length // 2))
+    return (np.arange(d) - start[:, None]) % d < length
 
 
 def partition_clients(

@@ -43,6 +43,7 @@ from fedpca_sklearn import (
     StreamingPCA,
     StreamingPowerMethod,
     SubspaceMerge,
+    SubspaceTracker,
     TruncatedDistributedPCA,
 )
 
@@ -89,6 +90,10 @@ CHECKED = [
     SPIRIT(2, forgetting_factor=1.0, hold_off=0),
     PETRELS(2, random_state=0),
     PETRELS(1, forgetting_factor=1.0, center=False, random_state=0),
+    SubspaceTracker(1),
+    SubspaceTracker(2, batch_size=3, center=True, forgetting_factor=0.9),
+    SubspaceTracker(1, batch_size=3, n_iter=2, detect_changes=True, store_subspaces=True),
+    SubspaceTracker(2, fill="zeros"),
 ]
 
 WEIGHT_CHECKS = [
@@ -181,6 +186,8 @@ CASES = {
     "pastd": Case(PAST(3, deflation=True, random_state=0), order_matters=True),
     "spirit": Case(SPIRIT(3, lower=0.999, upper=0.9999), order_matters=True),
     "petrels": Case(PETRELS(3, random_state=0), order_matters=True),
+    "tracker": Case(SubspaceTracker(3, center=True), order_matters=True),
+    "norst": Case(SubspaceTracker(3, batch_size=7, detect_changes=True), order_matters=True),
     "federated-threads": Case(FederatedPCA(3, n_clients=4, n_jobs=2)),
 }
 STRATEGIES = [

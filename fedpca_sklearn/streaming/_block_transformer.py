@@ -94,7 +94,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     def _begin_call(self, stream: _Stream | None) -> None:
         """Prepare what `_after_block` collects."""
 
-    def _after_block(self, state: Any) -> None:
+    def _after_block(self, state: Any, full: bool) -> None:
         """Take note of a full block, or of the rows that wait at the end of a call."""
 
     def _consume(self, X: Any, stream: _Stream | None) -> Any:
@@ -114,7 +114,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             state = stream.state
             if len(stream.waiting):
                 state = self._absorb(state, stream.waiting)
-                self._after_block(state)
+                self._after_block(state, full=False)
             self._show(state, stream.n_rows, stream.dtype)
         return self
 
@@ -139,4 +139,4 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             if len(waiting) < size:
                 return _Stream(state, waiting, stream.n_rows + n, stream.dtype)
             state, waiting, started = self._absorb(state, waiting), waiting[:0], True
-            self._after_block(state)
+            self._after_block(state, full=True)
