@@ -28,7 +28,12 @@ from .streaming import (
     StreamingPowerMethod,
 )
 from .subspace import Subspace
-from .tracking import SubspaceTracker
+from .tracking import (
+    AlternatingProjections,
+    RobustSubspaceTracker,
+    SubspaceTracker,
+    projected_sparse_recovery,
+)
 
 __version__ = "0.1.0"
 
@@ -37,6 +42,7 @@ __all__ = [
     "PAST",
     "PETRELS",
     "SPIRIT",
+    "AlternatingProjections",
     "CommunicationLog",
     "ContributionBounds",
     "DistributedPCA",
@@ -49,6 +55,7 @@ __all__ = [
     "ProjectionAverage",
     "RankDisplay",
     "RankRule",
+    "RobustSubspaceTracker",
     "StreamEvaluation",
     "StreamingPCA",
     "StreamingPowerMethod",
@@ -64,6 +71,7 @@ __all__ = [
     "make_subspace_stream",
     "merge_subspaces",
     "partition_clients",
+    "projected_sparse_recovery",
     "reconstruction_error",
     "subspace_distance",
 ]

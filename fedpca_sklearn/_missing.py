@@ -34,18 +34,38 @@ class MissingEntriesMixin:
             reset=False,
         )
 
+    def _usable(self, X: np.ndarray) -> np.ndarray:
+        """Rows with NaN for all entries that are not to be used, not only for missing ones."""
+        return X
+
     def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
+        if squared_norms is None:
+            X = self._usable(X)
         if not np.isnan(X.data if sp.issparse(X) else X).any():
             return super()._project(X, squared_norms)
         if squared_norms is not None:
             raise ValueError("X has missing entries: the likelihood needs whole rows.")
         X = X.toarray() if sp.issparse(X) else X
-        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
+        V, mean = self._float64_model()
         Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
         for start in range(0, len(X), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             Z[rows] = coordinates(X[rows] - mean, V)[0]
         return Z
+
+    def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.components_.astype(np.float64), self.mean_.astype(np.float64)
+
+    def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
+        """Copy of rows with the fit to what is usable where entries are lost."""
+        X = X.copy()
+        V, mean = self._float64_model()
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            if lost[rows].any():
+                C, _ = coordinates(usable[rows] - mean, V)
+                X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
+        return X
 
     def impute(self, X: Any) -> np.ndarray:
         """Fill missing entries in from the others of their row and the subspace.
@@ -60,14 +80,8 @@ class MissingEntriesMixin:
             Equal to X where X is not NaN. A row without any entry becomes the mean.
         """
         X = self._check_X(X)
-        X = X.toarray() if sp.issparse(X) else X.copy()
-        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
-        for start in range(0, len(X), _ROWS_AT_ONCE):
-            rows = X[start : start + _ROWS_AT_ONCE]
-            lost = np.isnan(rows)
-            if lost.any():
-                rows[lost] = (coordinates(rows - mean, V)[0] @ V + mean)[lost]
-        return X
+        X = X.toarray() if sp.issparse(X) else X
+        return self._fill_in(X, self._usable(X), np.isnan(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of the variation of hidden entries that the other entries of their row explain.
@@ -91,7 +105,8 @@ class MissingEntriesMixin:
         weight = check_weight(sample_weight, X.shape[0])
         if weight is not None and not weight.any():
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        V, mean = self.components_.astype(np.float64), self.mean_.astype(np.float64)
+        X = self._usable(X)
+        V, mean = self._float64_model()
         rng = np.random.default_rng(0)
         error = total = 0.0
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
@@ -117,36 +132,51 @@ class MissingEntriesMixin:
 def coordinates(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
 
-    The smallest ones where these entries do not determine them. A k x k system a row, all rows at
-    once. Also returns by how much each row's coordinates amplify the variance of
-    noise, 1 for whole rows.
+    The smallest ones where these entries do not determine them. Also returns by how much each row's
+    coordinates amplify the variance of noise, 1 for whole rows.
     """
     seen = ~np.isnan(Z)
-    gain = np.ones(len(Z))
-    if seen.all() or not len(V):
-        return np.where(seen, Z, 0.0) @ V.T, gain
     C = np.where(seen, Z, 0.0) @ V.T
-    holes = np.flatnonzero(~seen.all(axis=1))
-    k = len(V)
+    gain = np.ones(len(Z))
+    holes = np.flatnonzero(~seen.all(axis=1)) if len(V) else []
+    if len(holes):
+        inverse, gain[holes] = gram_inverses(seen[holes], V)
+        C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
+    return C, gain
+
+
+def gram_inverses(seen: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
+
+    The pseudo-inverse where it is nearly singular. O(d k^2) time a row, all rows at once. Also
+    returns its largest entry, infinity where the entries do not determine the coordinates.
+
+    Parameters
+    ----------
+    seen : ndarray of shape (m, d), bool
+    V : ndarray of shape (k, d), k > 0
+        Orthonormal rows.
+    """
+    k, d = V.shape
     rows, cols = np.triu_indices(k)
-    lost = np.zeros((len(holes), len(rows)))
+    lost = np.zeros((len(seen), len(rows)))
     step = max(1, _PRODUCTS_AT_ONCE // len(rows))
-    for start in range(0, V.shape[1], step):
+    for start in range(0, d, step):
         part = V[:, start : start + step]
-        gone = ~seen[holes, start : start + step]
-        lost += gone.astype(np.float64) @ (part[rows] * part[cols]).T
-    G = np.empty((len(holes), k, k))
+        gone = (~seen[:, start : start + step]).astype(np.float64)
+        lost += gone @ (part[rows] * part[cols]).T
+    G = np.empty((len(seen), k, k))
     G[:, rows, cols] = -lost
     G[:, cols, rows] = -lost
     G[:, np.arange(k), np.arange(k)] += 1
     try:
         inverse = np.linalg.inv(G)
-        gain[holes] = np.abs(inverse).max(axis=(1, 2))
-        bad = ~(gain[holes] < _ILL_CONDITIONED)
+        gain = np.abs(inverse).max(axis=(1, 2))
+        bad = ~(gain < _ILL_CONDITIONED)
     except np.linalg.LinAlgError:
-        inverse, bad = np.empty_like(G), np.ones(len(G), dtype=bool)
+        inverse, gain, bad = np.empty_like(G), np.empty(len(G)), np.ones(len(G), dtype=bool)
     if bad.any():
         inverse[bad] = np.linalg.pinv(G[bad], hermitian=True, rcond=1 / _ILL_CONDITIONED)
-        gain[holes[bad]] = np.inf
-    C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
-    return C, gain
+        full = np.linalg.eigvalsh(G[bad])[:, 0] > 1 / _ILL_CONDITIONED
+        gain[bad] = np.where(full, np.abs(inverse[bad]).max(axis=(1, 2)), np.inf)
+    return inverse, gain

@@ -30,6 +30,7 @@ from fedpca_sklearn import (
     PAST,
     PETRELS,
     SPIRIT,
+    AlternatingProjections,
     ContributionBounds,
     DistributedPCA,
     EnergyBounds,
@@ -40,6 +41,7 @@ from fedpca_sklearn import (
     OnlineDistributedPCA,
     ProjectionAverage,
     RankRule,
+    RobustSubspaceTracker,
     StreamingPCA,
     StreamingPowerMethod,
     SubspaceMerge,
@@ -94,6 +96,10 @@ CHECKED = [
     SubspaceTracker(2, batch_size=3, center=True, forgetting_factor=0.9),
     SubspaceTracker(1, batch_size=3, n_iter=2, detect_changes=True, store_subspaces=True),
     SubspaceTracker(2, fill="zeros"),
+    RobustSubspaceTracker(1),
+    RobustSubspaceTracker(1, init="svd", batch_size=5, center=True),
+    AlternatingProjections(1),
+    AlternatingProjections(2, center=True),
 ]
 
 WEIGHT_CHECKS = [
@@ -188,6 +194,8 @@ CASES = {
     "petrels": Case(PETRELS(3, random_state=0), order_matters=True),
     "tracker": Case(SubspaceTracker(3, center=True), order_matters=True),
     "norst": Case(SubspaceTracker(3, batch_size=7, detect_changes=True), order_matters=True),
+    "robust": Case(RobustSubspaceTracker(3, center=True), order_matters=True),
+    "robust-svd": Case(RobustSubspaceTracker(3, init="svd", batch_size=9), order_matters=True),
     "federated-threads": Case(FederatedPCA(3, n_clients=4, n_jobs=2)),
 }
 STRATEGIES = [
@@ -250,7 +258,9 @@ def test_every_public_estimator_is_listed():
     estimators = {c for c in public(BaseEstimator) if hasattr(c, "fit")}
     assert estimators
     assert estimators == {type(e) for e in CHECKED}
-    assert estimators == {type(case.estimator) for case in CASES.values()}
+    streaming = {c for c in estimators if hasattr(c, "partial_fit")}
+    assert estimators - streaming == {AlternatingProjections}
+    assert streaming == {type(case.estimator) for case in CASES.values()}
 
 
 def test_every_public_strategy_is_listed():

@@ -91,8 +91,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """Raise an error that names a wrong parameter."""
         self._validate_params()
 
-    def _begin_call(self, stream: _Stream | None) -> None:
-        """Prepare what `_after_block` collects."""
+    def _begin_batch(self, stream: _Stream | None) -> None:
+        """Prepare what `_after_block` collects; the first batch of a fit comes with None."""
 
     def _after_block(self, state: Any, full: bool) -> None:
         """Take note of a full block, or of the rows that wait at the end of a call."""
@@ -101,11 +101,11 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self._check_parameters()
         first = stream is None
         with self._unchanged_on_error():
-            self._begin_call(stream)
             batches = validated_batches(self, X, first, self._block_rows)
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
                 d = batch.shape[1]
+                self._begin_batch(stream)
                 if stream is None:
                     check_at_most_features(self.n_components, d)
                     stream = _Stream(self._start(d), np.empty((0, d)), 0, float_dtype(batch))

@@ -166,7 +166,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
 
     def _start(self, d: int) -> _State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
-        return _State(Subspace.empty(d, centered=self.center), V, self.n_updates)
+        return _State(Subspace.empty(d, centered=self.center), np.zeros(d), V, self.n_updates)
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)
@@ -174,7 +174,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             raise ValueError(f"init must have shape (k, {d}) with k <= {d}, got {V.shape}.")
         return _linalg.orthonormalised(V)
 
-    def _begin_call(self, stream: Any) -> None:
+    def _begin_batch(self, stream: Any) -> None:
         if self.store_subspaces:
             self.subspaces_ = [] if stream is None else list(self.subspaces_)
 
@@ -183,15 +183,15 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             self.subspaces_.append(state.basis)
 
     def _absorb(self, state: _State, Y: np.ndarray) -> _State:
+        if not state.summary.n_samples:
+            state = self._first(state, Y)
+        Y, state = self._without_outliers(Y, state)
         after = replace(state, n_rows=state.n_rows + len(Y))
-        if len(state.basis):
-            Y, outliers = self._without_outliers(Y, state)
-            after = replace(after, outliers=outliers)
         L, C, counts = self._filled(Y, state)
         if not counts.any():
             return after
         if self.detect_changes and len(state.basis):
-            level = _residual_level(Y[counts] - state.summary.mean, C[counts], state.basis)
+            level = _residual_level(Y[counts] - state.mean, C[counts], state.basis)
             if not state.updates_left:
                 if level <= self._threshold(state):
                     return after
@@ -202,24 +202,27 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             if i:
                 L, _, counts = self._filled(Y, after)
             summary = self._next(state.summary, L, counts)
-            after = replace(after, summary=summary, basis=summary.components)
+            V = summary.components
+            after = replace(after, summary=summary, mean=summary.mean, basis=V)
         return after
 
-    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, Any]:
-        """Rows with outliers marked as missing, and where they are."""
-        return Y, None
+    def _first(self, state: _State, Y: np.ndarray) -> _State:
+        """Mean and basis that fill the first batch."""
+        if not self.center:
+            return state
+        there = ~np.isnan(Y)
+        total = np.where(there, Y, 0.0).sum(axis=0)
+        return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
+
+    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+        """Rows with outliers marked as missing, and a state that knows where they are."""
+        return Y, state
 
     def _filled(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows with missing entries filled in, their coordinates, and which rows are to count."""
-        V, mean = state.basis, state.summary.mean
-        lost = np.isnan(Y)
-        if not len(V) and self.center:
-            there = np.maximum((~lost).sum(axis=0), 1)
-            mean = np.where(lost, 0.0, Y).sum(axis=0) / there
-        if self.fill == "zeros":
-            V = V[:0]
-        C, gain = coordinates(Y - mean, V)
-        return np.where(lost, C @ V + mean, Y), C, gain <= _MAX_GAIN
+        V = state.basis if self.fill == "subspace" else state.basis[:0]
+        C, gain = coordinates(Y - state.mean, V)
+        return np.where(np.isnan(Y), C @ V + state.mean, Y), C, gain <= _MAX_GAIN
 
     def _next(self, before: Subspace, L: np.ndarray, counts: np.ndarray) -> Subspace:
         """The r-SVD of filled rows and of what still counts of the rows before."""
@@ -249,17 +252,20 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
 class _State:
     """What the batches left.
 
-    ``summary`` is that of the filled rows that count, ``basis`` what fills the next batch, and
-    ``level`` the residuals' largest eigenvalue before the last update.
+    ``summary`` is that of the filled rows that count, ``mean`` and ``basis`` fill the next batch,
+    and ``level`` is the residuals' largest eigenvalue before the last update. With outliers:
+    ``outliers`` masks those of the last batch, ``threshold`` is what they had to exceed, by column.
     """
 
     summary: Subspace
+    mean: np.ndarray
     basis: np.ndarray
     updates_left: int
     level: float = 0.0
     n_rows: int = 0
     change_points: tuple[int, ...] = ()
-    outliers: Any = None
+    outliers: np.ndarray | None = None
+    threshold: np.ndarray | None = None
 
 
 def _residual_level(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:

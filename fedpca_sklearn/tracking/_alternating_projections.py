@@ -1,0 +1,194 @@
+"""Robust PCA by alternating projections: Netrapalli, Niranjan, Sanghavi, Anandkumar and Jain."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import validate_data
+
+from .. import _linalg
+from .._checks import check_at_most_features
+from .._missing import MissingEntriesMixin
+from ..base import SubspaceTransformer
+from ..subspace import Subspace
+
+__all__ = ["AlternatingProjections"]
+
+
+class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
+    """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
+
+    Alternates between the best matrix of rank k to what is left without the outliers, and
+    outliers as the entries that are far from it, for k from 1 to ``n_components``; the threshold
+    for far falls with the singular values that are left.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Rank of the low-rank part.
+    threshold_scale : float or "auto", default="auto"
+        beta of [1]_: entries further from the low-rank part than beta times a singular value are
+        outliers. "auto": 1 / sqrt(max(n_samples, n_features)). Larger for low-rank parts with
+        large entries, smaller for many small outliers.
+    tol : float, default=1e-4
+        Stop when what is neither is below this share of the data, in Frobenius norm.
+    max_iter : int, default=1000
+        Projections on low rank in all.
+    center : bool, default=False
+        Subtract the median of each feature's observed entries. False: about the origin, as in [1]_.
+
+    Attributes
+    ----------
+    low_rank_, sparse_ : ndarray of shape (n_samples, n_features)
+        Low-rank and sparse part; where entries are missing (NaN) the sparse part is zero.
+    components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, of the low-rank part about ``mean_``.
+    n_iter_ : int
+        Projections on low rank.
+    error_ : float
+        Share of the data, in Frobenius norm, that is neither.
+
+    See Also
+    --------
+    RobustSubspaceTracker : For streams; starts from this.
+
+    Notes
+    -----
+    Algorithm 1 of [1]_, with thresholds beta (sigma_{k+1} + 2^-t sigma_k). A stage k ends when the
+    second term is below half of the first, as it cannot gain more. A missing entry is as an outlier
+    at a known place. Time O(n d min(n, d)) an iteration, by the smaller Gram matrix; memory O(n d).
+
+    References
+    ----------
+    .. [1] P. Netrapalli, U. N. Niranjan, S. Sanghavi, A. Anandkumar, P. Jain, "Non-convex robust
+       PCA", NeurIPS 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import AlternatingProjections, make_subspace_stream
+    >>> stream = make_subspace_stream(200, 300, 5, delta=0, outliers=0.1, random_state=0)
+    >>> robust = AlternatingProjections(5).fit(stream.X)
+    >>> missed = robust.low_rank_ - stream.low_rank
+    >>> bool(np.linalg.norm(missed) < 5e-3 * np.linalg.norm(stream.low_rank))
+    True
+    >>> bool(np.array_equal(robust.sparse_ != 0, stream.outliers & ~stream.missing))
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "threshold_scale": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "center": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        threshold_scale: float | str = "auto",
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        center: bool = False,
+    ):
+        self.n_components = n_components
+        self.threshold_scale = threshold_scale
+        self.tol = tol
+        self.max_iter = max_iter
+        self.center = center
+
+    def fit(self, X: Any, y: Any = None) -> AlternatingProjections:
+        """Separate rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Sparse rows are densified, as the low-rank part is dense.
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        with self._unchanged_on_error():
+            X = validate_data(
+                self,
+                X,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                ensure_all_finite="allow-nan",
+            )
+            X = X.toarray() if sp.issparse(X) else X
+            check_at_most_features(self.n_components, X.shape[1])
+            mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
+            beta = None if self.threshold_scale == "auto" else self.threshold_scale
+            found = alternating_projections(
+                X - mean, self.n_components, beta, self.tol, self.max_iter
+            )
+            L, S, self.n_iter_, self.error_ = found
+            low_rank = Subspace.from_rows(L, self.n_components, center=False)
+            mean = np.zeros_like(mean) if not self.center else mean
+            low_rank = low_rank._replace(
+                components=low_rank.components.astype(X.dtype), mean=mean, centered=self.center
+            )
+            self._set_fitted(low_rank, self.n_components, len(X))
+            self.low_rank_ = (L + mean).astype(X.dtype)
+            self.sparse_ = S.astype(X.dtype)
+        return self
+
+
+def robust_mean(X: np.ndarray) -> np.ndarray:
+    """Median of each feature's observed entries, 0 for a feature without any."""
+    some = ~np.isnan(X).all(axis=0)
+    mean = np.zeros(X.shape[1])
+    mean[some] = np.nanmedian(X[:, some], axis=0)
+    return mean
+
+
+def alternating_projections(
+    Z: np.ndarray, rank: int, beta: float | None, tol: float, max_iter: int
+) -> tuple[np.ndarray, np.ndarray, int, float]:
+    """Low-rank part, sparse part, iterations and error; core of `AlternatingProjections`."""
+    n, d = Z.shape
+    seen = ~np.isnan(Z)
+    Z = np.where(seen, Z, 0.0).astype(np.float64)
+    beta = 1.0 / np.sqrt(max(n, d)) if beta is None else beta
+    norm = float(np.linalg.norm(Z)) or 1.0
+    L = np.zeros_like(Z)
+    S = np.where(np.abs(Z) > beta * _low_rank(Z, 1)[1][0], Z, 0.0)
+    error, iteration = np.inf, 0
+    for k in range(1, min(rank, n, d) + 1):
+        last = k == min(rank, n, d)
+        share = 1.0
+        while iteration < max_iter:
+            iteration += 1
+            L, s = _low_rank(np.where(seen, Z - S, L), k)
+            rest = Z - L
+            rest[~seen] = 0.0
+            S = np.where(np.abs(rest) > beta * (s[k] + share * s[k - 1]), rest, 0.0)
+            error = float(np.linalg.norm(rest - S)) / norm
+            share /= 2
+            if last and (error <= tol or share * s[k - 1] < 1e-12 * s[0]):
+                break
+            if not last and 2 * share * s[k - 1] < s[k] / 2:
+                break
+    return L, S, iteration, error
+
+
+def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Best matrix of rank k, and its singular values with the next one."""
+    if len(M) > M.shape[1]:
+        L, s = _low_rank(M.T, k)
+        return L.T, s
+    values, W = _linalg.eigh_top(M @ M.T, k + 1)
+    s = np.sqrt(np.maximum(values[: k + 1], 0.0))
+    W = W[:, :k]
+    return W @ (W.T @ M), np.append(s, np.zeros(k + 1 - len(s)))
