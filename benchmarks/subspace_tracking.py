@@ -99,7 +99,9 @@ def figure_2b(quick):
     def draw(ax):
         for missing, line in lines.items():
             ax.semilogy(1 + np.arange(len(line)), line, label=f"{missing:.0%} missing")
-        ax.set(xlabel="batch of 60 rows", ylabel="subspace error", title="Fig. 2 b, without channel")
+        ax.set(
+            xlabel="batch of 60 rows", ylabel="subspace error", title="Fig. 2 b, without channel"
+        )
         ax.legend(fontsize=7)
 
     picture("subspace_tracking_missing", draw)
