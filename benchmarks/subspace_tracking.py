@@ -33,6 +33,7 @@ class CleanSVD:
         self.rows = iter(np.split(low_rank, len(low_rank) // BATCH))
 
     def partial_fit(self, X):
+        """Take the next batch; X itself is not looked at."""
         self.components_ = np.linalg.svd(next(self.rows), full_matrices=False)[2][:RANK]
 
 
