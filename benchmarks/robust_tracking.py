@@ -1,8 +1,8 @@
 """Robust subspace tracking: moving objects, the size of the NORST demo, and a video.
 
 d = 1,000, 3,000 rows, r = 30, 10 % missing, outliers in [10, 25] of either sign at 5 and 10 % of
-the entries, by themselves or as a moving object. For orientation, the authors' own code on 4,800 rows
-with 5 % outliers, batches of 200: error of low rank 3.4e-3, no support errors, 21 s.
+the entries, by themselves or as a moving object. For orientation, the authors' own code on 4,800
+rows with 5 % outliers, batches of 200: error of low rank 3.4e-3, no support errors, 21 s.
 """
 
 from time import perf_counter
