@@ -14,8 +14,8 @@ from ._checks import check_weight
 _ROWS_AT_ONCE = 64
 # Products of entries of the basis that are held at once.
 _PRODUCTS_AT_ONCE = 2**18
-# Entries of an inverse from which on a row's entries count as too few for all its coordinates.
-_ILL_CONDITIONED = 1e10
+# Eigenvalues of ``A^T A`` up to which a row's entries count as too few for all its coordinates.
+_UNDETERMINED = 1e-10
 # Parts of the observed entries that `score` hides in turn.
 _FOLDS = 5
 
@@ -129,27 +129,31 @@ class MissingEntriesMixin:
         return tags
 
 
-def coordinates(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def coordinates(
+    Z: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
 
     The smallest ones where these entries do not determine them. Also returns by how much each row's
-    coordinates amplify the variance of noise, 1 for whole rows.
+    coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
     """
     seen = ~np.isnan(Z)
     C = np.where(seen, Z, 0.0) @ V.T
     gain = np.ones(len(Z))
     holes = np.flatnonzero(~seen.all(axis=1)) if len(V) else []
     if len(holes):
-        inverse, gain[holes] = gram_inverses(seen[holes], V)
+        inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff)
         C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain
 
 
-def gram_inverses(seen: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gram_inverses(
+    seen: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+) -> tuple[np.ndarray, np.ndarray]:
     """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
 
-    The pseudo-inverse where it is nearly singular. O(d k^2) time a row, all rows at once. Also
-    returns its largest entry, infinity where the entries do not determine the coordinates.
+    Without the eigenvalues up to ``cutoff``, of which the largest possible is 1. O(d k^2) time a
+    row, all rows at once. Also returns its largest entry, infinity where there are such.
 
     Parameters
     ----------
@@ -172,11 +176,14 @@ def gram_inverses(seen: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarr
     try:
         inverse = np.linalg.inv(G)
         gain = np.abs(inverse).max(axis=(1, 2))
-        bad = ~(gain < _ILL_CONDITIONED)
+        doubtful = ~(gain < 1 / (k * cutoff))
     except np.linalg.LinAlgError:
-        inverse, gain, bad = np.empty_like(G), np.empty(len(G)), np.ones(len(G), dtype=bool)
-    if bad.any():
-        inverse[bad] = np.linalg.pinv(G[bad], hermitian=True, rcond=1 / _ILL_CONDITIONED)
-        full = np.linalg.eigvalsh(G[bad])[:, 0] > 1 / _ILL_CONDITIONED
-        gain[bad] = np.where(full, np.abs(inverse[bad]).max(axis=(1, 2)), np.inf)
+        inverse, gain, doubtful = np.empty_like(G), np.empty(len(G)), np.ones(len(G), dtype=bool)
+    if doubtful.any():
+        values, U = np.linalg.eigh(G[doubtful])
+        dropped = values <= cutoff
+        values[dropped] = np.inf
+        inverse[doubtful] = (U / values[:, None, :]) @ U.transpose(0, 2, 1)
+        largest = np.abs(inverse[doubtful]).max(axis=(1, 2))
+        gain[doubtful] = np.where(dropped.any(axis=1), np.inf, largest)
     return inverse, gain

@@ -10,6 +10,8 @@ import numpy as np
 import scipy.fft
 from sklearn.utils import Bunch, check_random_state
 
+from ._checks import float_array, nonnegative_float
+
 __all__ = ["make_power_law", "make_subspace_stream", "partition_clients"]
 
 
@@ -158,22 +160,32 @@ def make_subspace_stream(
     for name, value in (("n_samples", n), ("n_features", d), ("n_components", k)):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    for name, value in (("noise_std", noise_std), ("missing", missing), ("outliers", outliers)):
+        nonnegative_float(name, value)
     if k > d:
         raise ValueError(f"n_components={k} must be at most n_features={d}.")
     if model not in ("rotation", "piecewise"):
         raise ValueError(f"model must be 'rotation' or 'piecewise', got {model!r}.")
     if model == "rotation" and change_points is not None:
         raise ValueError("change_points must be None with model='rotation'.")
-    default = {"rotation": (), "piecewise": (n // 2,)}[model]
-    changes = tuple(map(int, default if change_points is None else change_points))
+    default = {"rotation": [], "piecewise": [n // 2]}[model]
+    changes = np.asarray(default if change_points is None else change_points)
+    if changes.ndim != 1 or (changes.size and changes.dtype.kind not in "iu"):
+        raise ValueError(f"change_points must be a list of integers, got {change_points!r}.")
+    if np.any(np.diff(changes, prepend=0, append=n) < 0):
+        raise ValueError(
+            f"change_points must increase and lie between 0 and {n}, got {change_points!r}."
+        )
+    changes = tuple(changes.tolist())
     if delta is None:
         delta = {"rotation": 1e-4, "piecewise": 2e-2}[model]
-    scale = np.sqrt(3 * (np.ones(k) if variances is None else np.asarray(variances, dtype=float)))
-    if scale.shape != (k,) or not np.isfinite(scale).all():
+    if isinstance(delta, str) or not np.isfinite(delta):
+        raise ValueError(f"delta must be a finite number, got {delta!r}.")
+    variances = np.ones(k) if variances is None else float_array("variances", variances, 1)
+    if variances.shape != (k,) or (variances < 0).any():
         raise ValueError(f"variances must be {k} non-negative numbers, got {variances!r}.")
-    low, high = outlier_range
-    if not 0 <= low <= high:
-        raise ValueError(f"outlier_range must be two increasing numbers, got {outlier_range!r}.")
+    scale = np.sqrt(3 * variances)
+    low, high = _bounds("outlier_range", outlier_range)
 
     rng = check_random_state(random_state)
     signs = rng.choice([-1.0, 1.0], size=(2, d))
@@ -198,6 +210,16 @@ def make_subspace_stream(
         change_points=changes,
         subspace_at=partial(_subspace_at, start, delta * time, speeds, signs),
     )
+
+
+def _bounds(name: str, value: Any) -> tuple[float, float]:
+    """Two finite, non-negative, increasing numbers."""
+    if np.shape(value) != (2,):
+        raise ValueError(f"{name} must be two numbers, got {value!r}.")
+    low, high = (nonnegative_float(name, bound) for bound in value)
+    if low > high:
+        raise ValueError(f"{name} must be two increasing numbers, got {value!r}.")
+    return low, high
 
 
 def _subspace_at(start, times, speeds, signs, t: int) -> np.ndarray:

@@ -20,8 +20,8 @@ __all__ = ["SubspaceTracker"]
 
 # Amplification of noise from which on a row with holes is left out of the r-SVD.
 _MAX_GAIN = 1e3
-# Weight of the past where nothing of it is to count but its directions in what a batch lacks.
-_TRACE = 1e-20
+# Share of a direction of the last basis that a new one must lack for the rest to complete it.
+_LACKING = 1e-6
 # A change: the residuals' largest eigenvalue against that of the last update, and against the
 # largest eigenvalue of the rows, below which residuals are rounding errors.
 _CHANGE = 2.0
@@ -43,24 +43,26 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
         40)``.
     forgetting_factor : float in [0, 1], default=0.0
-        The weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch;
-        rows of a batch count alike. 0: the subspace is that of the last batch alone, as in [1]_.
-        Closer to 1, noise is averaged over more rows, and changes are followed more slowly.
+        The weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch,
+        or less if not all its rows count; rows of a batch count alike. 0: the subspace is that of
+        the last batch alone, as in [1]_. Closer to 1, noise is averaged over more rows, and changes
+        are followed more slowly.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last. 1 as in [1]_.
     fill : {"subspace", "zeros"}, default="subspace"
         "zeros": the baseline of [1]_, simple PCA of each batch with zeros filled in.
     init : "svd" or array-like of shape (k, n_features), default="svd"
-        "svd": the first batch is filled with zeros. An array: rows that span the first subspace.
+        "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
+        An array: rows that span the first subspace.
     detect_changes : bool, default=False
         After ``n_updates`` updates keep the subspace, until rows do not fit it any more (NORST
         [2]_). The time of the change is then recorded, and updates begin again, with that batch.
     n_updates : int, default=20
-        K of [2]_. Only used with ``detect_changes``.
+        K of [2]_, after the first batch. Only used with ``detect_changes``.
     change_threshold : float or "auto", default="auto"
         Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
         from which on a change is detected; omega_evals of [2]_. "auto": twice that of the last
-        update.
+        update, which is also looked for between updates.
     center : bool, default=False
         Subtract the mean of the filled rows that count. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
@@ -77,7 +79,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         As in `StreamingPCA`; rows seen.
     change_points_ : ndarray of int
         Index of the first row of each batch in which a change was detected.
-    subspaces_ : list of ndarray of shape (n_components_, n_features)
+    subspaces_ : list of ndarray of shape (n_components, n_features), float64
         Only with ``store_subspaces``; one for each full batch.
 
     See Also
@@ -90,10 +92,13 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     Algorithm 1 of [1]_ (STMiss-NoDet). A row with h holes costs O(d k^2) time for its k x k system;
     the r-SVD of m rows O(d (m + k)^2). Memory O(d (m + k)).
 
-    Rows whose entries do not determine their coordinates (fewer than k, or nearly so) do not count
-    in the r-SVD. A batch of fewer rows, or of lower rank, replaces as many of the directions: the
-    others stay. The rows at the end of a stream that do not fill a batch displace their share of
-    the last one in what is shown. A feature that was never observed has no part in the subspace.
+    Rows whose entries do not determine their coordinates do not count in the r-SVD. Where no row
+    of a batch has such entries, as when a sensor dies that is a direction by itself, those with at
+    least k entries count, with the smallest coordinates. A batch of fewer rows, or of lower rank,
+    replaces as many of the directions; of the others the part that is still orthogonal stays, with
+    no variance. The rows at the end of a stream that do not fill a batch displace their share of the last one in
+    what is shown. A feature that was never observed has no part in any direction with variance. One
+    that is first observed late takes some batches to find its mean, if ``center``.
 
     Differences from scikit-learn: NaN is accepted in `fit` and `transform`, and `score` is that of
     predicting hidden entries.
@@ -175,12 +180,16 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         return _linalg.orthonormalised(V)
 
     def _begin_batch(self, stream: Any) -> None:
+        if stream is None:
+            for name in ("subspaces_", "change_points_"):
+                vars(self).pop(name, None)
         if self.store_subspaces:
-            self.subspaces_ = [] if stream is None else list(self.subspaces_)
+            self.subspaces_ = list(getattr(self, "subspaces_", []))
 
     def _after_block(self, state: _State, full: bool) -> None:
         if self.store_subspaces and full:
-            self.subspaces_.append(state.basis)
+            V = state.basis
+            self.subspaces_.append(_linalg.complete_basis(V, min(self.n_components, V.shape[1])))
 
     def _absorb(self, state: _State, Y: np.ndarray) -> _State:
         if not state.summary.n_samples:
@@ -191,18 +200,24 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         if not counts.any():
             return after
         if self.detect_changes and len(state.basis):
-            level = _residual_level(Y[counts] - state.mean, C[counts], state.basis)
-            if not state.updates_left:
-                if level <= self._threshold(state):
-                    return after
-                changes = (*state.change_points, state.n_rows)
+            size = self._block_rows(Y.shape[1], False)
+            n = max(len(Y), size)
+            level = _residual_square(Y[counts] - state.mean, C[counts], state.basis) / n
+            if self._has_changed(state, level):
+                changes = state.change_points
+                if not changes or state.n_rows - changes[-1] > size:  # not the rest of the last one
+                    changes = (*changes, state.n_rows)
                 after = replace(after, change_points=changes, updates_left=self.n_updates)
+            elif not state.updates_left:
+                return after
             after = replace(after, updates_left=after.updates_left - 1, level=level)
         for i in range(self.n_iter):
             if i:
                 L, _, counts = self._filled(Y, after)
+            if not counts.any():
+                break
             summary = self._next(state.summary, L, counts)
-            V = summary.components
+            V = _completed(summary.components, state.basis, self.n_components)
             after = replace(after, summary=summary, mean=summary.mean, basis=V)
         return after
 
@@ -221,22 +236,29 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     def _filled(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows with missing entries filled in, their coordinates, and which rows are to count."""
         V = state.basis if self.fill == "subspace" else state.basis[:0]
+        lost = np.isnan(Y)
+        some = (~lost).sum(axis=1) >= max(len(V), 1)
         C, gain = coordinates(Y - state.mean, V)
-        return np.where(np.isnan(Y), C @ V + state.mean, Y), C, gain <= _MAX_GAIN
+        counts = some & (gain <= _MAX_GAIN)
+        if not counts.any():
+            C, _ = coordinates(Y - state.mean, V, 1 / _MAX_GAIN)
+            counts = some
+        return np.where(lost, C @ V + state.mean, Y), C, counts
 
     def _next(self, before: Subspace, L: np.ndarray, counts: np.ndarray) -> Subspace:
         """The r-SVD of filled rows and of what still counts of the rows before."""
         m = int(counts.sum())
         fading = self.forgetting_factor**m
         share = 1 - m / self._block_rows(L.shape[1], not before.n_samples)
-        before = before.decay(max(fading, share, _TRACE))
+        before = before.decay(max(fading, share, 0.0))
         return absorb_block(before, L[counts], max_keep=self.n_components)
 
-    def _threshold(self, state: _State) -> float:
+    def _has_changed(self, state: _State, level: float) -> bool:
         if self.change_threshold != "auto":
-            return self.change_threshold
+            return not state.updates_left and level > self.change_threshold
         s, n = state.summary.singular_values, state.summary.n_samples
-        return max(_CHANGE * state.level, _ROUNDING * float(s[0]) ** 2 / n if len(s) else 0.0)
+        rounding = _ROUNDING * float(s[0]) ** 2 / n if len(s) else 0.0
+        return state.level is not None and level > max(_CHANGE * state.level, rounding)
 
     def _show(self, state: _State, n_rows: int, dtype: np.dtype) -> None:
         summary = state.summary
@@ -244,6 +266,8 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
         summary = summary._replace(components=summary.components.astype(dtype))
         self._set_fitted(summary, self.n_components, n_rows)
+        k = self.n_components_
+        self.components_ = _linalg.complete_basis(state.basis[:k], k).astype(dtype)
         if self.detect_changes:
             self.change_points_ = np.array(state.change_points, dtype=np.int64)
 
@@ -253,7 +277,7 @@ class _State:
     """What the batches left.
 
     ``summary`` is that of the filled rows that count, ``mean`` and ``basis`` fill the next batch,
-    and ``level`` is the residuals' largest eigenvalue before the last update. With outliers:
+    and ``level`` is the residuals' largest eigenvalue at the last update. With outliers:
     ``outliers`` masks those of the last batch, ``threshold`` is what they had to exceed, by column.
     """
 
@@ -261,15 +285,25 @@ class _State:
     mean: np.ndarray
     basis: np.ndarray
     updates_left: int
-    level: float = 0.0
+    level: float | None = None
     n_rows: int = 0
     change_points: tuple[int, ...] = ()
     outliers: np.ndarray | None = None
     threshold: np.ndarray | None = None
 
 
-def _residual_level(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
-    """Largest eigenvalue of the second-moment matrix of what a subspace does not explain."""
+def _residual_square(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
+    """Square of the largest singular value of what a subspace does not explain."""
     R = Z - C @ V
     R[np.isnan(R)] = 0.0
-    return float(_linalg.eigh_top(R @ R.T, 1)[0][0]) / len(R)
+    return float(_linalg.eigh_top(R @ R.T, 1)[0][0])
+
+
+def _completed(V: np.ndarray, old: np.ndarray, n_components: int) -> np.ndarray:
+    """Basis with the directions of an older one that it lacks most, if it has too few."""
+    if len(V) >= n_components or not len(old):
+        return V
+    rest = old - (old @ V.T) @ V
+    _, s, W = np.linalg.svd(rest, full_matrices=False)
+    more = W[: min(n_components - len(V), int(np.sum(s > _LACKING)))]
+    return _linalg.orthonormalised(np.concatenate([V, more]))
