@@ -96,9 +96,10 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     of a batch has such entries, as when a sensor dies that is a direction by itself, those with at
     least k entries count, with the smallest coordinates. A batch of fewer rows, or of lower rank,
     replaces as many of the directions; of the others the part that is still orthogonal stays, with
-    no variance. The rows at the end of a stream that do not fill a batch displace their share of the last one in
-    what is shown. A feature that was never observed has no part in any direction with variance. One
-    that is first observed late takes some batches to find its mean, if ``center``.
+    no variance. The rows at the end of a stream that do not fill a batch displace their share of
+    the last one in what is shown. A feature that was never observed has no part in any direction
+    with variance. One that is first observed late takes some batches to find its mean, if
+    ``center``.
 
     Differences from scikit-learn: NaN is accepted in `fit` and `transform`, and `score` is that of
     predicting hidden entries.
