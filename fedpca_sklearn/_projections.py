@@ -147,3 +147,27 @@ def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
     for start in range(0, len(X), step):
         np.matmul(X[start : start + step] - mean, basis, out=Z[start : start + step])
     return Z
+
+
+def scatter_product(
+    X: Any, mean: np.ndarray, V: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """``V (X - mean)^T diag(weight) (X - mean)`` in float64, for V of shape (k, d).
+
+    Two products with each block of rows; dense rows are centred first, so that a large mean does
+    not cancel. O(n d k) time, O(d k) memory; sparse rows are not densified.
+    """
+    if sp.issparse(X):
+        C = X @ V.T - mean @ V.T
+        if weight is not None:
+            C *= weight[:, None]
+        return np.asarray((X.T @ C).T) - np.outer(C.sum(axis=0), mean)
+    result = np.zeros(V.shape)
+    step = max(1, _ENTRIES_AT_ONCE // X.shape[1])
+    for start in range(0, len(X), step):
+        Z = X[start : start + step] - mean
+        C = Z @ V.T
+        if weight is not None:
+            C *= weight[start : start + step, None]
+        result += C.T @ Z
+    return result

@@ -35,6 +35,8 @@ from fedpca_sklearn import (
     DistributedPCA,
     EnergyBounds,
     FederatedPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
     FrequentDirections,
     MergeStrategy,
     OjaPCA,
@@ -98,6 +100,11 @@ CHECKED = [
     SubspaceTracker(2, fill="zeros"),
     RobustSubspaceTracker(1),
     RobustSubspaceTracker(1, init="svd", batch_size=5, center=True),
+    FederatedPowerPCA(1, random_state=0),
+    FederatedPowerPCA(acceleration="krylov", random_state=0),
+    FederatedPowerPCA(2, center=False, local_steps=2, n_clients=3, random_state=0),
+    FederatedSubspaceTracker(1, random_state=0),
+    FederatedSubspaceTracker(2, batch_size=5, robust=False, random_state=0),
     AlternatingProjections(1),
     AlternatingProjections(2, center=True),
 ]
@@ -122,6 +129,7 @@ def expected_failures(estimator):
     equivalence = WEIGHT_CHECKS[-2:]
     averages = isinstance(getattr(estimator, "merge", None), ProjectionAverage)
     averages |= isinstance(estimator, (TruncatedDistributedPCA, OnlineDistributedPCA))
+    averages |= getattr(estimator, "local_steps", 1) > 1
     if averages and estimator.n_clients > 1:
         return dict.fromkeys(equivalence, "repeated rows are cut into other shards")
     if getattr(estimator, "forgetting_factor", 1) < 1:
@@ -196,6 +204,9 @@ CASES = {
     "norst": Case(SubspaceTracker(3, batch_size=7, detect_changes=True), order_matters=True),
     "robust": Case(RobustSubspaceTracker(3, center=True), order_matters=True),
     "robust-svd": Case(RobustSubspaceTracker(3, init="svd", batch_size=9), order_matters=True),
+    "federated-tracker": Case(
+        FederatedSubspaceTracker(3, n_rounds=2, random_state=0), order_matters=True
+    ),
     "federated-threads": Case(FederatedPCA(3, n_clients=4, n_jobs=2)),
 }
 STRATEGIES = [
@@ -259,7 +270,7 @@ def test_every_public_estimator_is_listed():
     assert estimators
     assert estimators == {type(e) for e in CHECKED}
     streaming = {c for c in estimators if hasattr(c, "partial_fit")}
-    assert estimators - streaming == {AlternatingProjections}
+    assert estimators - streaming == {AlternatingProjections, FederatedPowerPCA}
     assert streaming == {type(case.estimator) for case in CASES.values()}
 
 

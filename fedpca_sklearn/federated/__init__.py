@@ -1,7 +1,10 @@
 """Estimators and strategies for data that belongs to several clients."""
 
+from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
+from ._federated_power_pca import FederatedPowerPCA
+from ._federated_subspace_tracker import FederatedSubspaceTracker
 from ._federation import CommunicationLog, Federation
 from ._merge import MergeStrategy, SubspaceMerge
 from ._online_distributed_pca import OnlineDistributedPCA
@@ -10,12 +13,18 @@ from ._schedule import load_balanced_schedule
 from ._truncated_distributed_pca import TruncatedDistributedPCA
 
 __all__ = [
+    "Channel",
     "CommunicationLog",
     "DistributedPCA",
+    "FadingChannel",
     "FederatedPCA",
+    "FederatedPowerPCA",
+    "FederatedSubspaceTracker",
     "Federation",
+    "GaussianChannel",
     "MergeStrategy",
     "OnlineDistributedPCA",
+    "PerfectChannel",
     "ProjectionAverage",
     "SubspaceMerge",
     "TruncatedDistributedPCA",

@@ -20,13 +20,12 @@ from ._federation import CommunicationLog, Federation
 class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
     """Base of estimators that take one matrix and the label of the client that owns each row.
 
-    A subclass implements `_reset`, which forgets the rows seen, and `_step`, which takes the rows
-    of one call through the clients and the server and sets the fitted attributes.
+    A subclass implements `_step`, which takes the rows of one call through the clients and the
+    server and sets the fitted attributes, and `_reset`, which forgets the rows seen before.
     """
 
     # `clients` travels through pipelines and searches without a request by the user
     __metadata_request__fit = {"clients": True}
-    __metadata_request__partial_fit = {"clients": True}
 
     # of a shard that stands in for a client, if there are as many
     _least_rows = 1
@@ -59,32 +58,6 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
             self._call(X, clients, sample_weight, "fit")
         return self
 
-    @with_callbacks
-    def partial_fit(
-        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
-    ) -> Any:
-        """Go on with more rows of any clients, old or new.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-        y : Ignored
-        clients : array-like of shape (n,), default=None
-        sample_weight : array-like of shape (n,), default=None
-
-        Returns
-        -------
-        self : object
-            Unchanged if an error is raised.
-        """
-        with self._unchanged_on_error():
-            if not hasattr(self, "communication_"):
-                self._start()
-            self.communication_ = self.communication_.copy()
-            self._call(X, clients, sample_weight, "partial_fit")
-        return self
-
-    @abstractmethod
     def _reset(self) -> None:
         """Forget all rows."""
 
@@ -133,6 +106,37 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
             yield label, result
 
 
+class StreamingClientsTransformer(ClientsTransformer):
+    """Base of those that can go on with more rows."""
+
+    __metadata_request__partial_fit = {"clients": True}
+
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Go on with more rows of any clients, old or new.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        y : Ignored
+        clients : array-like of shape (n,), default=None
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        self : object
+            Unchanged if an error is raised.
+        """
+        with self._unchanged_on_error():
+            if not hasattr(self, "communication_"):
+                self._start()
+            self.communication_ = self.communication_.copy()
+            self._call(X, clients, sample_weight, "partial_fit")
+        return self
+
+
 def rows_of(X: Any, weight: np.ndarray | None, shards: list) -> Iterator[tuple[Any, Any, Any]]:
     """Yield label, rows and weights of each shard."""
     for label, rows in shards:
@@ -149,7 +153,11 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     if clients is None:
         bounds = np.linspace(0, n, min(n_clients, max(1, n // least_rows)) + 1).astype(int)
         return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
-    labels = _check_labels(clients, n)
+    labels = labels_of(clients)
+    if len(labels) != n:
+        raise ValueError(
+            f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
+        )
     values, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
@@ -167,21 +175,19 @@ def label_order(label: Any) -> tuple[bool, Any]:
     return isinstance(label, str), label
 
 
-def _check_labels(clients: Any, n: int) -> np.ndarray:
+def labels_of(clients: Any) -> np.ndarray:
     """Labels as an array of integers or of strings."""
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
-    if labels.ndim != 1 or len(labels) != n:
-        raise ValueError(
-            f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
-        )
+    if labels.ndim != 1:
+        raise ValueError(f"clients must have one label per row, got shape {labels.shape}.")
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
     strings = [value for value in values if isinstance(value, str)]
     numbers = [value for value in values if _is_whole(value)]
-    if len(strings) == n:
+    if len(strings) == len(labels):
         return labels.astype(str)
-    if len(numbers) == n:
+    if len(numbers) == len(labels):
         return labels.astype(np.int64)
     wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
     got = wrong[:1] or [strings[0], numbers[0]]

@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import check_rows
 from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ..streaming import StreamingPCA
-from ._clients import ClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, count_rows, rows_of
 from ._federation import Message
 from ._schedule import merge_levels, update_pair
 
 __all__ = ["DistributedPCA"]
 
 
-class DistributedPCA(ClientsTransformer):
+class DistributedPCA(StreamingClientsTransformer):
     """Exact principal component analysis of rows that belong to several clients.
 
     Each client reduces its rows, centred by their own mean, to the triangular factor of their QR
@@ -101,7 +101,7 @@ class DistributedPCA(ClientsTransformer):
     """
 
     _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
+        **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
     }
 

@@ -18,7 +18,7 @@ from .._checks import check_at_most_features
 from ..merging import check_subspaces, directions_between, tighter_fraction
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
-from ._clients import ClientsTransformer, label_order, rows_of
+from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._merge import MergeStrategy, SubspaceMerge
 
 __all__ = ["FederatedPCA"]
@@ -28,7 +28,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(ClientsTransformer):
+class FederatedPCA(StreamingClientsTransformer):
     """Principal component analysis of rows that belong to several clients, in one round.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
@@ -103,7 +103,7 @@ class FederatedPCA(ClientsTransformer):
     """
 
     _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
+        **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
         "merge": [MergeStrategy, None],

@@ -11,6 +11,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
 from .._threads import single_blas_thread
+from ._channel import Channel, PerfectChannel
 
 __all__ = ["CommunicationLog", "Federation"]
 
@@ -54,6 +55,7 @@ class CommunicationLog:
         down: Iterable[Any] = (),
         *,
         receivers: Sequence[Hashable] | None = None,
+        summed: bool = False,
     ) -> None:
         """Add a round of messages, each with ``n_floats`` and ``nbytes``.
 
@@ -63,11 +65,14 @@ class CommunicationLog:
         receivers : sequence of hashable, default=None
             Who takes each message of ``up``; None: the server takes them all. Every message of
             ``down`` has a receiver of its own.
+        summed : bool, default=False
+            Messages of ``up`` add up on their way: a receiver takes one, not one after the other.
         """
         up, down = list(up), list(down)
         load = Counter()
         for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
-            load[receiver] += message.n_floats
+            floats = message.n_floats
+            load[receiver] = max(load[receiver], floats) if summed else load[receiver] + floats
         self.table.append(
             {
                 "messages_up": len(up),
@@ -146,10 +151,57 @@ class Federation:
     ----------
     n_jobs : int or None
         As in joblib.
+    channel : Channel or None
+        What messages of `sum` pass; None: `PerfectChannel`.
+    rng : RandomState or None
+        Of the channel.
+    log : CommunicationLog or None
+        Where `sum` records its rounds.
     """
 
-    def __init__(self, n_jobs: int | None = None):
+    def __init__(
+        self,
+        n_jobs: int | None = None,
+        channel: Channel | None = None,
+        rng: np.random.RandomState | None = None,
+        log: CommunicationLog | None = None,
+    ):
         self.n_jobs = n_jobs
+        self.channel = PerfectChannel() if channel is None else channel
+        self.rng = np.random.RandomState(0) if rng is None else rng
+        self.log = CommunicationLog() if log is None else log
+        self.n_rounds = 0
+
+    def sum(
+        self, function: Callable, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        """Return what the server receives when all clients send at once.
+
+        The messages exist in here only, between the clients and the channel: a server that calls
+        this cannot see those of a single client.
+
+        Parameters
+        ----------
+        function : callable
+            ``function(label, *arguments)`` computes the message of a client, an array.
+        clients : sequence of tuple
+            Label and further arguments of each call.
+        broadcast : ndarray, default=None
+            What the server sent to the clients before; for the log.
+
+        Returns
+        -------
+        total : ndarray or None
+            None if no client took part.
+        """
+        present = self.channel.present(len(clients), self.n_rounds, self.rng)
+        self.n_rounds += 1
+        taking_part = [client for client, here in zip(clients, present, strict=True) if here]
+        total, n_sent = self.channel.receive(self.map(function, taking_part), self.rng)
+        up = [] if total is None else [message_of(total)] * n_sent
+        down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)
+        self.log.record(up, down, summed=True)
+        return total
 
     def map(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
         """Yield ``function(label, *arguments)`` for every client, in order.

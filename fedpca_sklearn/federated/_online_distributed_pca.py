@@ -15,13 +15,13 @@ from .._update import SMALL_DIMENSION
 from ..merging import pooled_moments
 from ..streaming._blocks import float_dtype, is_stream
 from ..subspace import Subspace
-from ._clients import ClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, count_rows, rows_of
 from ._federation import Federation, message_of
 
 __all__ = ["OnlineDistributedPCA"]
 
 
-class OnlineDistributedPCA(ClientsTransformer):
+class OnlineDistributedPCA(StreamingClientsTransformer):
     """Principal eigenspaces averaged over clients and time steps (ODPCA).
 
     Every `partial_fit` is a time step. Each client sends the leading eigenspace of its rows of this
@@ -120,7 +120,7 @@ class OnlineDistributedPCA(ClientsTransformer):
     """
 
     _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
+        **StreamingClientsTransformer._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "projection_dim": [Interval(Integral, 1, None, closed="left"), None],
         "weighting": [StrOptions({"rows", "equal"})],

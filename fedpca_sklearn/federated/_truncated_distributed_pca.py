@@ -14,13 +14,13 @@ from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_o
 from ..merging import merge_subspaces
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
-from ._clients import ClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, count_rows, rows_of
 from ._federation import Message
 
 __all__ = ["TruncatedDistributedPCA"]
 
 
-class TruncatedDistributedPCA(ClientsTransformer):
+class TruncatedDistributedPCA(StreamingClientsTransformer):
     """Principal component analysis of several clients' rows, from their leading components only.
 
     Each client sends as many of its principal components as explain a given share of its own
@@ -85,7 +85,7 @@ class TruncatedDistributedPCA(ClientsTransformer):
     """
 
     _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
+        **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "local_threshold": [Interval(Real, 0, 1, closed="right")],
     }

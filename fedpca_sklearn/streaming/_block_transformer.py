@@ -91,8 +91,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """Raise an error that names a wrong parameter."""
         self._validate_params()
 
-    def _begin_batch(self, stream: _Stream | None) -> None:
-        """Prepare what `_after_block` collects; the first batch of a fit comes with None."""
+    def _begin_batch(self, stream: _Stream | None, n: int) -> None:
+        """Prepare for a batch of n rows; the first of a fit comes with None."""
 
     def _after_block(self, state: Any, full: bool) -> None:
         """Take note of a full block, or of the rows that wait at the end of a call."""
@@ -105,7 +105,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
                 d = batch.shape[1]
-                self._begin_batch(stream)
+                self._begin_batch(stream, batch.shape[0])
                 if stream is None:
                     check_at_most_features(self.n_components, d)
                     stream = _Stream(self._start(d), np.empty((0, d)), 0, float_dtype(batch))

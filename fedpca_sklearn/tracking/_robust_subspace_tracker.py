@@ -177,8 +177,8 @@ class RobustSubspaceTracker(SubspaceTracker):
         )
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
 
-    def _begin_batch(self, stream: Any) -> None:
-        super()._begin_batch(stream)
+    def _begin_batch(self, stream: Any, n: int) -> None:
+        super()._begin_batch(stream, n)
         # of rows that waited, whose own masks were shown before
         self._before = 0 if stream is None else len(stream.waiting)
         self._masks: list[np.ndarray] = []

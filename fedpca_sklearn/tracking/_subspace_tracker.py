@@ -180,7 +180,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             raise ValueError(f"init must have shape (k, {d}) with k <= {d}, got {V.shape}.")
         return _linalg.orthonormalised(V)
 
-    def _begin_batch(self, stream: Any) -> None:
+    def _begin_batch(self, stream: Any, n: int) -> None:
         if stream is None:
             for name in ("subspaces_", "change_points_"):
                 vars(self).pop(name, None)
@@ -217,7 +217,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
                 L, _, counts = self._filled(Y, after)
             if not counts.any():
                 break
-            summary = self._next(state.summary, L, counts)
+            summary = self._next(state, L, counts)
             V = _completed(summary.components, state.basis, self.n_components)
             after = replace(after, summary=summary, mean=summary.mean, basis=V)
         return after
@@ -246,12 +246,12 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             counts = some
         return np.where(lost, C @ V + state.mean, Y), C, counts
 
-    def _next(self, before: Subspace, L: np.ndarray, counts: np.ndarray) -> Subspace:
+    def _next(self, state: _State, L: np.ndarray, counts: np.ndarray) -> Subspace:
         """The r-SVD of filled rows and of what still counts of the rows before."""
         m = int(counts.sum())
         fading = self.forgetting_factor**m
-        share = 1 - m / self._block_rows(L.shape[1], not before.n_samples)
-        before = before.decay(max(fading, share, 0.0))
+        share = 1 - m / self._block_rows(L.shape[1], not state.summary.n_samples)
+        before = state.summary.decay(max(fading, share, 0.0))
         return absorb_block(before, L[counts], max_keep=self.n_components)
 
     def _has_changed(self, state: _State, level: float) -> bool:

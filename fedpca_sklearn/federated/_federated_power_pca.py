@@ -1,0 +1,425 @@
+"""PCA by rounds of sums: over-the-air, local and private power methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from .. import _linalg
+from .._checks import check_rows, float_array
+from .._projections import along, scatter_product
+from ..streaming._blocks import float_dtype
+from ..subspace import Subspace
+from ._channel import Channel
+from ._clients import ClientsTransformer, rows_of
+from ._federation import Federation
+
+__all__ = ["FederatedPowerPCA"]
+
+# Variances below this share of the largest are rounding errors of a scatter matrix.
+_ZERO = 1e-14
+# Rounds without any client after which an estimator gives up.
+_PATIENCE = 100
+# Blocks of directions that a Krylov space may hold before it is restarted.
+_MAX_BLOCKS = 8
+
+
+class FederatedPowerPCA(ClientsTransformer):
+    """Principal component analysis by rounds of a power method whose messages only add up.
+
+    In each round every client multiplies the scatter matrix of its rows with the current basis, the
+    network adds the products up, with noise or without, and the server makes the sum orthonormal.
+    The server never sees the message of a single client. Suits over-the-air aggregation
+    (FedOA-PM [1]_), secure aggregation, and privacy noise at the clients (FedPower [3]_).
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        None: ``min(n_samples, n_features)``.
+    n_rounds : int, default=100
+        Rounds at most, besides one for the mean and one for the variances.
+    local_steps : int, default=1
+        Multiplications at each client between two rounds; above 1 the clients' bases are averaged
+        (LocalPower [2]_), which saves rounds where clients are alike and is biased where they are
+        not.
+    acceleration : {"krylov"} or None, default=None
+        "krylov": the server takes the best basis of the space that all rounds span (block Lanczos
+        with Rayleigh-Ritz), for the same messages. None: the last round's, as in [1]_.
+    tol : float, default=1e-8
+        Stop when a multiplication moves the subspace by less, by the sine of the largest angle.
+    channel : Channel or None, default=None
+        What the messages pass. None: `PerfectChannel`.
+    mechanism : object or None, default=None
+        Privacy noise of the clients: ``mechanism.perturb(message, rng)`` is what one sends for an
+        array.
+    init : array-like of shape (n_components, n_features) or None, default=None
+        Rows that span the first subspace. None: random.
+    center : bool, default=True
+        Subtract the mean of all rows, which a first round finds. False: about the origin.
+    n_clients : int, default=2
+        Contiguous shards that stand in for clients where ``clients`` is not given.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    random_state : int, RandomState instance or None, default=None
+        Of the first subspace, the channel and the mechanism.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, as the channel let it through.
+    n_iter_ : int
+        Rounds of multiplications.
+    stop_reason_ : {"tol", "n_rounds", "exhausted"}
+        The subspace came to rest, the rounds were used up, or the Krylov space holds all there is.
+    changes_ : ndarray of shape (n_iter_,)
+        By how much each round's multiplication moved the subspace; NaN if nobody took part.
+    clients_ : list
+        Labels of the clients, sorted.
+    communication_ : CommunicationLog
+        With d features, r components and K clients a round is K r d floats up and as many down;
+        the first round is K (d + 1) up, the last K (r^2 + 2) up and K r d down.
+
+    See Also
+    --------
+    FederatedPCA : One round, more floats each.
+    GaussianChannel, FadingChannel : Channels with noise.
+
+    Notes
+    -----
+    FedOA-PM is Algorithm 2 of [1]_; all r variances come from its last round by Rayleigh-Ritz. Per
+    round a client works in O(n_i d r), two products, and O(d r) memory; sparse rows are not
+    densified. The error falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the
+    gap with "krylov") down to the channel's floor: noise of standard deviation s on the sums leaves
+    about s sqrt(d) / (sigma_r^2 - sigma_{r+1}^2), with sigma_r^2 the eigenvalues of the scatter
+    matrix (Lemma 4.1 of [1]_ bounds the rounds until then).
+
+    With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its
+    basis to the last common one (orthogonal Procrustes) and sends it times its number of rows.
+
+    A client that drops out of a round and comes back needs nothing but the next basis; what is
+    found without it is the subspace of the others.
+
+    References
+    ----------
+    .. [1] P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from
+       incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
+    .. [2] X. Li, S. Wang, K. Chen, Z. Zhang, "Communication-efficient distributed SVD via local
+       power iterations", ICML 2021.
+    .. [3] X. Guo, X. Li, X. Chang, S. Wang, Z. Zhang, "FedPower: privacy-preserving distributed
+       eigenspace estimation", Machine Learning 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> from fedpca_sklearn import FederatedPowerPCA, GaussianChannel, subspace_distance
+    >>> X, y = load_digits(return_X_y=True)
+    >>> exact = PCA(3).fit(X)
+    >>> pca = FederatedPowerPCA(3, acceleration="krylov", random_state=0).fit(X, clients=y)
+    >>> pca.n_iter_, pca.stop_reason_
+    (11, 'tol')
+    >>> subspace_distance(pca.components_, exact.components_) < 1e-8
+    True
+    >>> noisy = FederatedPowerPCA(3, channel=GaussianChannel(1.0), random_state=0)
+    >>> round(subspace_distance(noisy.fit(X, clients=y).components_, exact.components_), 4)
+    0.0
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "local_steps": [Interval(Integral, 1, None, closed="left")],
+        "acceleration": [StrOptions({"krylov"}), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "channel": [Channel, None],
+        "mechanism": [HasMethods(["perturb"]), None],
+        "init": ["array-like", None],
+        "center": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_rounds: int = 100,
+        local_steps: int = 1,
+        acceleration: str | None = None,
+        tol: float = 1e-8,
+        channel: Any = None,
+        mechanism: Any = None,
+        init: Any = None,
+        center: bool = True,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.n_rounds = n_rounds
+        self.local_steps = local_steps
+        self.acceleration = acceleration
+        self.tol = tol
+        self.channel = channel
+        self.mechanism = mechanism
+        self.init = init
+        self.center = center
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.channel is not None:
+            self.channel.validate()
+        if self.acceleration is not None and self.local_steps > 1:
+            raise ValueError(
+                f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
+            )
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        rng = check_random_state(self.random_state)
+        federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
+        clients = [
+            Client(*call, self.mechanism)
+            for call in Federation().map(_checked, rows_of(X, weight, shards))
+        ]
+        n, d = X.shape
+        n_rows = n if weight is None else int(np.ceil(weight).sum())
+        rank = min(self.n_components or d, d, n_rows)
+        V = self._first_basis(rank, d, rng)
+        mean = mean_by_sum(federation, clients) if self.center else np.zeros(d)
+        found = power_method(
+            federation,
+            clients,
+            mean,
+            V,
+            self.n_rounds,
+            self.tol,
+            self.local_steps,
+            self.acceleration == "krylov",
+        )
+        total = Subspace.empty(d, centered=self.center, dtype=float_dtype(X))._replace(mean=mean)
+        summary = by_rayleigh_ritz(federation, clients, total, found.basis)
+        self._set_fitted(summary, rank, n_rows)
+        self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
+        self.changes_ = np.array(found.changes)
+        return [label for label, _ in shards]
+
+    def _first_basis(self, rank: int, d: int, rng: np.random.RandomState) -> np.ndarray:
+        if self.init is None:
+            return _linalg.orthonormalised(rng.standard_normal((rank, d)))
+        V = float_array("init", self.init, 2, np.float64)
+        if V.shape != (rank, d):
+            raise ValueError(f"init must have shape ({rank}, {d}), got {V.shape}.")
+        return _linalg.orthonormalised(V)
+
+
+def _checked(label: Any, rows: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """A client's finite rows; an error names it."""
+    return label, check_rows(rows), weight
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client: its rows, and the messages it computes of them, of which only sums are seen."""
+
+    label: Any
+    rows: Any
+    weight: np.ndarray | None = None
+    mechanism: Any = None
+
+    @property
+    def n_samples(self) -> float:
+        """Weight of the rows."""
+        return float(self.rows.shape[0] if self.weight is None else self.weight.sum())
+
+    def moments(self) -> np.ndarray:
+        """Sum and number of the rows."""
+        X, w = self.rows, self.weight
+        total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
+        return np.append(np.asarray(total).ravel(), self.n_samples)
+
+    def times_scatter(self, V: np.ndarray, mean: np.ndarray, local_steps: int) -> np.ndarray:
+        """The basis times the scatter matrix about a mean; after local steps a turned basis."""
+        W = scatter_product(self.rows, mean, V, self.weight)
+        if local_steps == 1:
+            return W
+        for _ in range(local_steps - 1):
+            W = scatter_product(self.rows, mean, _linalg.orthonormalised(W), self.weight)
+        W = _linalg.orthonormalised(W)
+        U, _, Q = scipy.linalg.svd(V @ W.T)
+        return self.n_samples * (U @ Q @ W)
+
+    def variances(self, V: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Scatter matrix within a basis, the whole scatter, and the number of rows."""
+        inner = scatter_product(self.rows, mean, V, self.weight) @ V.T
+        scatter = scatter_about(self.rows, mean, self.weight)
+        return np.append(inner.ravel(), [scatter, self.n_samples])
+
+
+def _message(label: Any, client: Client, kind: str, seed: int, *arguments: Any) -> np.ndarray:
+    """Local work of one client: a message, with its noise."""
+    message = getattr(client, kind)(*arguments)
+    if client.mechanism is None:
+        return message
+    return client.mechanism.perturb(message, np.random.RandomState(seed))
+
+
+def sum_of(
+    federation: Federation,
+    clients: list[Client],
+    kind: str,
+    *arguments: Any,
+    broadcast: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """Sum, as it arrives, of what a method of `Client` returns at each."""
+    seeds = federation.rng.randint(2**31 - 1, size=len(clients))
+    calls = [
+        (client.label, client, kind, int(seed), *arguments)
+        for client, seed in zip(clients, seeds, strict=True)
+    ]
+    return federation.sum(_message, calls, broadcast)
+
+
+def awaited_sum(federation: Federation, *arguments: Any, **options: Any) -> np.ndarray:
+    """`sum_of`, in as many rounds as it takes until a client is there."""
+    for _ in range(_PATIENCE):
+        total = sum_of(federation, *arguments, **options)
+        if total is not None:
+            return total
+    raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
+
+
+def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
+    """Weighted sum of the squared distances of rows to a mean."""
+    n = X.shape[0]
+    w = np.ones(n) if weight is None else weight
+    if sp.issparse(X):
+        squares = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
+        return float(w @ squares - 2 * (w @ X) @ mean + w.sum() * (mean @ mean))
+    step = max(1, 2**18 // X.shape[1])
+    total = 0.0
+    for start in range(0, n, step):
+        Z = X[start : start + step] - mean
+        total += float(w[start : start + step] @ np.einsum("ij,ij->i", Z, Z))
+    return total
+
+
+def mean_by_sum(federation: Federation, clients: list[Client]) -> np.ndarray:
+    """Mean of all rows, from one round."""
+    total = awaited_sum(federation, clients, "moments")
+    return total[:-1] / max(total[-1], 1.0)
+
+
+@dataclass(frozen=True)
+class PowerResult:
+    """What a power method found, and how it got there."""
+
+    basis: np.ndarray
+    changes: list[float]
+    stop_reason: str
+
+
+def power_method(
+    federation: Federation,
+    clients: list[Client],
+    mean: np.ndarray,
+    V: np.ndarray,
+    n_rounds: int,
+    tol: float = 0.0,
+    local_steps: int = 1,
+    krylov: bool = False,
+) -> PowerResult:
+    """Subspace of the leading eigenvectors of a sum of scatter matrices, by rounds of sums.
+
+    Parameters
+    ----------
+    federation : Federation
+    clients : list of Client
+    mean : ndarray of shape (d,)
+    V : ndarray of shape (r, d)
+        First basis, orthonormal rows.
+    n_rounds, tol, local_steps, krylov
+        As in `FederatedPowerPCA`.
+    """
+    space = _Krylov(len(V)) if krylov else None
+    changes: list[float] = []
+    block = V
+    for _ in range(n_rounds):
+        arguments = block, mean, local_steps
+        W = sum_of(federation, clients, "times_scatter", *arguments, broadcast=block)
+        if W is None:  # nobody took part
+            changes.append(np.nan)
+            continue
+        if space is None:
+            moved = block = _linalg.orthonormalised(W)
+            changes.append(_sine(V, moved))
+            V = moved
+        else:
+            V, moved, block = space.extended(block, W)
+            changes.append(_sine(V, moved))
+        if changes[-1] <= tol:
+            return PowerResult(V, changes, "tol")
+        if not len(block):
+            return PowerResult(V, changes, "exhausted")
+    return PowerResult(V, changes, "n_rounds")
+
+
+def _sine(A: np.ndarray, B: np.ndarray) -> float:
+    rest = B - (B @ A.T) @ A
+    return float(np.sqrt(max(_linalg.eigh_top(rest @ rest.T, 1)[0][0], 0.0)))
+
+
+class _Krylov:
+    """Space of the blocks that a server has sent, and their products; restarted when large."""
+
+    def __init__(self, rank: int):
+        self.rank = rank
+        self.Q = self.W = None
+
+    def extended(
+        self, block: np.ndarray, product: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Best basis of the space with one more block, that multiplied, and the next block."""
+        self.Q = block if self.Q is None else np.concatenate([self.Q, block])
+        self.W = product if self.W is None else np.concatenate([self.W, product])
+        T = self.W @ self.Q.T
+        values, Y = _linalg.eigh_top((T + T.T) / 2, self.rank)
+        Y = Y[:, : self.rank]
+        V, moved = Y.T @ self.Q, Y.T @ self.W
+        if len(self.Q) >= _MAX_BLOCKS * self.rank:
+            self.Q, self.W, product = V, moved, moved
+        rest = product - (product @ self.Q.T) @ self.Q
+        rest -= (rest @ self.Q.T) @ self.Q
+        R, scale = rest @ rest.T, abs(values[0])
+        sizes, U = _linalg.eigh_top(R, len(R))
+        keep = np.sqrt(np.maximum(sizes, 0)) > 1e-13 * scale
+        room = self.Q.shape[1] - len(self.Q)
+        block = U[:, keep][:, :room].T @ rest
+        block = _linalg.orthonormalised(block) if len(block) else block
+        return V, _linalg.orthonormalised(moved), block
+
+
+def by_rayleigh_ritz(
+    federation: Federation, clients: list[Client], total: Subspace, V: np.ndarray
+) -> Subspace:
+    """Summary along the principal axes of all rows within a basis, from one more round."""
+    *inner, scatter, count = awaited_sum(
+        federation, clients, "variances", V, total.mean, broadcast=V
+    )
+    inner = np.reshape(inner, (len(V), len(V)))
+    values, Y = np.linalg.eigh((inner + inner.T) / 2)
+    factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T
+    total = total._replace(scatter=max(float(scatter), 0.0), n_samples=max(float(count), 1.0))
+    found = along(total, V, factor)
+    s = found.singular_values
+    return found.truncate(int(np.sum(s**2 > _ZERO * max(s[0] ** 2, np.finfo(float).tiny))))

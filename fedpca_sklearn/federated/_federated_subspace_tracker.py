@@ -1,0 +1,284 @@
+"""Subspace tracking across clients by rounds of sums: Fed-OA-RSTMiss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+
+from .. import _linalg
+from .._callbacks import with_callbacks
+from ..streaming._blocks import is_stream
+from ..subspace import Subspace
+from ..tracking._robust_subspace_tracker import RobustSubspaceTracker
+from ..tracking._sparse_recovery import find_outliers
+from ..tracking._subspace_tracker import _State
+from ._channel import Channel
+from ._clients import label_order, labels_of
+from ._federated_power_pca import Client, by_rayleigh_ritz, power_method
+from ._federation import CommunicationLog, Federation
+
+__all__ = ["FederatedSubspaceTracker"]
+
+
+class FederatedSubspaceTracker(RobustSubspaceTracker):
+    """Track the subspace of rows at several clients, with missing entries and outliers.
+
+    Rows of a batch belong to clients. Each client finds the outliers of its rows and fills missing
+    entries in, as in `RobustSubspaceTracker`; the leading subspace of all filled rows comes from
+    rounds of a power method whose messages only add up, started from the last subspace
+    (Fed-OA-RSTMiss-NoDet).
+
+    Parameters
+    ----------
+    n_components : int, default=10
+    batch_size : int or "auto", default="auto"
+        Rows of all clients after which the subspace is updated. "auto": as in `SubspaceTracker`.
+    n_rounds : int, default=10
+        Rounds of the power method for a batch; L of [1]_.
+    init_rounds : int, default=50
+        Rounds for the first batch, which starts at random.
+    init : "svd" or array-like of shape (k, n_features), default="svd"
+        "svd": the first batch is filled with zeros, outliers included. An array: rows that span the
+        first subspace, for instance of an `AlternatingProjections` at one client; needed where the
+        first batch has outliers.
+    robust : bool, default=True
+        Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
+    xi, support_threshold, n_iter
+        As in `RobustSubspaceTracker`.
+    channel : Channel or None, default=None
+        What the messages pass. None: `PerfectChannel`.
+    n_clients : int, default=2
+        Without ``clients``, row i of the stream belongs to client ``i % n_clients``.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    store_subspaces : bool, default=False
+    random_state : int, RandomState instance or None, default=None
+        Of the first basis and the channel.
+
+    Attributes
+    ----------
+    components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, outlier_mask_, \
+            support_threshold_, subspaces_ :
+        As in `RobustSubspaceTracker`; thresholds are the largest of all clients.
+    clients_ : list
+        Labels of the clients seen so far, sorted.
+    communication_ : CommunicationLog
+        With K clients in a batch, d features and r components: K r d floats up and down
+        in each round of the power method, K (r^2 + 2) up and K r d down in the last.
+
+    See Also
+    --------
+    FederatedPowerPCA : The rounds alone.
+    RobustSubspaceTracker : All rows in one place.
+
+    Notes
+    -----
+    Algorithm 3 of [1]_ with Algorithm 4 at each client. About the origin, and of the last batch
+    alone. A client without rows in a batch takes no part in it. The automatic thresholds of a
+    client are from its own rows, so that a client with few rows in a batch sees outliers less
+    clearly than `RobustSubspaceTracker` does with all of them. What a client sends for the rows
+    whose entries do not determine their coordinates is nothing.
+
+    The rows at the end of a stream that do not fill a batch are used for what is shown, by as many
+    rounds, and again when the batch is full.
+
+    References
+    ----------
+    .. [1] P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from
+       incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import (
+    ...     FederatedSubspaceTracker, GaussianChannel, make_subspace_stream, subspace_distance
+    ... )
+    >>> stream = make_subspace_stream(1200, 200, 5, delta=0, random_state=0)
+    >>> for noise in 1e-3, 1e-6:
+    ...     tracker = FederatedSubspaceTracker(5, channel=GaussianChannel(noise), random_state=0)
+    ...     _ = tracker.fit(stream.X, clients=[i // 10 % 4 for i in range(1200)])
+    ...     error = subspace_distance(tracker.components_, stream.subspace_at(0))
+    ...     print(f"{error:.0e}")
+    5e-04
+    5e-07
+    """
+
+    _parameter_constraints: dict = {
+        **{
+            name: RobustSubspaceTracker._parameter_constraints[name]
+            for name in (
+                "n_components",
+                "batch_size",
+                "init",
+                "xi",
+                "support_threshold",
+                "n_iter",
+                "store_subspaces",
+            )
+        },
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "init_rounds": [Interval(Integral, 1, None, closed="left")],
+        "robust": ["boolean"],
+        "channel": [Channel, None],
+        "n_clients": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+    __metadata_request__fit = {"clients": True}
+    __metadata_request__partial_fit = {"clients": True}
+
+    center = False
+    detect_changes = False
+    forgetting_factor = 0.0
+    n_updates = 1
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        batch_size: int | str = "auto",
+        n_rounds: int = 10,
+        init_rounds: int = 50,
+        init: Any = "svd",
+        robust: bool = True,
+        xi: float | str = "auto",
+        support_threshold: float | str = "auto",
+        n_iter: int = 1,
+        channel: Any = None,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+        store_subspaces: bool = False,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.batch_size = batch_size
+        self.n_rounds = n_rounds
+        self.init_rounds = init_rounds
+        self.init = init
+        self.robust = robust
+        self.xi = xi
+        self.support_threshold = support_threshold
+        self.n_iter = n_iter
+        self.channel = channel
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+        self.store_subspaces = store_subspaces
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            Sparse rows are densified block by block.
+        y : Ignored
+        clients : array-like of shape (n,), default=None
+            Label of the client that owns each row, integers or strings; not for an iterable.
+
+        Returns
+        -------
+        self : object
+        """
+        return self._follow(X, clients, None)
+
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
+        """Go on with more rows of any clients; how the stream is cut does not matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+        y : Ignored
+        clients : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        self : object
+            Unchanged if an error is raised.
+        """
+        return self._follow(X, clients, getattr(self, "_stream", None))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.channel is not None:
+            self.channel.validate()
+
+    def _follow(self, X: Any, clients: Any, stream: Any) -> Any:
+        self._check_parameters()
+        if is_stream(X) and clients is not None:
+            raise ValueError("clients cannot be given when X is an iterable of batches.")
+        with self._unchanged_on_error():
+            self._given = None if clients is None else labels_of(clients)
+            if stream is None:
+                self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                self._owners, self.clients_ = np.empty(0, dtype=object), []
+                self.communication_ = CommunicationLog()
+            else:
+                self.communication_ = self.communication_.copy()
+            self._consume(X, stream)
+            del self._given
+        return self
+
+    def _begin_batch(self, stream: Any, n: int) -> None:
+        super()._begin_batch(stream, n)
+        start, waiting = (0, 0) if stream is None else (stream.n_rows, len(stream.waiting))
+        new = self._given
+        if new is None:
+            new = ((start + np.arange(n)) % self.n_clients).astype(object)
+        if len(new) != n:
+            raise ValueError(f"clients must have one label per row, {n}, got {len(new)}.")
+        self._owners = np.concatenate([self._owners[len(self._owners) - waiting :], new])
+        self._first_row = start - waiting
+        self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
+
+    def _shards(self, state: _State, n: int) -> list[tuple[Any, np.ndarray]]:
+        """Labels of the clients of a batch, and the positions of their rows."""
+        owners = self._owners[state.n_rows - self._first_row :][:n]
+        return [
+            (label, np.flatnonzero(owners == label))
+            for label in sorted(set(owners.tolist()), key=label_order)
+        ]
+
+    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+        mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+        if self.robust and len(state.basis):
+            shards = self._shards(state, len(Y))
+            options = state.basis, self.xi, self.support_threshold
+            calls = ((label, Y[rows], *options) for label, rows in shards)
+            found = Federation(self.n_jobs).map(_outliers_of, calls)
+            for (_, rows), (hit, least) in zip(shards, found, strict=True):
+                mask[rows] = hit
+                threshold = np.maximum(threshold, least)
+            Y = np.where(mask, np.nan, Y)
+        return Y, replace(state, outliers=mask, threshold=threshold)
+
+    def _next(self, state: _State, L: np.ndarray, counts: np.ndarray) -> Subspace:
+        d = L.shape[1]
+        clients = [
+            Client(label, L[rows[counts[rows]]])
+            for label, rows in self._shards(state, len(L))
+            if counts[rows].any()
+        ]
+        rng = np.random.RandomState([self._seed, state.n_rows % 2**32])
+        federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
+        rank = min(self.n_components, d)
+        start = np.concatenate([state.basis, rng.standard_normal((rank, d))])[:rank]
+        V = _linalg.orthonormalised(start)
+        rounds = self.n_rounds if state.summary.n_samples else self.init_rounds
+        found = power_method(federation, clients, np.zeros(d), V, rounds)
+        return by_rayleigh_ritz(federation, clients, Subspace.empty(d, centered=False), found.basis)
+
+    def _usable(self, X: Any) -> np.ndarray:
+        return super()._usable(X) if self.robust else X
+
+
+def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Local work of one client: where its rows have outliers."""
+    return find_outliers(Z, *options)
