@@ -16,8 +16,9 @@ from .subspace import Subspace
 
 # Directions that are stacked at once.
 ROWS_AT_ONCE = 1024
-# Entries that are centred at once.
+# Entries that are centred at once, and those that stay in a core's cache.
 _ENTRIES_AT_ONCE = 2**18
+_ENTRIES_IN_CACHE = 2**16
 # Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors,
 # and for equal.
 _ZERO = 1e-12
@@ -163,10 +164,13 @@ def scatter_product(
             C *= weight[:, None]
         return np.asarray((X.T @ C).T) - np.outer(C.sum(axis=0), mean)
     result = np.zeros(V.shape)
-    step = max(1, _ENTRIES_AT_ONCE // X.shape[1])
-    for start in range(0, len(X), step):
-        Z = X[start : start + step] - mean
-        C = Z @ V.T
+    n, d = X.shape
+    step = min(n, max(64, _ENTRIES_IN_CACHE // d))
+    Vt, space = np.ascontiguousarray(V.T), np.empty((step, d))
+    for start in range(0, n, step):
+        rows = X[start : start + step]
+        Z = np.subtract(rows, mean, out=space[: len(rows)])
+        C = Z @ Vt
         if weight is not None:
             C *= weight[start : start + step, None]
         result += C.T @ Z

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import scipy.special
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
@@ -17,6 +18,11 @@ from ..base import SubspaceTransformer
 from ..subspace import Subspace
 
 __all__ = ["AlternatingProjections"]
+
+# Robust standard deviations that an outlier must exceed.
+_DEVIATIONS = 6.0
+# Share of its error that an iteration leaves when only noise is left.
+_RESTING = 0.99
 
 
 class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
@@ -59,9 +65,12 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
 
     Notes
     -----
-    Algorithm 1 of [1]_, with thresholds beta (sigma_{k+1} + 2^-t sigma_k). A stage k ends when the
-    second term is below half of the first, as it cannot gain more. A missing entry is as an outlier
-    at a known place. Time O(n d min(n, d)) an iteration, by the smaller Gram matrix; memory O(n d).
+    Algorithm 1 of [1]_, with thresholds beta (sigma_{k+1} + 2^-t sigma_k), but never below six
+    robust standard deviations of what is left, so that noise is in neither part, and with a first
+    one of at most as many of the data, so that large outliers do not hide smaller ones. A stage k
+    ends when the second term is below half of the first, as it cannot gain more. A missing entry is
+    as an outlier at a known place. Time O(n d min(n, d)) an iteration, by the smaller Gram matrix;
+    memory O(n d).
 
     References
     ----------
@@ -163,7 +172,8 @@ def alternating_projections(
     beta = 1.0 / np.sqrt(max(n, d)) if beta is None else beta
     norm = float(np.linalg.norm(Z)) or 1.0
     L = np.zeros_like(Z)
-    S = np.where(np.abs(Z) > beta * _low_rank(Z, 1)[1][0], Z, 0.0)
+    first = min(beta * _low_rank(Z, 1)[1][0], _noise(Z[seen]))
+    S = np.where(np.abs(Z) > first, Z, 0.0)
     error, iteration = np.inf, 0
     for k in range(1, min(rank, n, d) + 1):
         last = k == min(rank, n, d)
@@ -173,14 +183,23 @@ def alternating_projections(
             L, s = _low_rank(np.where(seen, Z - S, L), k)
             rest = Z - L
             rest[~seen] = 0.0
-            S = np.where(np.abs(rest) > beta * (s[k] + share * s[k - 1]), rest, 0.0)
-            error = float(np.linalg.norm(rest - S)) / norm
+            falling, noise = beta * (s[k] + share * s[k - 1]), _noise(rest[seen])
+            S = np.where(np.abs(rest) > max(falling, noise), rest, 0.0)
+            before, error = error, float(np.linalg.norm(rest - S)) / norm
             share /= 2
-            if last and (error <= tol or share * s[k - 1] < 1e-12 * s[0]):
+            resting = falling <= noise and error >= _RESTING * before
+            if last and (error <= tol or resting or share * s[k - 1] <= 1e-12 * s[0]):
                 break
-            if not last and 2 * share * s[k - 1] < s[k] / 2:
+            if not last and 2 * share * s[k - 1] <= s[k] / 2:
                 break
     return L, S, iteration, error
+
+
+def _noise(values: np.ndarray) -> float:
+    """What normal noise with the median of the absolute values hardly exceeds."""
+    if not values.size:
+        return 0.0
+    return _DEVIATIONS / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))
 
 
 def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -45,12 +45,12 @@ class RobustSubspaceTracker(SubspaceTracker):
         100)``.
     xi : float or "auto", default="auto"
         Norm of the part of a row that is neither in the last subspace nor sparse; [1]_ takes s_min
-        / 15 for outliers of at least s_min. "auto": from the median of what the subspace does not
-        explain, for each row.
+        / 15 for outliers of at least s_min. "auto": from the lower decile of what the subspace does
+        not explain, for each row.
     support_threshold : float or "auto", default="auto"
         Entries of the sparse part above are outliers; omega_supp of [1]_, which takes s_min / 2.
-        "auto": six robust standard deviations of what is left of the row, or of the batch if that
-        is more.
+        "auto": six robust standard deviations of what is left of the row, of the column, or of the
+        batch, whichever is most.
     forgetting_factor, n_iter, detect_changes, n_updates, change_threshold, center, store_subspaces
         As in `SubspaceTracker`.
 
@@ -63,8 +63,8 @@ class RobustSubspaceTracker(SubspaceTracker):
     outlier_mask_ : ndarray of shape (n_samples, n_features), bool
         Outliers among the rows given last: to `fit` or `partial_fit`, or as the last batch of an
         iterable, or the last part of an array on disk.
-    support_threshold_ : float
-        The threshold of the last batch; with "auto" the least that an entry had to be.
+    support_threshold_ : ndarray of shape (n_features,)
+        What entries of each feature had to exceed in the last batch, in any row.
 
     See Also
     --------
@@ -79,8 +79,10 @@ class RobustSubspaceTracker(SubspaceTracker):
     agree. Time O(d k) a row and iteration, some 20 to 50 iterations, beyond `SubspaceTracker`;
     memory O(d (m + k)), and a byte for each entry given for ``outlier_mask_``.
 
-    Outliers must be a minority of each row's entries, and not lie near the subspace. An outlier
-    below the threshold stays in the row.
+    Outliers must be a minority of each row's entries and of each feature's in a batch, and not lie
+    near the subspace. An outlier below the threshold stays in the row. With batches of less than
+    ten rows features have no thresholds of their own, and errors of the subspace may pass for
+    outliers.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself: the
     threshold is
@@ -172,8 +174,14 @@ class RobustSubspaceTracker(SubspaceTracker):
         if not len(state.basis):
             zero = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
             return Y, replace(state, outliers=zero[0], threshold=zero[1])
+        # a batch that is not full is judged by the last one
+        full = len(Y) >= self._block_rows(Y.shape[1], not state.summary.n_samples)
         mask, threshold = find_outliers(
-            Y - state.mean, state.basis, self.xi, self.support_threshold
+            Y - state.mean,
+            state.basis,
+            self.xi,
+            self.support_threshold,
+            None if full else state.threshold,
         )
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,14 @@ _XI = 0.3
 # The automatic threshold: so many robust standard deviations of the residuals, and such a share of
 # the fit's root mean square, below which they are rounding errors; and how often it is computed.
 _DEVIATIONS = 6.0
-_LEAST = 1e-9
+_LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
-_MEDIAN, _DECILE = 0.5, 0.1
+_MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
+# Entries from which on a column has a standard deviation of its own; and by how much that from the
+# median exceeds the one from the quartile where half of a column is outliers.
+_COLUMN_ROWS = 10
+_COLUMN_RATIO = 3.0
 
 
 def projected_sparse_recovery(
@@ -59,7 +64,8 @@ def projected_sparse_recovery(
     xi : float or array-like of shape (n,), default=0.0
         Norm of what is neither in the subspace nor sparse.
     tol : float, default=1e-3
-        A row is finished when its duality gap is at most so much of its objective.
+        A row is finished when its duality gap is at most so much of its objective, and then does
+        not depend on the others.
     max_iter : int, default=1000
 
     Returns
@@ -67,8 +73,8 @@ def projected_sparse_recovery(
     sparse : ndarray of shape (n, d)
         Feasible; zero where X is missing.
     gap : ndarray of shape (n,)
-        Bound on how far the objective is above its minimum, relative to it; above ``tol`` where
-        ``max_iter`` was reached.
+        The minimum is at least ``1 - gap`` times the objective; above ``tol`` where ``max_iter``
+        was reached.
 
     Notes
     -----
@@ -105,11 +111,15 @@ def projected_sparse_recovery(
         raise ValueError(f"components must have {X.shape[1]} columns as X, got shape {V.shape}.")
     if not _linalg.is_orthonormal(V, 1e-6):
         raise ValueError("components must be orthonormal rows.")
+    if np.asarray(xi).dtype.kind not in "iuf":
+        raise ValueError(f"xi must be numbers, got {xi!r}.")
     xi = np.asarray(xi, dtype=np.float64)
     if xi.shape not in ((), (len(X),)) or not np.all(xi >= 0):
         raise ValueError(f"xi must be non-negative, a number or one for each row, got {xi!r}.")
-    if not (tol > 0 and max_iter >= 1):
-        raise ValueError(f"tol and max_iter must be positive, got {tol!r} and {max_iter!r}.")
+    if not (isinstance(tol, Real) and tol > 0):
+        raise ValueError(f"tol must be a positive number, got {tol!r}.")
+    if not (isinstance(max_iter, Integral) and max_iter >= 1):
+        raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
     return _recover(X, V, np.broadcast_to(xi, len(X)), tol, max_iter)
 
 
@@ -125,6 +135,7 @@ def _recover(
     if not len(active):
         return sparse, gaps
     project, Y, xi = project.rows(active), Y[active], xi[active, None]
+    gaps[active] = np.inf
     step = _STEP * np.abs(Y).max(axis=1, keepdims=True)
     U = Y.copy()
     for i in range(1, max_iter + 1):
@@ -137,8 +148,9 @@ def _recover(
             lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * _norms(p)
             best = _nearest(project, Y, S, xi)
             upper = np.abs(best).sum(axis=1)
-            sparse[active] = best
-            gaps[active] = np.maximum(1.0 - lower / upper, 0.0)
+            open_rows = gaps[active] > tol  # a row that is finished stays as it is
+            sparse[active[open_rows]] = best[open_rows]
+            gaps[active[open_rows]] = np.maximum(1.0 - lower / upper, 0.0)[open_rows]
             more = gaps[active] > tol
             if not more.any():
                 break
@@ -210,9 +222,9 @@ def find_outliers(
     Entries of the sparse part above a threshold. With "auto", xi comes from the lower decile of the
     projected rows, which outliers raise but do not make; and the support from the residuals of a
     least-squares fit to the entries outside of it, in turn: entries above six robust standard
-    deviations of their row, of their column, and of all. What a subspace that is not known exactly
-    fails to explain is large in all of a column or of a row, an outlier is not; it may be in up to
-    half of a column and most of a row.
+    deviations of their row, of all, and of their column if that has ten entries or more. What a
+    subspace that is not known exactly fails to explain is large in all of a column or of a row, an
+    outlier is not; it may be in up to half of a column and most of a row.
 
     Parameters
     ----------
@@ -247,8 +259,12 @@ def find_outliers(
         columns = least
         if columns is None:
             size = np.sqrt(np.einsum("ij,ij->", C, C) / Z.size)
-            every = max(_DEVIATIONS * float(_deviations(kept.ravel(), _MEDIAN, 0)), _LEAST * size)
-            columns = np.maximum(_DEVIATIONS * _deviations(kept, _MEDIAN, axis=0), every)
+            every = float(_deviations(kept.ravel(), _MEDIAN, 0))
+            columns = _deviations(R, _MEDIAN, axis=0)
+            low = _deviations(R, _QUARTILE, axis=0)
+            columns = np.where(columns > _COLUMN_RATIO * low, low, columns)
+            columns = np.where(seen.sum(axis=0) < _COLUMN_ROWS, 0.0, columns)
+            columns = np.maximum(_DEVIATIONS * np.maximum(columns, every), _LEAST * size)
         rows = _DEVIATIONS * _deviations(kept, _DECILE, axis=1)
         before, mask = mask, np.abs(R) > np.maximum.outer(rows, columns)
         if np.array_equal(before, mask):
