@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 __all__ = ["Channel", "FadingChannel", "GaussianChannel", "PerfectChannel"]
 
 
-class Channel(BaseEstimator):
+class Channel(BaseEstimator, ABC):
     """Base of the channels, on which the messages of a round add up.
 
     A subclass implements `receive`. All have a parameter ``dropout``.
@@ -34,10 +34,16 @@ class Channel(BaseEstimator):
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
-        if not isinstance(self.dropout, Real) and np.ndim(self.dropout) != 2:
+        if isinstance(self.dropout, Real):
+            return
+        try:
+            schedule = np.asarray(self.dropout, dtype=np.float64)
+        except ValueError:
+            schedule = np.empty(0)
+        if schedule.ndim != 2 or not schedule.size or not np.isin(schedule, [0, 1]).all():
             raise ValueError(
-                "dropout must be a probability or of shape (n_rounds, n_clients), got shape "
-                f"{np.shape(self.dropout)}."
+                "dropout must be a probability or of shape (n_rounds, n_clients), with a round or "
+                f"more of True and False, got {self.dropout!r}."
             )
 
     def present(self, n_clients: int, n_before: int, rng: np.random.RandomState) -> np.ndarray:
@@ -170,10 +176,11 @@ class FadingChannel(GaussianChannel):
     noise_std : float, default=1e-4
         As in `GaussianChannel`.
     pilot_std : float, default=0.0
-        Root mean square of the error of the estimated gain.
+        Root mean square of the error of the estimated gain. What arrives is then weaker, by 1 / (1
+        + pilot_std^2) on average.
     max_power : float, default=10.0
-        Power over that of the message from which on a client does not send: a share of 1 - exp(-1 /
-        max_power) of all.
+        Power over that of the message from which on a client does not send: with perfect pilots a
+        share of 1 - exp(-1 / max_power) of all.
     max_delay : int, default=0
         Delays are uniform from 0 to this.
     padding : int or None, default=None
@@ -233,7 +240,6 @@ class FadingChannel(GaussianChannel):
             if abs(estimate) ** -2 > self.max_power:
                 continue
             arriving = (gain / estimate).real * message
-            lost = max(delay - padding, 0)
-            if lost:
-                arriving.reshape(-1)[-lost:] = 0.0
+            lost = min(max(delay - padding, 0), arriving.size)
+            arriving.flat[arriving.size - lost :] = 0.0
             yield arriving

@@ -25,6 +25,10 @@ __all__ = ["FederatedPowerPCA"]
 
 # Variances below this share of the largest are rounding errors of a scatter matrix.
 _ZERO = 1e-14
+# A block below this share of the largest eigenvalue adds nothing to a Krylov space.
+_EXHAUSTED = 1e-13
+# Share of the last basis in a local one, which stays where a client has no variance.
+_KEPT = 1e-8
 # Rounds without any client after which an estimator gives up.
 _PATIENCE = 100
 # Blocks of directions that a Krylov space may hold before it is restarted.
@@ -84,8 +88,9 @@ class FederatedPowerPCA(ClientsTransformer):
     clients_ : list
         Labels of the clients, sorted.
     communication_ : CommunicationLog
-        With d features, r components and K clients a round is K r d floats up and as many down;
-        the first round is K (d + 1) up, the last K (r^2 + 2) up and K r d down.
+        With d features, r components and K clients a round is K r d floats up and as many down, or
+        less where a Krylov space is exhausted; the first round is K (d + 1) up, the last K (r^2 +
+        2) up and K r d down.
 
     See Also
     --------
@@ -218,9 +223,10 @@ class FederatedPowerPCA(ClientsTransformer):
         if self.init is None:
             return _linalg.orthonormalised(rng.standard_normal((rank, d)))
         V = float_array("init", self.init, 2, np.float64)
-        if V.shape != (rank, d):
-            raise ValueError(f"init must have shape ({rank}, {d}), got {V.shape}.")
-        return _linalg.orthonormalised(V)
+        if V.shape != (self.n_components or rank, d):
+            shape = self.n_components or rank, d
+            raise ValueError(f"init must have shape {shape}, got {V.shape}.")
+        return _linalg.orthonormalised(V[:rank])
 
 
 def _checked(label: Any, rows: Any, weight: Any) -> tuple[Any, Any, Any]:
@@ -250,14 +256,15 @@ class Client:
 
     def times_scatter(self, V: np.ndarray, mean: np.ndarray, local_steps: int) -> np.ndarray:
         """The basis times the scatter matrix about a mean; after local steps a turned basis."""
-        W = scatter_product(self.rows, mean, V, self.weight)
         if local_steps == 1:
-            return W
-        for _ in range(local_steps - 1):
-            W = scatter_product(self.rows, mean, _linalg.orthonormalised(W), self.weight)
-        W = _linalg.orthonormalised(W)
-        U, _, Q = scipy.linalg.svd(V @ W.T)
-        return self.n_samples * (U @ Q @ W)
+            return scatter_product(self.rows, mean, V, self.weight)
+        B = V
+        for _ in range(local_steps):
+            W = scatter_product(self.rows, mean, B, self.weight)
+            W += (_KEPT * float(np.linalg.norm(W)) or 1.0) * B
+            B = _linalg.orthonormalised(W)
+        U, _, Q = scipy.linalg.svd(V @ B.T)
+        return self.n_samples * (U @ Q @ B)
 
     def variances(self, V: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """Scatter matrix within a basis, the whole scatter, and the number of rows."""
@@ -400,12 +407,11 @@ class _Krylov:
             self.Q, self.W, product = V, moved, moved
         rest = product - (product @ self.Q.T) @ self.Q
         rest -= (rest @ self.Q.T) @ self.Q
-        R, scale = rest @ rest.T, abs(values[0])
-        sizes, U = _linalg.eigh_top(R, len(R))
-        keep = np.sqrt(np.maximum(sizes, 0)) > 1e-13 * scale
+        _, sizes, block = scipy.linalg.svd(rest, full_matrices=False, check_finite=False)
         room = self.Q.shape[1] - len(self.Q)
-        block = U[:, keep][:, :room].T @ rest
-        block = _linalg.orthonormalised(block) if len(block) else block
+        block = block[: min(room, int(np.sum(sizes > _EXHAUSTED * abs(values[0]))))]
+        if len(block):
+            block = _linalg.orthonormalised(block - (block @ self.Q.T) @ self.Q)
         return V, _linalg.orthonormalised(moved), block
 
 

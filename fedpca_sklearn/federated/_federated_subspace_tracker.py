@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .. import _linalg
 from .._callbacks import with_callbacks
@@ -41,7 +41,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
     n_rounds : int, default=10
         Rounds of the power method for a batch; L of [1]_.
     init_rounds : int, default=50
-        Rounds for the first batch, which starts at random.
+        Rounds for the first batch, which starts at random without a given ``init``.
     init : "svd" or array-like of shape (k, n_features), default="svd"
         "svd": the first batch is filled with zeros, outliers included. An array: rows that span the
         first subspace, for instance of an `AlternatingProjections` at one client; needed where the
@@ -51,7 +51,8 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
     xi, support_threshold, n_iter
         As in `RobustSubspaceTracker`.
     channel : Channel or None, default=None
-        What the messages pass. None: `PerfectChannel`.
+        What the messages pass. None: `PerfectChannel`. A schedule of those who drop out has a
+        column for each client of a batch, and begins with each batch.
     n_clients : int, default=2
         Without ``clients``, row i of the stream belongs to client ``i % n_clients``.
     n_jobs : int or None, default=None
@@ -114,13 +115,13 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
             for name in (
                 "n_components",
                 "batch_size",
-                "init",
                 "xi",
                 "support_threshold",
                 "n_iter",
                 "store_subspaces",
             )
         },
+        "init": [StrOptions({"svd"}), "array-like"],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "init_rounds": [Interval(Integral, 1, None, closed="left")],
         "robust": ["boolean"],
@@ -215,7 +216,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
         if is_stream(X) and clients is not None:
             raise ValueError("clients cannot be given when X is an iterable of batches.")
         with self._unchanged_on_error():
-            self._given = None if clients is None else labels_of(clients)
+            labels = self._given = None if clients is None else labels_of(clients)
             if stream is None:
                 self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
                 self._owners, self.clients_ = np.empty(0, dtype=object), []
@@ -223,17 +224,23 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
             else:
                 self.communication_ = self.communication_.copy()
             self._consume(X, stream)
+            if self._given is not None and len(self._given):
+                raise ValueError(
+                    f"clients must have one label per row, {len(labels)} labels are "
+                    f"{len(self._given)} too many."
+                )
             del self._given
         return self
 
     def _begin_batch(self, stream: Any, n: int) -> None:
         super()._begin_batch(stream, n)
         start, waiting = (0, 0) if stream is None else (stream.n_rows, len(stream.waiting))
-        new = self._given
-        if new is None:
+        if self._given is None:
             new = ((start + np.arange(n)) % self.n_clients).astype(object)
+        else:  # an array on disk comes in parts
+            new, self._given = self._given[:n], self._given[n:]
         if len(new) != n:
-            raise ValueError(f"clients must have one label per row, {n}, got {len(new)}.")
+            raise ValueError(f"clients must have one label per row, {n - len(new)} are missing.")
         self._owners = np.concatenate([self._owners[len(self._owners) - waiting :], new])
         self._first_row = start - waiting
         self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
