@@ -195,7 +195,7 @@ class FederatedPowerPCA(ClientsTransformer):
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
         clients = [
             Client(*call, self.mechanism)
-            for call in Federation().map(_checked, rows_of(X, weight, shards))
+            for call in Federation(self.n_jobs).map(_checked, rows_of(X, weight, shards))
         ]
         n, d = X.shape
         n_rows = n if weight is None else int(np.ceil(weight).sum())
