@@ -18,7 +18,7 @@ from .subspace import Subspace
 ROWS_AT_ONCE = 1024
 # Entries that are centred at once, and those that stay in a core's cache.
 _ENTRIES_AT_ONCE = 2**18
-_ENTRIES_IN_CACHE = 2**16
+_ENTRIES_IN_CACHE = 2**17
 # Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors,
 # and for equal.
 _ZERO = 1e-12
