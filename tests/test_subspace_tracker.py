@@ -1481,3 +1481,9 @@ def test_any_bad_argument_is_named(name, value):
     model = "piecewise" if name == "change_points" else "rotation"
     with pytest.raises((ValueError, TypeError), match=name):
         small(**{"model": model, name: value})
+
+
+def test_changes_are_not_looked_for_with_zeros_filled_in():
+    model = SubspaceTracker(2, fill="zeros", detect_changes=True)
+    with pytest.raises(ValueError, match="detect_changes needs fill='subspace'"):
+        model.fit(np.ones((50, 4)))

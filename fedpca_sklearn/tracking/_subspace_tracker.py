@@ -165,6 +165,11 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         self.center = center
         self.store_subspaces = store_subspaces
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.detect_changes and self.fill != "subspace":
+            raise ValueError(f"detect_changes needs fill='subspace', got fill={self.fill!r}.")
+
     # ---------------------------------------------------------------- the stream
 
     def _block_rows(self, d: int, first: bool = True) -> int:
