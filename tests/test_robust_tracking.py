@@ -70,7 +70,9 @@ def unexplained(X, V):
         seen = ~np.isnan(x)
         A = V[:, seen].T
         if seen.any():
-            r[seen] = x[seen] - A @ np.linalg.lstsq(A, x[seen])[0] if len(V) else x[seen]
+            r[seen] = (
+                x[seen] - A @ np.linalg.lstsq(A, x[seen], rcond=None)[0] if len(V) else x[seen]
+            )
     return R
 
 

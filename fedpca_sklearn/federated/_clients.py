@@ -153,11 +153,7 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     if clients is None:
         bounds = np.linspace(0, n, min(n_clients, max(1, n // least_rows)) + 1).astype(int)
         return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
-    labels = labels_of(clients)
-    if len(labels) != n:
-        raise ValueError(
-            f"clients must have one label per row, shape ({n},), got shape {labels.shape}."
-        )
+    labels = labels_of(clients, n)
     values, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
@@ -175,11 +171,14 @@ def label_order(label: Any) -> tuple[bool, Any]:
     return isinstance(label, str), label
 
 
-def labels_of(clients: Any) -> np.ndarray:
-    """Labels as an array of integers or of strings."""
+def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
+    """Labels, n of them if that is known, as an array of integers or of strings."""
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
-    if labels.ndim != 1:
-        raise ValueError(f"clients must have one label per row, got shape {labels.shape}.")
+    if labels.ndim != 1 or n not in (None, len(labels)):
+        expected = "(n,)" if n is None else f"({n},)"
+        raise ValueError(
+            f"clients must have one label per row, shape {expected}, got shape {labels.shape}."
+        )
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
