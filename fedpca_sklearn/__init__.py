@@ -17,6 +17,7 @@ from .federated import (
     ProjectionAverage,
     SubspaceMerge,
     TruncatedDistributedPCA,
+    VerticalFederatedPCA,
     load_balanced_schedule,
 )
 from .merging import merge_subspaces
@@ -76,6 +77,7 @@ __all__ = [
     "SubspaceMerge",
     "SubspaceTracker",
     "TruncatedDistributedPCA",
+    "VerticalFederatedPCA",
     "evaluate_stream",
     "excess_error",
     "load_balanced_schedule",

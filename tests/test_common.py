@@ -49,6 +49,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
     SubspaceTracker,
     TruncatedDistributedPCA,
+    VerticalFederatedPCA,
 )
 
 CHECKED = [
@@ -104,6 +105,9 @@ CHECKED = [
     FederatedPowerPCA(acceleration="krylov", random_state=0),
     FederatedPowerPCA(2, center=False, local_steps=2, n_clients=3, random_state=0),
     FederatedSubspaceTracker(1, random_state=0),
+    VerticalFederatedPCA(1, feature_groups=1, random_state=0),
+    VerticalFederatedPCA(2, feature_groups=1, method="merge"),
+    VerticalFederatedPCA(1, feature_groups=1, method="power", random_state=0),
     FederatedSubspaceTracker(2, batch_size=5, robust=False, random_state=0),
     AlternatingProjections(1),
     AlternatingProjections(2, center=True),
@@ -270,7 +274,11 @@ def test_every_public_estimator_is_listed():
     assert estimators
     assert estimators == {type(e) for e in CHECKED}
     streaming = {c for c in estimators if hasattr(c, "partial_fit")}
-    assert estimators - streaming == {AlternatingProjections, FederatedPowerPCA}
+    assert estimators - streaming == {
+        AlternatingProjections,
+        FederatedPowerPCA,
+        VerticalFederatedPCA,
+    }
     assert streaming == {type(case.estimator) for case in CASES.values()}
 
 

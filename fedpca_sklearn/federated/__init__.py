@@ -11,6 +11,7 @@ from ._online_distributed_pca import OnlineDistributedPCA
 from ._projection_average import ProjectionAverage
 from ._schedule import load_balanced_schedule
 from ._truncated_distributed_pca import TruncatedDistributedPCA
+from ._vertical_federated_pca import VerticalFederatedPCA
 
 __all__ = [
     "Channel",
@@ -28,5 +29,6 @@ __all__ = [
     "ProjectionAverage",
     "SubspaceMerge",
     "TruncatedDistributedPCA",
+    "VerticalFederatedPCA",
     "load_balanced_schedule",
 ]
