@@ -81,7 +81,8 @@ def figures_6_and_7(quick):
     print(f"vfedpca beats the isolated clients in {sum(better)} of {len(rows)} cases, without")
     print(f"weight scaling in {sum(plain)}; scaling helps in", end=" ")
     print(sum(row["vfedpca"] < row["no scaling"] for row in rows), end=", 10 rounds over 1 in ")
-    print(sum(row["10 rounds"] < row["1 round"] - 1e-6 for row in rows))
+    print(sum(row["10 rounds"] < row["1 round"] - 1e-6 for row in rows), end=", merge beats")
+    print(f" vfedpca in {sum(row['merge, 1 direction'] < row['vfedpca'] for row in rows)}")
 
     def draw(ax):
         names = [f"{row['data']}, {row['p']}" for row in rows]
