@@ -20,7 +20,7 @@ from ..subspace import Subspace
 from ._channel import Channel
 from ._feature_groups import columns_of
 from ._federated_power_pca import Client, power_method
-from ._federation import CommunicationLog, Federation, Message
+from ._federation import CommunicationLog, Federation, Message, message_of
 from ._topology import adjacency, distances, gossip
 
 __all__ = ["VerticalFederatedPCA"]
@@ -50,9 +50,9 @@ class VerticalFederatedPCA(SubspaceTransformer):
         too.
     topology : {"server", "complete", "ring", "star"}, array of shape (p, p) or graph, \
             default="server"
-        Who exchanges messages with "vfedpca": all with a server, each with all others (Algorithm 5
-        of [1]_), or each with its neighbours, by gossip. A networkx graph is taken too. Only
-        "server" with the other methods.
+        Who exchanges messages: all with a server, each with all others (Algorithm 5 of [1]_), or
+        each with its neighbours: sums and averages by gossip, factors of "merge" passed on. A
+        networkx graph is taken too.
     local_iterations : int, default=20
         Power iterations at a client in a round of "vfedpca"; L of [1]_.
     n_rounds : int or None, default=None
@@ -67,7 +67,7 @@ class VerticalFederatedPCA(SubspaceTransformer):
     local_components : int or None, default=None
         "merge": directions that a client sends. None: all.
     channel : Channel or None, default=None
-        "power": what the messages pass.
+        "power" with a server: what the messages pass.
     tol : float, default=1e-10
         "power": stop when a round moves the subspace by less. Gossip: when clients differ by less.
     n_jobs : int or None, default=None
@@ -85,14 +85,16 @@ class VerticalFederatedPCA(SubspaceTransformer):
     feature_groups_ : list of ndarray of int
         Positions of each client's columns.
     disagreement_ : float
-        "vfedpca": largest distance between the last common vectors of two clients.
+        Without a server, largest distance between the last common vectors of two clients
+        ("vfedpca"), or largest difference of their last sums over the largest of them ("power").
     n_iter_ : int
         Rounds in which vectors were exchanged, over all components.
     communication_ : CommunicationLog
         With n rows, p clients and k components: "vfedpca" p (n + 1) floats up and p n down a round
         and component with a server, p (p - 1) (n + 1) between all, 2 E (n + 1) for each exchange
-        over E edges; "power" p n k up and down a round; "merge" (n + 1) k_i for each client. Then p
-        (k^2 + 1) up for the variances, and p n k more with "vfedpca".
+        over E edges; "power" p n k up and down a round with a server, 2 E n k an exchange; "merge"
+        (n + 1) k_i for each client, or for each and every other client. Then p (k^2 + 1) up for the
+        variances, and p n k more with "vfedpca".
 
     See Also
     --------
@@ -211,11 +213,14 @@ class VerticalFederatedPCA(SubspaceTransformer):
             names = getattr(self, "feature_names_in_", None)
             groups = columns_of(self.feature_groups, d, names)
             A = adjacency(self.topology, len(groups))
-            if A is not None and self.method != "vfedpca":
-                raise ValueError(f"topology must be 'server' with method={self.method!r}.")
+            if A is not None and self.channel is not None:
+                raise ValueError("channel needs topology='server'.")
             rng = check_random_state(self.random_state)
             self.communication_ = log = CommunicationLog()
-            federation = Federation(self.n_jobs, self.channel, rng, log)
+            if A is None:
+                federation = Federation(self.n_jobs, self.channel, rng, log)
+            else:
+                federation = Peers(A, self.tol, self.n_jobs, rng, log)
             mean = X.mean(axis=0, dtype=np.float64)
             clients = [
                 Client(i, np.ascontiguousarray((X[:, columns] - mean[columns]).T))
@@ -236,6 +241,8 @@ class VerticalFederatedPCA(SubspaceTransformer):
         n_rounds = 200 if self.n_rounds is None else self.n_rounds
         found = power_method(federation, clients, np.zeros(n), V, n_rounds, self.tol, krylov=True)
         self.n_iter_ = len(found.changes)
+        if A is not None:
+            self.disagreement_ = federation.disagreement
         return [found.basis] * len(clients)
 
     def _by_merge(self, federation, clients, rank, A) -> list[np.ndarray]:
@@ -243,9 +250,16 @@ class VerticalFederatedPCA(SubspaceTransformer):
         factors = list(federation.map(_left_factor, calls))
         floats = [f.components.size + f.n_components for f in factors]
         merged = merge_subspaces(factors, rank).components
-        down = [Message(merged.size, merged.nbytes)] * len(clients)
-        federation.log.record([Message(m, 8 * m) for m in floats], down)
         self.n_iter_ = 1
+        if A is None:
+            down = [Message(merged.size, merged.nbytes)] * len(clients)
+            federation.log.record([Message(m, 8 * m) for m in floats], down)
+            return [merged] * len(clients)
+        steps = distances(A)  # every factor to every client, over as few others as possible
+        for step in range(1, int(steps.max()) + 1):
+            i, j = np.nonzero(steps == step)
+            sent = [Message(floats[k], 8 * floats[k]) for k in i]
+            federation.log.record(sent, receivers=j.tolist())
         return [merged] * len(clients)
 
     def _by_vfedpca(self, federation, clients, rank, A) -> list[np.ndarray]:
@@ -338,6 +352,27 @@ class VerticalFederatedPCA(SubspaceTransformer):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+class Peers(Federation):
+    """Clients without a server: sums by gossip between neighbours, as the first one has them."""
+
+    def __init__(self, A: np.ndarray, tol: float, n_jobs: Any, rng: Any, log: CommunicationLog):
+        super().__init__(n_jobs, None, rng, log)
+        self.A, self.tol, self.disagreement = A, tol, 0.0
+
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
+        """Sum that clients agree on; see `Federation.sum`."""
+        messages = list(self.map(function, clients))
+        values = len(messages) * np.stack([message.ravel() for message in messages])
+        values, rounds = gossip(values, self.A, self.tol, _MAX_GOSSIP)
+        receivers = np.nonzero(self.A)[1].tolist()
+        for _ in range(rounds):
+            self.log.record([message_of(messages[0])] * len(receivers), receivers=receivers)
+        spread = np.linalg.norm(values - values[0], axis=1).max()
+        self.disagreement = float(spread / (np.linalg.norm(values, axis=1).max() or 1.0))
+        self.n_rounds += 1
+        return values[0].reshape(messages[0].shape)
 
 
 def _left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
