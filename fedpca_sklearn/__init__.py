@@ -17,6 +17,7 @@ from .federated import (
     ProjectionAverage,
     SubspaceMerge,
     TruncatedDistributedPCA,
+    VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
     load_balanced_schedule,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "SubspaceMerge",
     "SubspaceTracker",
     "TruncatedDistributedPCA",
+    "VerticalFederatedKernelPCA",
     "VerticalFederatedPCA",
     "evaluate_stream",
     "excess_error",

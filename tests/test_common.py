@@ -49,6 +49,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
     SubspaceTracker,
     TruncatedDistributedPCA,
+    VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
 )
 
@@ -105,6 +106,7 @@ CHECKED = [
     FederatedPowerPCA(acceleration="krylov", random_state=0),
     FederatedPowerPCA(2, center=False, local_steps=2, n_clients=3, random_state=0),
     FederatedSubspaceTracker(1, random_state=0),
+    VerticalFederatedKernelPCA(feature_groups=1, random_state=0),
     VerticalFederatedPCA(1, feature_groups=1, random_state=0),
     VerticalFederatedPCA(2, feature_groups=1, method="merge"),
     VerticalFederatedPCA(1, feature_groups=1, method="power", random_state=0),
@@ -277,6 +279,7 @@ def test_every_public_estimator_is_listed():
     assert estimators - streaming == {
         AlternatingProjections,
         FederatedPowerPCA,
+        VerticalFederatedKernelPCA,
         VerticalFederatedPCA,
     }
     assert streaming == {type(case.estimator) for case in CASES.values()}

@@ -12,6 +12,7 @@ from ._projection_average import ProjectionAverage
 from ._schedule import load_balanced_schedule
 from ._truncated_distributed_pca import TruncatedDistributedPCA
 from ._vertical_federated_pca import VerticalFederatedPCA
+from ._vertical_kernel_pca import VerticalFederatedKernelPCA
 
 __all__ = [
     "Channel",
@@ -29,6 +30,7 @@ __all__ = [
     "ProjectionAverage",
     "SubspaceMerge",
     "TruncatedDistributedPCA",
+    "VerticalFederatedKernelPCA",
     "VerticalFederatedPCA",
     "load_balanced_schedule",
 ]

@@ -304,7 +304,7 @@ class VerticalFederatedPCA(SubspaceTransformer):
             scaled = weights[:, None] * vectors
             signs = np.linalg.eigh(scaled @ scaled.T)[1][:, -1]
         vectors *= np.where(signs < 0, -1.0, 1.0)[:, None]
-        if self.weight_scaling:
+        if self.weight_scaling and p > 1:
             larger = weights > weights.mean() if by_gossip else _larger_half(weights)
             weights = weights * np.where(larger, 1 + 1 / p, 1 - 1 / p)
         weighted = weights[:, None] * vectors
