@@ -9,12 +9,17 @@ by itself.
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, KernelPCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import scale
 
 from benchmarks._tools import load, picture, table
-from fedpca_sklearn import FederatedPCA, VerticalFederatedPCA, subspace_distance
+from fedpca_sklearn import (
+    FederatedPCA,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    subspace_distance,
+)
 
 CLIENTS = (3, 5, 10)
 
@@ -170,9 +175,33 @@ def clusters():
     table("vertical_clusters", rows)
 
 
+def kernels():
+    X = scale(load_digits().data)[:1000]
+    rows = []
+    for kernel in ("rbf", "poly", "sigmoid"):
+        central = KernelPCA(5, kernel=kernel, eigen_solver="dense").fit(X)
+        for aggregation in ("exact", "paper"):
+            pca = VerticalFederatedKernelPCA(
+                5, feature_groups=4, kernel=kernel, aggregation=aggregation, random_state=0
+            ).fit(X)
+            log = pca.communication_
+            rows.append(
+                {
+                    "kernel": kernel,
+                    "aggregation": aggregation,
+                    "distance from KernelPCA": subspace_distance(
+                        pca.eigenvectors_.T, central.eigenvectors_.T
+                    ),
+                    "floats up": log.floats_up,
+                }
+            )
+    table("vertical_kernels", rows)
+
+
 def main(quick):
     figures_6_and_7(quick)
     warm_start(quick)
     topologies(quick)
     against_horizontal()
     clusters()
+    kernels()

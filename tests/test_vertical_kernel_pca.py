@@ -21,12 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedpca_sklearn import PerfectChannel
-from fedpca_sklearn.federated._vertical_kernel_pca import (
-    VerticalFederatedKernelPCA,
-    exact_kernel_pca,
-    nystroem_kernel_pca,
-)
+from fedpca_sklearn import PerfectChannel, VerticalFederatedKernelPCA
+from fedpca_sklearn.federated._vertical_kernels import exact_kernel_pca, nystroem_kernel_pca
 
 WINE = scale(load_wine().data)
 TRAIN, NEW = WINE[::2], WINE[1::2]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,11 +15,23 @@ from .. import _linalg
 from ..base import SubspaceTransformer
 from ._feature_groups import columns_of
 from ._federation import CommunicationLog, Federation, Message, message_of
+from ._vertical_kernels import (
+    ColumnClient,
+    ExactScores,
+    Kernel,
+    LinearScores,
+    PaperScores,
+    as_sent,
+    client_energies,
+    exact_kernel_pca,
+    inverse_root,
+    leading_pair,
+    nonnegligible,
+    nystroem_kernel_pca,
+    summed_kernel,
+)
 
 __all__ = ["VerticalFederatedKernelPCA"]
-
-# Eigenvalues below this share of the largest are rounding errors; as in scikit-learn.
-_ZERO = 1e-12
 
 
 class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -225,7 +234,7 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
             rank = min(self.n_components, m)
             kernels = [self._kernel(d if exact else len(g)) for g in groups]
             clients = [
-                _Client.of(X, g, self.landmarks_, kernel)
+                ColumnClient.of(X, g, self.landmarks_, kernel)
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
             if exact:
@@ -235,7 +244,7 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
                 values, U, scorer = self._paper(federation, clients, rank)
                 self.gamma_ = np.array([kernel.gamma for kernel in kernels])
             if self.projection == "features":
-                scorer = _Linear.of(federation, clients, X, U * (values > 0), exact)
+                scorer = LinearScores.of(federation, clients, X, U * (values > 0), exact)
                 self.mean_ = scorer.mean.astype(X.dtype)
                 self.components_ = scorer.components.astype(X.dtype)
             self._scorer = scorer
@@ -243,18 +252,18 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
             self.feature_groups_, self.n_components_ = groups, rank
         return self
 
-    def _kernel(self, n_columns: int) -> _Kernel:
+    def _kernel(self, n_columns: int) -> Kernel:
         gamma = 1.0 / n_columns if self.gamma is None else self.gamma
-        return _Kernel(self.kernel, gamma, self.degree, self.coef0)
+        return Kernel(self.kernel, gamma, self.degree, self.coef0)
 
     def _exact(self, federation, clients, X, rank):
         if len(self.landmarks_) == len(X):
-            found = exact_kernel_pca(_summed_kernel(federation, clients, None), rank)
+            found = exact_kernel_pca(summed_kernel(federation, clients, None), rank)
         else:
-            C = _summed_kernel(federation, clients, X)
+            C = summed_kernel(federation, clients, X)
             found = nystroem_kernel_pca(C, self.landmarks_, rank)
         values, U, offset, turn = found
-        return values, U, _Exact(clients, offset, turn)
+        return values, U, ExactScores(clients, offset, turn)
 
     def _paper(self, federation, clients, rank):
         n, p = len(clients[0].rows), len(clients)
@@ -262,7 +271,7 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
         for j in range(rank):
             start = federation.rng.standard_normal(n)
             calls = [(i, c, start, U[:, :j], self.local_iterations) for i, c in enumerate(clients)]
-            local = list(federation.map(_leading, calls))
+            local = list(federation.map(leading_pair, calls))
             etas[:, j] = [eta for eta, _ in local]
             vectors = np.array([vector for _, vector in local])
             signs = np.where(vectors @ vectors[np.argmax(etas[:, j])] < 0, -1.0, 1.0)
@@ -271,10 +280,10 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
             U[:, j] = _linalg.flip_signs(u[None])[0]
             federation.log.record([Message(n + 1, 8 * (n + 1))] * p, [message_of(u)] * p)
         calls = [(i, c, U, eta) for i, (c, eta) in enumerate(zip(clients, etas, strict=True))]
-        offsets, energies = zip(*federation.map(_energies, calls), strict=True)
+        offsets, energies = zip(*federation.map(client_energies, calls), strict=True)
         total = np.maximum(etas.sum(axis=0), np.finfo(float).tiny)
-        values = _nonzero(federation.sum(_sent, list(enumerate(energies))) / total)
-        return values, U, _Paper(clients, offsets, etas, U, _inverse_root(values) / total)
+        values = nonnegligible(federation.sum(as_sent, list(enumerate(energies))) / total)
+        return values, U, PaperScores(clients, offsets, etas, U, inverse_root(values) / total)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit and return the rows' scores.
@@ -289,7 +298,7 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
         X_new : ndarray of shape (n, n_components_)
         """
         self.fit(X)
-        if isinstance(self._scorer, _Exact):
+        if isinstance(self._scorer, ExactScores):
             return self.eigenvectors_ * np.sqrt(self.eigenvalues_)
         return self.transform(X)
 
@@ -317,252 +326,3 @@ class VerticalFederatedKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMix
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-# -------------------------------------------------------------------------------- at the clients
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """A kernel as a function of a sum over columns."""
-
-    name: str | Callable
-    gamma: float
-    degree: float
-    coef0: float
-
-    def part(self, A: np.ndarray, B: np.ndarray | None) -> np.ndarray:
-        """What adds up over columns, of rows A and B (None: A): distances or inner products."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.name == "rbf":
-                return euclidean_distances(A, B, squared=True)
-            B = A if B is None else B
-            if not callable(self.name):
-                return A @ B.T
-        K = np.array(self.name(A, B), dtype=np.float64)
-        if K.shape != (len(A), len(B)):
-            raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
-        return K
-
-    def of_sum(self, S: np.ndarray) -> np.ndarray:
-        """The kernel, in place of the sum."""
-        with np.errstate(all="ignore"):
-            if self.name == "rbf":
-                S *= -self.gamma
-                np.exp(S, out=S)
-            elif self.name in ("sigmoid", "poly"):
-                S *= self.gamma
-                S += self.coef0
-                S = np.tanh(S, out=S) if self.name == "sigmoid" else np.power(S, self.degree, out=S)
-        if not np.isfinite(S).all():
-            raise ValueError(
-                f"kernel={self.name!r} is NaN or infinite with gamma={self.gamma}, degree="
-                f"{self.degree} and coef0={self.coef0}; X may hold too large values."
-            )
-        return S
-
-
-@dataclass(frozen=True)
-class _Client:
-    """A client: its columns of the rows that kernels are computed against."""
-
-    columns: np.ndarray
-    shift: np.ndarray
-    rows: np.ndarray
-    kernel: _Kernel
-
-    @classmethod
-    def of(cls, X: np.ndarray, columns: np.ndarray, rows: np.ndarray, kernel: _Kernel) -> _Client:
-        shift = np.zeros(len(columns))
-        if kernel.name in ("rbf", "linear"):  # centred, that does not matter but for rounding
-            shift = X[:, columns].mean(axis=0, dtype=np.float64)
-        return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
-
-    def part(self, X: np.ndarray | None = None) -> np.ndarray:
-        """What adds up over clients; None: of its rows among themselves."""
-        if X is None:
-            return self.kernel.part(self.rows, None)
-        return self.kernel.part(X[:, self.columns] - self.shift, self.rows)
-
-    def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
-        """Kernel of its columns alone."""
-        return self.kernel.of_sum(self.part(X))
-
-
-def _part(label: int, client: _Client, X: np.ndarray | None) -> np.ndarray:
-    return client.part(X)
-
-
-def _sent(label: int, message: np.ndarray) -> np.ndarray:
-    return message
-
-
-def _leading(
-    label: int, client: _Client, a: np.ndarray, U: np.ndarray, iterations: int
-) -> tuple[float, np.ndarray]:
-    """Leading eigenpair of the centred local kernel, orthogonal to U, by power iteration."""
-    K = client.local_kernel()
-    floor = _rounding(K)
-    _centre(K)
-    for _ in range(iterations):
-        a = K @ a
-        a -= U @ (U.T @ a)
-        a /= float(np.linalg.norm(a)) or 1.0
-    eta = float(a @ K @ a)
-    return (eta, a) if eta > floor else (0.0, np.zeros(len(a)))
-
-
-def _energies(
-    label: int, client: _Client, U: np.ndarray, eta: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the local kernel, which stay, and eta u^T K_i u, to be sent."""
-    K = client.local_kernel()
-    offset = _centre(K)
-    return offset, eta * np.einsum("ij,ij->j", U, K @ U)
-
-
-def _local_scores(label, client, X, offset, U):
-    return (client.local_kernel(X) - offset) @ U
-
-
-# --------------------------------------------------------------------------------- at the server
-
-
-def _summed_kernel(
-    federation: Federation, clients: Sequence[_Client], X: np.ndarray | None
-) -> np.ndarray:
-    """Kernel of rows (None: the clients') against those of the clients, from one sum."""
-    with np.errstate(over="ignore", invalid="ignore"):  # seen once it is the kernel
-        parts = federation.sum(_part, [(i, client, X) for i, client in enumerate(clients)])
-    return clients[0].kernel.of_sum(parts)
-
-
-def _centre(K: np.ndarray) -> np.ndarray:
-    """Centre a symmetric kernel in place; its means before."""
-    offset = K.mean(axis=0)
-    K -= offset
-    K -= K.mean(axis=1)[:, None]
-    return offset
-
-
-def _rounding(K: np.ndarray) -> float:
-    """Eigenvalues that rounding errors of a kernel have once it is centred."""
-    return len(K) * np.finfo(np.float64).eps * float(max(K.max(), -K.min()))
-
-
-def _nonzero(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """Eigenvalues without those that are rounding errors or negative."""
-    return np.where(values > max(_ZERO * values.max(), floor), values, 0.0)
-
-
-def _inverse_root(values: np.ndarray) -> np.ndarray:
-    """One over the square root, of zero zero."""
-    return np.where(values > 0, 1 / np.sqrt(np.where(values > 0, values, 1.0)), 0.0)
-
-
-def exact_kernel_pca(K: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
-    """Leading eigenpairs of a kernel (destroyed), and what gives scores: (k - offset) @ turn.
-
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-    rank : int
-
-    Returns
-    -------
-    eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (n,), (n, rank)
-    """
-    floor = _rounding(K)
-    offset = _centre(K)
-    values, U = _linalg.eigh_top(K, rank)
-    values = _nonzero(values[:rank], floor)
-    U = _linalg.flip_signs(np.ascontiguousarray(U[:, :rank].T)).T
-    turn = U * _inverse_root(values)
-    return values, U, offset, turn - turn.mean(axis=0)
-
-
-def nystroem_kernel_pca(C: np.ndarray, landmarks: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
-    """As `exact_kernel_pca`, of C W^+ C^T with W the rows of the landmarks.
-
-    Parameters
-    ----------
-    C : ndarray of shape (n, m)
-    landmarks : ndarray of shape (m,), int
-    rank : int
-        At most m.
-
-    Returns
-    -------
-    eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (m,), (m, rank)
-    """
-    W = C[landmarks]
-    floor = len(C) / len(W) * _rounding(C)
-    values, Q = np.linalg.eigh((W + W.T) / 2)
-    root = Q * _inverse_root(_nonzero(values, _rounding(W)))
-    offset = C.mean(axis=0)
-    F = (C - offset) @ root
-    values, V = _linalg.eigh_top(F.T @ F, rank)
-    values = _nonzero(values[:rank], floor)
-    inverse = _inverse_root(values)
-    turn = root @ V[:, :rank] * (values > 0)
-    U = (F @ V[:, :rank]) * inverse
-    flipped = _linalg.flip_signs(np.ascontiguousarray(U.T)).T
-    signs = np.where(np.einsum("ij,ij->j", U, flipped) < 0, -1.0, 1.0)
-    return values, flipped, offset, turn * signs
-
-
-@dataclass(frozen=True)
-class _Exact:
-    """Scores by the kernel of all columns."""
-
-    clients: Sequence[_Client]
-    offset: np.ndarray
-    turn: np.ndarray
-
-    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
-        K = _summed_kernel(federation, self.clients, X)
-        K -= self.offset
-        return K @ self.turn
-
-
-@dataclass(frozen=True)
-class _Paper:
-    """Scores by the weighted local kernels."""
-
-    clients: Sequence[_Client]
-    offsets: Sequence[np.ndarray]
-    etas: np.ndarray
-    U: np.ndarray
-    scale: np.ndarray
-
-    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
-        known = zip(self.clients, self.offsets, self.etas, strict=True)
-        centred = self.U - self.U.mean(axis=0)
-        calls = [(i, c, X, offset, centred * eta) for i, (c, offset, eta) in enumerate(known)]
-        return federation.sum(_local_scores, calls) * self.scale
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """Scores by combinations of columns."""
-
-    mean: np.ndarray
-    components: np.ndarray
-
-    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
-        return (X - self.mean) @ self.components.T
-
-    @classmethod
-    def of(cls, federation, clients, X, U, broadcast) -> _Linear:
-        """Combinations U^T X of the columns, made of unit length by one sum."""
-        mean, components = np.empty(X.shape[1]), np.empty((U.shape[1], X.shape[1]))
-        squares = []
-        for i, client in enumerate(clients):
-            Z = X[:, client.columns].astype(np.float64)
-            mean[client.columns] = local_mean = Z.mean(axis=0)
-            Z -= local_mean
-            part = U.T @ Z
-            components[:, client.columns] = part
-            squares.append((i, np.sum(part**2, axis=1)))
-        lengths = np.sqrt(federation.sum(_sent, squares, U if broadcast else None))
-        return cls(mean, components / np.where(lengths > 0, lengths, 1.0)[:, None])
