@@ -172,7 +172,7 @@ def make_subspace_stream(
     changes = np.asarray(default if change_points is None else change_points)
     if changes.ndim != 1 or (changes.size and changes.dtype.kind not in "iu"):
         raise ValueError(f"change_points must be a list of integers, got {change_points!r}.")
-    if np.any(np.diff(changes, prepend=0, append=n) < 0):
+    if np.any(np.diff(changes, prepend=-1, append=n) <= 0):
         raise ValueError(
             f"change_points must increase and lie between 0 and {n}, got {change_points!r}."
         )

@@ -6,7 +6,7 @@ of the quantity, so that a correct program passes whatever the seeds.
 """
 
 import tracemalloc
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import joblib
@@ -1435,7 +1435,30 @@ def test_a_client_without_rows_in_a_batch_takes_no_part():
     assert_same_tracker(model, SubspaceTracker(3, batch_size=40).fit(X))
 
 
-@pytest.mark.parametrize("channel", [None, GaussianChannel(0.01), FadingChannel(0.01, max_power=9)])
+class Received(GaussianChannel):
+    """A noisy channel that keeps what arrives."""
+
+    sums: list = []
+
+    def receive(self, messages, rng):
+        total, count = super().receive(messages, rng)
+        Received.sums.append(total.copy())
+        return total, count
+
+
+def test_noise_is_fresh_where_rows_that_waited_come_again():
+    X, V = stream(61)
+    Received.sums = []
+    model = FederatedSubspaceTracker(3, init=V, robust=False, batch_size=50, n_clients=1)
+    model.set_params(n_rounds=2, channel=Received(100.0), random_state=0)
+    model.partial_fit(X[:60])
+    model.partial_fit(X[60:])
+    large = [total for total in Received.sums if total.ndim == 2]
+    for a, b in combinations(large, 2):
+        assert np.std(a - b) > 100  # sqrt(2) 100 without the signal, 0 with the same noise
+
+
+@pytest.mark.parametrize("channel", [None, PerfectChannel()])
 @pytest.mark.parametrize("robust", [True, False])
 def test_how_the_stream_is_cut_does_not_matter(channel, robust):
     X, V = stream(90)

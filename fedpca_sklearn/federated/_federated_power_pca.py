@@ -29,6 +29,8 @@ _ZERO = 1e-14
 _EXHAUSTED = 1e-13
 # Share of the last basis in a local one, which stays where a client has no variance.
 _KEPT = 1e-8
+# Share of the last basis in the next one, for directions without any variance.
+_STAYING = 1e-10
 # Rounds without any client after which an estimator gives up.
 _PATIENCE = 100
 # Blocks of directions that a Krylov space may hold before it is restarted.
@@ -40,8 +42,9 @@ class FederatedPowerPCA(ClientsTransformer):
 
     In each round every client multiplies the scatter matrix of its rows with the current basis, the
     network adds the products up, with noise or without, and the server makes the sum orthonormal.
-    The server never sees the message of a single client. Suits over-the-air aggregation
-    (FedOA-PM [1]_), secure aggregation, and privacy noise at the clients (FedPower [3]_).
+    The server never sees the message of a single client, unless only one is left in a round. Suits
+    over-the-air aggregation (FedOA-PM [1]_), secure aggregation, and privacy noise at the clients
+    (FedPower [3]_).
 
     Parameters
     ----------
@@ -103,8 +106,8 @@ class FederatedPowerPCA(ClientsTransformer):
     round a client works in O(n_i d r), two products, and O(d r) memory; sparse rows are not
     densified. The error falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the
     gap with "krylov") down to the channel's floor: noise of standard deviation s on the sums leaves
-    about s sqrt(d) / (sigma_r^2 - sigma_{r+1}^2), with sigma_r^2 the eigenvalues of the scatter
-    matrix (Lemma 4.1 of [1]_ bounds the rounds until then).
+    about s sqrt(sum_{i > r} 1 / (lambda_r^2 - lambda_i^2)), with lambda the eigenvalues of the
+    scatter matrix (Lemma 4.1 of [1]_ bounds the rounds until then).
 
     With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its
     basis to the last common one (orthogonal Procrustes) and sends it times its number of rows.
@@ -297,6 +300,11 @@ def sum_of(
     return federation.sum(_message, calls, broadcast)
 
 
+def _positive(count: float) -> float:
+    """Number of rows as it arrived; one if noise is all of it."""
+    return float(count) if count > 0 else 1.0
+
+
 def awaited_sum(federation: Federation, *arguments: Any, **options: Any) -> np.ndarray:
     """`sum_of`, in as many rounds as it takes until a client is there."""
     for _ in range(_PATIENCE):
@@ -324,7 +332,7 @@ def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
 def mean_by_sum(federation: Federation, clients: list[Client]) -> np.ndarray:
     """Mean of all rows, from one round."""
     total = awaited_sum(federation, clients, "moments")
-    return total[:-1] / max(total[-1], 1.0)
+    return total[:-1] / _positive(total[-1])
 
 
 @dataclass(frozen=True)
@@ -368,6 +376,8 @@ def power_method(
             changes.append(np.nan)
             continue
         if space is None:
+            # directions without variance stay
+            W = W + _STAYING * float(np.linalg.norm(W)) * V
             moved = block = _linalg.orthonormalised(W)
             changes.append(_sine(V, moved))
             V = moved
@@ -425,7 +435,7 @@ def by_rayleigh_ritz(
     inner = np.reshape(inner, (len(V), len(V)))
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
     factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T
-    total = total._replace(scatter=max(float(scatter), 0.0), n_samples=max(float(count), 1.0))
+    total = total._replace(scatter=max(float(scatter), 0.0), n_samples=_positive(count))
     found = along(total, V, factor)
     s = found.singular_values
     return found.truncate(int(np.sum(s**2 > _ZERO * max(s[0] ** 2, np.finfo(float).tiny))))

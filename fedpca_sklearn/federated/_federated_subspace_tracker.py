@@ -87,7 +87,12 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
     whose entries do not determine their coordinates is nothing.
 
     The rows at the end of a stream that do not fill a batch are used for what is shown, by as many
-    rounds, and again when the batch is full.
+    rounds, and again when the batch is full. With noise or drop-outs, which are fresh in every
+    round, the result depends on how the stream is cut.
+
+    Only sums decide on the subspace; where one client alone has rows in a batch, or is left in a
+    round, the sum is its message. The estimator simulates all clients and holds what they hold:
+    rows that wait and, for the user, masks and thresholds.
 
     References
     ----------
@@ -230,6 +235,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
                     f"{len(self._given)} too many."
                 )
             del self._given
+            self._owners = self._owners[len(self._owners) - len(self._stream.waiting) :]
         return self
 
     def _begin_batch(self, stream: Any, n: int) -> None:
@@ -273,10 +279,12 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
             for label, rows in self._shards(state, len(L))
             if counts[rows].any()
         ]
-        rng = np.random.RandomState([self._seed, state.n_rows % 2**32])
+        # noise is fresh in every round ever made, also where rows that waited come again
+        rng = np.random.RandomState([self._seed, self.communication_.rounds])
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
         rank = min(self.n_components, d)
-        start = np.concatenate([state.basis, rng.standard_normal((rank, d))])[:rank]
+        random = np.random.RandomState([self._seed, state.n_rows % 2**32])
+        start = np.concatenate([state.basis, random.standard_normal((rank, d))])[:rank]
         V = _linalg.orthonormalised(start)
         rounds = self.n_rounds if state.summary.n_samples else self.init_rounds
         found = power_method(federation, clients, np.zeros(d), V, rounds)

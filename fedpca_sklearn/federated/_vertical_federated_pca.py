@@ -35,7 +35,8 @@ class VerticalFederatedPCA(SubspaceTransformer):
     """Principal component analysis where columns belong to clients that share the rows.
 
     Clients agree on left singular vectors u of the pooled, centred columns, of length n_samples;
-    each then has its own columns' part of the components, X_i^T u. Columns never leave a client.
+    each then has its own columns' part of the components, X_i^T u. Columns do not leave a client;
+    but what a client with a single column sends tells that column, up to its scale.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ class VerticalFederatedPCA(SubspaceTransformer):
     weighting : {"eigenvalue", "equal"}, default="eigenvalue"
         "vfedpca": weight of a client's vector, its eigenvalue (eq. 13), or one (VFedAvgPCA).
     weight_scaling : bool, default=True
-        "vfedpca": weights of the half of the clients with the larger ones are raised by the share
-        1 / p, the others lowered (eq. 15, Algorithm 4).
+        "vfedpca" with eigenvalue weights: those of the half of the clients with the larger ones are
+        raised by the share 1 / p, the others lowered (eq. 15, Algorithm 4).
     local_components : int or None, default=None
         "merge": directions that a client sends. None: all.
     channel : Channel or None, default=None
@@ -78,8 +79,9 @@ class VerticalFederatedPCA(SubspaceTransformer):
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
-        As in `StreamingPCA`, over all columns in their order. Variances are exact for the
-        components found.
+        As in `StreamingPCA`, over all columns in their order. Variances are those of the scores
+        with "vfedpca", and those of the left vectors otherwise, the same where these are exact;
+        singular values below 1e-7 of the largest are lost.
     client_components_ : list of ndarray of shape (n_components_, n_columns)
         Each client's part of ``components_``.
     feature_groups_ : list of ndarray of int
@@ -241,6 +243,8 @@ class VerticalFederatedPCA(SubspaceTransformer):
         n_rounds = 200 if self.n_rounds is None else self.n_rounds
         found = power_method(federation, clients, np.zeros(n), V, n_rounds, self.tol, krylov=True)
         self.n_iter_ = len(found.changes)
+        if np.isnan(found.changes).all():
+            raise ValueError("channel: no client took part in any round.")
         if A is not None:
             self.disagreement_ = federation.disagreement
         return [found.basis] * len(clients)
@@ -304,7 +308,7 @@ class VerticalFederatedPCA(SubspaceTransformer):
             scaled = weights[:, None] * vectors
             signs = np.linalg.eigh(scaled @ scaled.T)[1][:, -1]
         vectors *= np.where(signs < 0, -1.0, 1.0)[:, None]
-        if self.weight_scaling and p > 1:
+        if self.weight_scaling and self.weighting == "eigenvalue" and p > 1:
             larger = weights > weights.mean() if by_gossip else _larger_half(weights)
             weights = weights * np.where(larger, 1 + 1 / p, 1 - 1 / p)
         weighted = weights[:, None] * vectors
@@ -336,6 +340,8 @@ class VerticalFederatedPCA(SubspaceTransformer):
         V = np.empty((turn.shape[1], d))
         for B, columns in zip(parts, groups, strict=True):
             V[:, columns] = turn.T @ B
+        if len(V):
+            V = np.linalg.solve(np.linalg.cholesky(V @ V.T), V)
         total = Subspace.empty(d, dtype=X.dtype)._replace(
             mean=mean, n_samples=float(n), scatter=scatter
         )

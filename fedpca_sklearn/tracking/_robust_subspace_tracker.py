@@ -76,7 +76,7 @@ class RobustSubspaceTracker(SubspaceTracker):
     RST-miss-NoDet of [1]_: per batch Algorithm 4's modified compressed sensing for all rows at once
     (`projected_sparse_recovery`), support by threshold, then least squares on what is not in it,
     and the r-SVD. With ``support_threshold="auto"`` support and least squares alternate until they
-    agree. Time O(d k) a row and iteration, some 20 to 50 iterations, beyond `SubspaceTracker`;
+    agree. Time O(d k) a row and iteration, some 20 iterations, beyond `SubspaceTracker`;
     memory O(d (m + k)), and a byte for each entry given for ``outlier_mask_``.
 
     Outliers must be a minority of each row's entries and of each feature's in a batch, and not lie
@@ -181,7 +181,7 @@ class RobustSubspaceTracker(SubspaceTracker):
             state.basis,
             self.xi,
             self.support_threshold,
-            None if full else state.threshold,
+            None if full else _found(state.threshold),
         )
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
 
@@ -198,7 +198,7 @@ class RobustSubspaceTracker(SubspaceTracker):
     def _show(self, state: _State, n_rows: int, dtype: np.dtype) -> None:
         super()._show(state, n_rows, dtype)
         self.outlier_mask_ = np.concatenate(self._masks)[self._before :]
-        self.support_threshold_ = state.threshold
+        self.support_threshold_ = state.threshold.copy()
         del self._masks, self._before
 
     # ---------------------------------------------------------------- new rows
@@ -208,9 +208,8 @@ class RobustSubspaceTracker(SubspaceTracker):
         V, mean = self._float64_model()
         for start in range(0, len(U), _ROWS_AT_ONCE):
             rows = U[start : start + _ROWS_AT_ONCE]
-            mask, _ = find_outliers(
-                rows - mean, V, self.xi, self.support_threshold, self.support_threshold_
-            )
+            least = _found(self.support_threshold_)
+            mask, _ = find_outliers(rows - mean, V, self.xi, self.support_threshold, least)
             rows[mask] = np.nan
         return U
 
@@ -236,3 +235,8 @@ class RobustSubspaceTracker(SubspaceTracker):
         low_rank = self._fill_in(X, usable, lost)
         sparse = np.where(lost & ~np.isnan(X), X - low_rank, 0.0).astype(X.dtype)
         return low_rank, sparse
+
+
+def _found(threshold: np.ndarray | None) -> np.ndarray | None:
+    """Thresholds of the columns, None if no batch was searched yet."""
+    return None if threshold is None or not threshold.any() else threshold

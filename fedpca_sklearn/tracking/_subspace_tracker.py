@@ -181,8 +181,8 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)
-        if V.shape[1] != d or len(V) > d:
-            raise ValueError(f"init must have shape (k, {d}) with k <= {d}, got {V.shape}.")
+        if V.shape[1] != d or not 1 <= len(V) <= d:
+            raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
         return _linalg.orthonormalised(V)
 
     def _begin_batch(self, stream: Any, n: int) -> None:
@@ -222,7 +222,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
                 L, _, counts = self._filled(Y, after)
             if not counts.any():
                 break
-            summary = self._next(state, L, counts)
+            summary = self._next(replace(state, basis=after.basis), L, counts)
             V = _completed(summary.components, state.basis, self.n_components)
             after = replace(after, summary=summary, mean=summary.mean, basis=V)
         return after
