@@ -6,11 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 # How far from orthonormal a basis may be before it is computed in another way.
 ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
 # Singular values below this multiple of eps times the largest are rounding errors.
 RANK_EPS = 32
+# Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
+# products of rows makes them orthonormal to working precision.
+_WELL_CONDITIONED = 3.0
 # Vectors that a Krylov space grows by at a time.
 KRYLOV_BLOCK = 8
 
@@ -50,7 +54,18 @@ def is_orthonormal(V: np.ndarray, tol: float) -> bool:
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:
-    """Nearly orthonormal rows made orthonormal to working precision; directions are kept."""
+    """Rows made orthonormal to working precision, each by what it adds to those before it.
+
+    By Cholesky's factor of ``V V^T`` where rows are nearly orthonormal, in a third of the time of
+    Householder's QR, which does the rest.
+    """
+    k = V.shape[0]
+    if k > 0 and V.dtype == np.float64:
+        with np.errstate(over="ignore", invalid="ignore"):
+            L, failed = dpotrf(V @ V.T, lower=1)
+            inverse, _ = dtrtri(L, lower=1)
+            if not failed and np.linalg.norm(L) * np.linalg.norm(inverse) < _WELL_CONDITIONED * k:
+                return inverse @ V
     Q, R = scipy.linalg.qr(V.T, mode="economic", check_finite=False)
     return np.ascontiguousarray((Q * np.where(np.diag(R) < 0, -1, 1)).T)
 

@@ -137,9 +137,12 @@ def coordinates(
     The smallest ones where these entries do not determine them. Also returns by how much each row's
     coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
     """
-    seen = ~np.isnan(Z)
-    C = np.where(seen, Z, 0.0) @ V.T
     gain = np.ones(len(Z))
+    missing = np.isnan(Z)
+    if not missing.any():
+        return Z @ V.T, gain
+    seen = ~missing
+    C = np.where(seen, Z, 0.0) @ V.T
     holes = np.flatnonzero(~seen.all(axis=1)) if len(V) else []
     if len(holes):
         inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff)
