@@ -3,15 +3,18 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
+OLDEST = ROOT / ".venv-oldest"
 # Small problems and busy cores: several BLAS threads only get in each other's way.
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 
@@ -34,17 +37,17 @@ def install(python, *what):
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what)
 
 
-def environment(extra="test"):
-    """Interpreter of .venv with the project and an extra installed, made or renewed if needed."""
-    python = python_of(ENVIRONMENT)
+def environment(extra="test", folder=ENVIRONMENT, *options):
+    """Interpreter of an environment with the project and an extra, made or renewed if needed."""
+    python = python_of(folder)
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    stamp = ENVIRONMENT / f"installed-{extra}"
+    stamp = folder / f"installed-{extra}"
     if not python.exists():
-        print("making .venv ...", flush=True)
-        venv.create(ENVIRONMENT, with_pip=True, clear=True)
+        print(f"making {folder.name} ...", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
     if not stamp.exists() or stamp.read_text() != wanted:
-        print(f"installing fedpca-sklearn[{extra}] into .venv ...", flush=True)
-        install(python, "--editable", f".[{extra}]")
+        print(f"installing fedpca-sklearn[{extra}] into {folder.name} ...", flush=True)
+        install(python, "--editable", f".[{extra}]", *options)
         stamp.write_text(wanted)
     return python
 
@@ -64,6 +67,22 @@ def test(*arguments):
     run(environment(), "-m", "pytest", *arguments)
 
 
+def oldest():
+    """Run the tests with the oldest supported release of all that they need."""
+    if sys.version_info >= (3, 12):
+        print("left out: the oldest releases have no wheels for Python 3.12 and newer")
+        return
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = " ".join(project["dependencies"] + project["optional-dependencies"]["test"])
+    pins = [f"{name}=={low}.*" for name, low in re.findall(r"([\w-]+)\S*>=([\d.]+)", needed)]
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        # matplotlib 3.7 calls what pyparsing deprecated later
+        constraints.write_text("\n".join([*pins, "pyparsing<3.1"]))
+        python = environment("test", OLDEST, "--constraint", constraints)
+    run(python, "-m", "pytest", "-q", "-m", "not slow", "tests")
+
+
 def lint():
     """Check style and format."""
     python = environment()
@@ -80,7 +99,7 @@ def examples():
 
 
 def wheel():
-    """Build the wheel, install it into a clean environment, use it from another folder."""
+    """Build the wheel, use it in a clean environment from another folder, resolve its extras."""
     script = (
         "import fedpca_sklearn as f, importlib.metadata as m;"
         "assert m.version('fedpca-sklearn') == f.__version__;"
@@ -101,6 +120,7 @@ def wheel():
         clean = python_of(folder / "clean")
         install(clean, built)
         run(clean, "-c", script, cwd=folder)
+        install(clean, "--dry-run", f"{built}[all]")
     shutil.rmtree(ROOT / "build", ignore_errors=True)
 
 
@@ -109,7 +129,7 @@ def bench(*arguments):
     run(environment("benchmark"), "-m", "benchmarks", *arguments)
 
 
-TASKS = {f.__name__: f for f in (quickstart, flower, test, lint, examples, wheel, bench)}
+TASKS = {f.__name__: f for f in (quickstart, flower, test, oldest, lint, examples, wheel, bench)}
 
 if __name__ == "__main__":
     if sys.version_info < (3, 11):  # noqa: UP036, run by whatever python3 is there
