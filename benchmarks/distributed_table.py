@@ -63,6 +63,7 @@ def main(quick=False):
             ax.loglog(
                 [r["s"] for r in rows], [float(r[name].split()[0]) for r in rows], label=label
             )
+        ax.loglog(list(PAPER), list(PAPER.values()), "kx", label="the paper's T_be")
         ax.set(xlabel="clients", ylabel="floats / floats of all rows", title="6,000 x 20")
         ax.legend()
 

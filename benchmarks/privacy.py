@@ -112,18 +112,20 @@ def by_rows(X, epsilon, rng, size=50):
     return U[:, 0]
 
 
-def mirrored(X, epsilon, rng, power):
+def batch(X, epsilon, rng, power=1.0, symmetric=True):
     """MOD-SuLQ with the published number to a power as the standard deviation."""
-    G = np.triu(rng.standard_normal((D, D)))
-    std = published(ModSuLQ, epsilon) ** power
-    return np.linalg.svd(X.T @ X / N + std * (G + np.triu(G, 1).T))[0][:, 0]
+    G = rng.standard_normal((D, D))
+    if symmetric:
+        G = np.triu(G) + np.triu(G, 1).T
+    return np.linalg.svd(X.T @ X / N + published(ModSuLQ, epsilon) ** power * G)[0][:, 0]
 
 
 def readings(quick):
     """How the authors' figures come about."""
     methods = {
-        "symmetric, beta is a standard deviation": ("ModSuLQ", lambda *a: mirrored(*a, 1.0)),
-        "symmetric, beta is a variance": ("ModSuLQ", lambda *a: mirrored(*a, 0.5)),
+        "symmetric, beta is a standard deviation": ("ModSuLQ", batch),
+        "symmetric, beta is a variance": ("ModSuLQ", lambda *a: batch(*a, power=0.5)),
+        "not symmetric": (None, lambda *a: batch(*a, symmetric=False)),
         "streaming, 100 blocks of 50 rows": ("StreamingModSuLQ", by_rows),
     }
     rows = []
@@ -137,7 +139,7 @@ def readings(quick):
                     exact = np.linalg.eigh(X.T @ X)[1][:, -1]
                     q.append(abs(first(X, e, rng) @ exact))
                 row[f"eps {e:g}"] = f"{np.mean(q):.2f}"
-            authors = " ".join(f"{value:.2f}" for value in AUTHORS[name, alpha])
+            authors = " ".join(f"{value:.2f}" for value in AUTHORS.get((name, alpha), ())) or "-"
             rows.append({**row, "authors 1 2 4": authors})
     table("privacy_readings", rows)
     for e in (1.0, 4.0):

@@ -86,12 +86,20 @@ def on_stream(name, X, memory):
         rows.append(row)
 
     def draw(ax):
-        for method, stream in lines.items():
-            ax.semilogy(stream.n_samples, stream.errors, label=method, linewidth=1)
+        for k, (method, stream) in enumerate(lines.items()):
+            style = "-" if k < 10 else "--"  # ten colours
+            ax.semilogy(stream.n_samples, stream.errors, style, label=method, linewidth=1)
         ax.set(xlabel="rows", ylabel="Err_F", title=name)
-        ax.legend(fontsize=6, ncols=2)
+        ax.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
+
+    def draw_ranks(ax):
+        for method in ("SAPCA", "SAPCA, from 1", "SPIRIT(0.9)", "SPIRIT(1)"):
+            ax.semilogy(lines[method].n_samples, lines[method].ranks, label=method)
+        ax.set(xlabel="rows", ylabel="rank", title=name)
+        ax.legend(fontsize=8)
 
     picture(f"trackers_{name}", draw)
+    picture(f"trackers_{name}_ranks", draw_ranks)
     return rows
 
 
