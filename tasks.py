@@ -98,6 +98,13 @@ def examples():
         run(python, example)
 
 
+def docs():
+    """Build the documentation in docs/_build/html; a warning is an error."""
+    python = environment("docs")
+    options = ("-W", "--keep-going", "-q", "-b", "html")
+    run(python, "-m", "sphinx", *options, "docs", "docs/_build/html")
+
+
 def wheel():
     """Build the wheel, use it in a clean environment from another folder, resolve its extras."""
     script = (
@@ -129,7 +136,9 @@ def bench(*arguments):
     run(environment("benchmark"), "-m", "benchmarks", *arguments)
 
 
-TASKS = {f.__name__: f for f in (quickstart, flower, test, oldest, lint, examples, wheel, bench)}
+TASKS = {
+    f.__name__: f for f in (quickstart, flower, test, oldest, lint, examples, docs, wheel, bench)
+}
 
 if __name__ == "__main__":
     if sys.version_info < (3, 11):  # noqa: UP036, run by whatever python3 is there

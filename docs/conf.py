@@ -1,0 +1,105 @@
+"""Sphinx's settings: pages in Markdown, API from docstrings, gallery from examples/."""
+
+import re
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.transforms import SphinxTransform
+
+import fedpca_sklearn
+
+project = "fedpca_sklearn"
+author = "The fedpca_sklearn developers"
+copyright = author
+version = release = fedpca_sklearn.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "sg_execution_times.rst", "**/sg_execution_times.rst"]
+default_role = "py:obj"
+rst_prolog = ".. py:currentmodule:: fedpca_sklearn\n\n"
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_fence_as_directive = ["math"]  # as GitHub has it
+myst_heading_anchors = 3
+
+# What scikit-learn's bases and Python's exceptions add is theirs to document.
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "BaseEstimator, BaseException",
+    "exclude-members": "get_feature_names_out, get_metadata_routing, set_callbacks, "
+    "set_fit_request, set_inverse_transform_request, set_output, set_partial_fit_request, "
+    "set_score_request, set_transform_request",
+}
+autodoc_mock_imports = ["flwr"]
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": "plot_",
+    "abort_on_example_error": True,
+    "backreferences_dir": "generated/examples",
+    "doc_module": ("fedpca_sklearn",),
+    "download_all_examples": False,
+    "show_memory": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "fedpca_sklearn"
+html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_sidebars = {"choosing": [], "extending": [], "index": []}
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": {"**": ["page-toc"], "choosing": [], "index": []},
+    "show_toc_level": 2,
+}
+
+
+class LinkNames(SphinxTransform):
+    """Inline literals of pages that are a public name, its method or a call link to its page."""
+
+    default_priority = 500
+    name = re.compile(rf"((?:{'|'.join(fedpca_sklearn.__all__)})(?:\.\w+)?)(\(.*\))?", re.DOTALL)
+
+    def apply(self):
+        """Wrap the literals of a page; docstrings have links of their own."""
+        if self.env.docname.startswith(("generated/", "auto_examples/")):
+            return
+        for literal in list(self.document.findall(nodes.literal)):
+            found = self.name.fullmatch(literal.astext())
+            if found and not isinstance(literal.parent, nodes.reference | pending_xref):
+                target = f"fedpca_sklearn.{found[1]}"
+                link = pending_xref("", refdomain="py", reftype="obj", reftarget=target)
+                literal.replace_self(link)
+                link += literal
+
+
+def plain_text(app, what, name, obj, options, lines):
+    """Escape what is not markup in docstrings: ``components_`` and ``|x|`` outside literals."""
+    raw = re.compile(r"(``.+?``|`[^`]+`|^ *(?:>>>|\.\.\. )[^\n]*)", re.MULTILINE | re.DOTALL)
+    parts = raw.split("\n".join(lines))
+    parts[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
+    lines[:] = "".join(parts).split("\n")
+
+
+def headers_are_rst(app):
+    """Keep a folder with a README.md, such as examples/flower, out of the gallery."""
+    app.config.sphinx_gallery_conf["source_suffix"] = {".rst": None}
+
+
+def setup(app):
+    """Add what is above to Sphinx."""
+    app.add_transform(LinkNames)
+    app.connect("autodoc-process-docstring", plain_text, priority=900)
+    app.connect("builder-inited", headers_are_rst, priority=100)
