@@ -8,9 +8,8 @@ exactly, with noise, or over fading links on which a weak site drops out of a ro
 shows the error of five components, round by round.
 """
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
+import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -22,6 +21,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 
+plt.style.use("tableau-colorblind10")
 X, y = load_digits(return_X_y=True)
 exact = PCA(5).fit(X)
 n_rounds = range(1, 31)
@@ -41,6 +41,10 @@ def errors(**options):
 # %%
 # Channels, and what they cost
 # ----------------------------
+# In the Krylov space of all rounds, ten rounds of a perfect sum are enough. Noise sets
+# a floor, on which further rounds do nothing. Plain rounds are slow here because the fifth
+# and the sixth variance are not far apart; in the first 30 that hides the noise.
+
 ways = {
     "sum": {"channel": PerfectChannel()},
     "sum, Krylov": {"channel": PerfectChannel(), "acceleration": "krylov"},
@@ -48,14 +52,18 @@ ways = {
     "noise 100, Krylov": {"channel": GaussianChannel(100.0), "acceleration": "krylov"},
     "fading, noise 1": {"channel": FadingChannel(1.0, max_power=50)},
 }
-fig, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
-for name, options in ways.items():
+fig, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
+for (name, options), style in zip(ways.items(), ("C0-", "C0--", "C1:", "C1--", "C3-"), strict=True):
     line = errors(**options)
     print(f"{name:18} error after 10 rounds {line[9]:.1e}, after 30 {line[-1]:.1e}")
-    ax.semilogy(n_rounds, [max(error, 1e-15) for error in line], label=name)
-ax.set(xlabel="rounds", ylabel="sine of the largest angle", title="ten sites, a digit each")
-ax.legend(fontsize=8)
-fig.savefig(Path(__file__).with_suffix(".png"), dpi=110)
+    ax.semilogy(n_rounds, np.maximum(line, 1e-15), style, label=name)
+ax.set(
+    xlabel="rounds",
+    ylabel="sine of the largest angle",
+    title="Noise sets a floor that rounds do not pass",
+)
+ax.legend()
 
 pca = FederatedPowerPCA(5, n_rounds=10, tol=0, random_state=0).fit(X, clients=y)
 print(pca.communication_)
+plt.show()

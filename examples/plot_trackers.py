@@ -1,15 +1,13 @@
 """
-===================================
+==================================
 Following a stream: eight trackers
-===================================
+==================================
 
 Scikit-learn's digits come as a stream of 50 images at a time, in the order of their labels, so that
 the stream changes all the time. Every estimator keeps five components and sees every image once.
 The picture shows the error of its components on all images so far, over that of the best five
 components, and how many components SPIRIT and SAPCA think are needed.
 """
-
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,6 +27,7 @@ from fedpca_sklearn import (
     SubspaceErrorDisplay,
 )
 
+plt.style.use("tableau-colorblind10")
 X, y = load_digits(return_X_y=True)
 X = X[np.argsort(y, kind="stable")]
 
@@ -45,14 +44,14 @@ trackers = [
 # %%
 # The error of each, over the best possible
 # -----------------------------------------
-fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-for tracker in trackers:
-    display = SubspaceErrorDisplay.from_estimator(tracker, X, ax=left, linewidth=1)
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+for tracker, line in zip(trackers, ("-", "--", ":", "-.", "-", "--", "-."), strict=True):
+    display = SubspaceErrorDisplay.from_estimator(tracker, X, ax=left, linestyle=line)
     print(
         f"{display.estimator_name:22} {1 + display.evaluation.excess[-1]:8.4f} times the best error"
     )
-left.set(yscale="log", title="five components")
-left.legend(fontsize=7)
+left.set(title="Five components: one pass can be exact, or far off")
+left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 # %%
 # The number of components
@@ -63,7 +62,6 @@ sapca = StreamingPCA(5, rank_rule=ContributionBounds(), block_size=50)
 for name, tracker in (("SPIRIT", SPIRIT(forgetting_factor=1.0)), ("SAPCA", sapca)):
     display = RankDisplay.from_estimator(tracker, X, ax=right, name=name)
     print(f"{name}: {display.evaluation.ranks[-1]} components at the end")
-right.set(title="components")
-path = Path(__file__ if "__file__" in globals() else "trackers").with_suffix(".png")
-fig.savefig(path, dpi=110)
-print(f"picture: {path.name}")
+right.set(title="Two rules, two answers", ylim=(0, None))
+right.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+plt.show()
