@@ -42,8 +42,11 @@ trackers = [
 ]
 
 # %%
-# The error of each, over the best possible
-# -----------------------------------------
+# Error and number of components
+# ------------------------------
+# Left, the error of each over the best possible. Right, the ranks of two that choose it: SPIRIT
+# adds components until they hold 95 % of the energy; SAPCA looks at the share of the last singular
+# value.
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 for tracker, line in zip(trackers, ("-", "--", ":", "-.", "-", "--", "-."), strict=True):
     display = SubspaceErrorDisplay.from_estimator(tracker, X, ax=left, linestyle=line)
@@ -53,11 +56,6 @@ for tracker, line in zip(trackers, ("-", "--", ":", "-.", "-", "--", "-."), stri
 left.set(title="Five components: one pass can be exact, or far off")
 left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
-# %%
-# The number of components
-# ------------------------
-# SPIRIT adds components until they hold 95 % of the energy; SAPCA looks at the share of the last
-# singular value.
 sapca = StreamingPCA(5, rank_rule=ContributionBounds(), block_size=50)
 for name, tracker in (("SPIRIT", SPIRIT(forgetting_factor=1.0)), ("SAPCA", sapca)):
     display = RankDisplay.from_estimator(tracker, X, ax=right, name=name)

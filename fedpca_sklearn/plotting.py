@@ -274,8 +274,8 @@ class CommunicationDisplay(_LineDisplay):
     ----------
     line_, ax_, figure_ : matplotlib artists
         After `plot`.
-    pooled_line_ : matplotlib line
-        At the number of floats in the rows.
+    pooled_line_ : matplotlib line or None
+        At the number of floats in the rows, where it is known: not of summaries from elsewhere.
 
     Examples
     --------
@@ -326,9 +326,10 @@ class CommunicationDisplay(_LineDisplay):
         return np.arange(1, len(floats) + 1), np.cumsum(floats)
 
     def _add_to_line(self):
-        self.pooled_line_ = self.ax_.axhline(
-            self.communication.floats_pooled, color="grey", linestyle="--"
-        )
-        if len(self.ax_.lines) == 2:
-            self.pooled_line_.set_label("the rows themselves")
         self.ax_.set_yscale("log")
+        self.pooled_line_ = None
+        if self.communication.floats_pooled:
+            label = "the rows themselves" if len(self.ax_.lines) == 1 else None
+            self.pooled_line_ = self.ax_.axhline(
+                self.communication.floats_pooled, color="grey", linestyle="--", label=label
+            )

@@ -14,6 +14,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     ScreeDisplay,
+    StreamingPCA,
     make_power_law,
 )
 
@@ -71,6 +72,13 @@ def test_communication_adds_up_over_rounds():
     assert_array_equal(display.line_.get_xdata(), np.arange(1, 7))
     assert_array_equal(display.pooled_line_.get_ydata(), [1200, 1200])
     assert display.ax_.get_ylabel() == "floats sent so far"
+
+
+def test_what_the_rows_would_cost_is_left_out_where_it_is_not_known():
+    summaries = [StreamingPCA(2).fit(X[c == CLIENTS]).subspace_ for c in np.unique(CLIENTS)]
+    display = CommunicationDisplay.from_estimator(FederatedPCA.from_subspaces(summaries))
+    assert display.pooled_line_ is None
+    assert display.line_.get_ydata() == [sum(s.n_floats for s in summaries)]
 
 
 @pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
