@@ -1,1 +1,23 @@
-"""Speed, memory and accuracy beside peers: ``python -m benchmarks`` lists the scenarios."""
+"""Speed, memory and accuracy beside peers: ``python -m benchmarks`` lists the scenarios.
+
+Every public name is used by a scenario, or is here with a reason; tests/test_benchmarks.py audits
+this.
+"""
+
+WITHOUT_SCENARIO = {
+    "Channel": "a base class",
+    "CommunicationDisplay": "draws what has been computed",
+    "CommunicationLog": "scenarios read it as communication_",
+    "MergeStrategy": "a base class",
+    "NpyRows": "a way to read rows; tests/test_out_of_core.py bounds its memory",
+    "PrivacyBudgetError": "an error",
+    "PrivacyLeakWarning": "a warning",
+    "RankDisplay": "draws what has been computed",
+    "RankRule": "a base class",
+    "ScreeDisplay": "draws what has been computed",
+    "StreamEvaluation": "what evaluate_stream returns",
+    "Subspace": "scenarios read it as subspace_",
+    "SubspaceErrorDisplay": "draws what has been computed",
+    "load_balanced_schedule": "says who works when, and computes nothing",
+    "projected_sparse_recovery": "a step of RobustSubspaceTracker",
+}

@@ -1,9 +1,10 @@
-"""Run scenarios by name, or all: ``python -m benchmarks [--quick] [NAME ...]``."""
+"""Run scenarios by name, or all: ``python -m benchmarks [--quick] [NAME ... | all]``."""
 
 import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter, process_time
 
 # One thread for everybody; set before numpy is imported.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -17,17 +18,33 @@ def main(arguments):
     quick = "--quick" in arguments
     names = [a for a in arguments if not a.startswith("-")]
     unknown = [n for n in names if n not in SCENARIOS and n != "all"]
+    if unknown:
+        print("There is no scenario", *unknown)
     if unknown or not (names or quick):
+        width = max(map(len, SCENARIOS))
         print(__doc__, "\nScenarios:")
         for name in SCENARIOS:
-            print(f"  {name:16}{import_module(f'benchmarks.{name}').__doc__.splitlines()[0]}")
+            print(f"  {name:{width}}  {title(import_module(f'benchmarks.{name}'))}")
         return 2 if unknown else 0
+    table = import_module("benchmarks._tools").table  # imports numpy
     print(f"BLAS threads: {os.environ['OPENBLAS_NUM_THREADS']}")
+    rows = []
     for name in SCENARIOS if names in ([], ["all"]) else names:
         module = import_module(f"benchmarks.{name}")
-        print(f"\n== {name}: {module.__doc__.splitlines()[0]}", flush=True)
+        print(f"\n== {name}: {title(module)}", flush=True)
+        start, cpu_start = perf_counter(), process_time()
         module.main(quick)
+        seconds, cpu = perf_counter() - start, process_time() - cpu_start
+        rows.append({"scenario": name, "seconds": seconds, "of the processor": cpu})
+    print("\n== all")
+    sums = {column: sum(row[column] for row in rows) for column in list(rows[0])[1:]}
+    table("seconds", [*rows, {"scenario": "sum", **sums}])
     return 0
+
+
+def title(module):
+    """First line of a scenario's docstring."""
+    return module.__doc__.splitlines()[0]
 
 
 if __name__ == "__main__":

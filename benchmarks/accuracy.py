@@ -32,7 +32,8 @@ def _tree_of_twenty(X, clients):
     return excess_error(X, nodes[0].components[:20])
 
 
-def main(quick=False):
+def power_laws(quick=False):
+    """One row for each alpha and seed."""
     rows = []
     for alpha in (1.0,) if quick else ALPHAS:
         for seed in range(1 if quick else 3):
@@ -57,6 +58,11 @@ def main(quick=False):
                     "Incremental": error(IncrementalPCA(20)),
                 }
             )
+    return rows
+
+
+def main(quick=False):
+    rows = power_laws(quick)
     table("accuracy", rows)
 
     def draw(ax):

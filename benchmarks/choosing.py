@@ -52,24 +52,31 @@ def scenarios(n, d):
     yield "broken", Y, site, X
 
 
+def with_features(d, n):
+    """One row for each kind of sites and method."""
+    rows = []
+    for name, X, site, truth in scenarios(n, d):
+        calls = {m: lambda X=X, s=site, m=m: METHODS[m]().fit(X, clients=s) for m in METHODS}
+        seconds, models = interleaved(calls, repeats=1)
+        least = reconstruction_error(truth, DistributedPCA(K).fit(truth).components_)
+        rows += [
+            {
+                "features": d,
+                "sites": name,
+                "method": method,
+                "floats a site": models[method].communication_.floats_up // SITES,
+                "seconds": seconds[method][0],
+                "excess": max(
+                    reconstruction_error(truth, models[method].components_) / least - 1, 0.0
+                ),
+            }
+            for method in METHODS
+        ]
+    return rows
+
+
 def main(quick=False):
     rows = []
-    for d in (50, 500) if quick else (50, 200, 500, 1000):
-        for name, X, site, truth in scenarios(16_000, d):
-            calls = {m: lambda X=X, s=site, m=m: METHODS[m]().fit(X, clients=s) for m in METHODS}
-            seconds, models = interleaved(calls, repeats=1)
-            least = reconstruction_error(truth, DistributedPCA(K).fit(truth).components_)
-            rows += [
-                {
-                    "features": d,
-                    "sites": name,
-                    "method": method,
-                    "floats a site": models[method].communication_.floats_up // SITES,
-                    "seconds": seconds[method][0],
-                    "excess": max(
-                        reconstruction_error(truth, models[method].components_) / least - 1, 0.0
-                    ),
-                }
-                for method in METHODS
-            ]
+    for d in (50, 300) if quick else (50, 200, 500, 1000):
+        rows += with_features(d, 4_000 if quick else 16_000)
     table("choosing", rows)

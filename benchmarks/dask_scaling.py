@@ -50,7 +50,7 @@ def main(quick=False):
     except ImportError as error:
         print(f"skipped: {error.name} is not installed")
         return
-    n, d = (2_000 if quick else 20_000), 500
+    n, d = (500 if quick else 20_000), 500
     chunks = ((n,) * 20, (d,))
     with (
         LocalCluster(

@@ -44,7 +44,8 @@ def count(pca):
     return 1 + int(np.searchsorted(np.cumsum(pca.explained_variance_ratio_), 0.8))
 
 
-def main(quick=False):
+def measured(quick=False):
+    """One row for each number of clients: means of the runs, with deviations."""
     rows = []
     for s in 2 ** np.arange(8):
         runs = [one_run(int(s), seed) for seed in range(2 if quick else 10)]
@@ -56,6 +57,11 @@ def main(quick=False):
             else:
                 row[name] = f"{np.mean(values):.4f} ({np.std(values, ddof=1):.4f})"
         rows.append(row)
+    return rows
+
+
+def main(quick=False):
+    rows = measured(quick)
     table("distributed_table", rows)
 
     def draw(ax):

@@ -138,7 +138,7 @@ def on_data(name, X, quick):
 def main(quick=False):
     path = load("mnist_test.npz")
     if path is not None:
-        on_data("mnist", np.load(path)["X"].astype(np.float64), quick)
-    path = load("newsgroups20_counts.npz")
+        on_data("mnist", np.load(path)["X"][: 2000 if quick else None].astype(np.float64), quick)
+    path = None if quick else load("newsgroups20_counts.npz")
     if path is not None:
         on_data("newsgroups", text_matrix(path), quick)

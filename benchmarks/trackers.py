@@ -3,8 +3,9 @@
 Synth(alpha): 4,000 rows of 400 features, variances i^-alpha. Rank 10, batches of 50 rows, columns
 centred once and then left alone, as in the paper: GROUSE with step 2, Frequent Directions with a
 sketch of 20 rows, the power method with blocks of d rows, SPIRIT with lambda 0.9 and 1. SPCA_lo and
-SPCA_hi are StreamingPCA at the lowest and the highest rank that SAPCA had from rank 1. Errors are
-Err_F, over that of the best subspace of the final rank, and over that of the best of rank 10.
+SPCA_hi are StreamingPCA at the lowest and the highest rank that SAPCA had from rank 1; EnergyBounds
+is SPIRIT's rule for the rank in StreamingPCA. Errors are Err_F, over that of the best subspace of
+the final rank, and over that of the best of rank 10.
 
 The authors' own code on light, for orientation, over the best of its rank: SAPCA 1.039 at rank 9,
 fixed rank 10 1.058, power method 6.9, Frequent Directions 12 to 14 (1.2 with its rotation mended),
@@ -20,6 +21,7 @@ from fedpca_sklearn import (
     PETRELS,
     SPIRIT,
     ContributionBounds,
+    EnergyBounds,
     FrequentDirections,
     OjaPCA,
     StreamingPCA,
@@ -46,6 +48,7 @@ def methods(low, high):
         "SAPCA, from 1": sapca(1),
         "SPCA_lo": StreamingPCA(low, **spca),
         "SPCA_hi": StreamingPCA(high, **spca),
+        "EnergyBounds, from 1": StreamingPCA(1, rank_rule=EnergyBounds(), **spca),
         "StreamingPCA(10)": StreamingPCA(RANK, center=False),
         "FrequentDirections": FrequentDirections(RANK, center=False),
         "StreamingPowerMethod": StreamingPowerMethod(RANK, **options),
@@ -63,12 +66,15 @@ def streamed(model, X):
         model.partial_fit(X[start : start + BATCH])
 
 
-def on_stream(name, X, memory):
+def measured(name, X, memory=False, only=None):
+    """One row for each method, or some of them, and the stream of its errors."""
     X = X - X.mean(axis=0)
     ranks = sapca(1).fit(X).rank_history_
     best = np.linalg.eigvalsh(X.T @ X)[: X.shape[1] - RANK].sum() / len(X)
     rows, lines = [], {}
-    for method, model in methods(int(ranks.min()), int(ranks.max())).items():
+    models = methods(int(ranks.min()), int(ranks.max()))
+    for method in only or models:
+        model = models[method]
         stream = lines[method] = evaluate_stream(model, X, batch_size=BATCH)
         row = {
             "data": name,
@@ -84,6 +90,11 @@ def on_stream(name, X, memory):
         if memory:
             row["peak kB"] = peak_bytes(lambda m=model: streamed(m, X)) / 1e3
         rows.append(row)
+    return rows, lines
+
+
+def on_stream(name, X, memory):
+    rows, lines = measured(name, X, memory)
 
     def draw(ax):
         for k, (method, stream) in enumerate(lines.items()):
@@ -133,12 +144,14 @@ def claims(rows):
 
 def main(quick=False):
     rows = []
+    shape = (1000, 100) if quick else (4000, 400)
     for alpha in (0.5, 1.0) if quick else ALPHAS:
-        X = make_power_law(4000, 400, alpha=alpha, random_state=0)
+        X = make_power_law(*shape, alpha=alpha, random_state=0)
         rows += on_stream(f"synth{alpha:g}", X, memory=False)
     path = load("motes_light.npz")
     if path is not None:
-        rows += on_stream("light", np.load(path)["X"].astype(np.float64), memory=True)
+        X = np.load(path)["X"][: 1000 if quick else None]
+        rows += on_stream("light", X.astype(np.float64), memory=True)
     light = [row for row in rows if row["data"] == "light"]
     table("trackers", [{k: v for k, v in row.items() if k != "peak kB"} for row in rows])
     if light:

@@ -291,7 +291,7 @@ def kernels(quick):
     print(f"and sends {less:.0f} times less.")
 
 
-def main(quick):
+def main(quick=False):
     by_clients(quick)
     by_iterations(quick)
     equal_floats(quick)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
@@ -46,11 +47,16 @@ def is_orthonormal(V: np.ndarray, tol: float) -> bool:
     Work 8 k d instead of k^2 d. An entry of ``V V^T - I`` above ``tol`` escapes
     each vector with a probability of at most one half, and a typical error has many such entries.
     """
-    for x in np.random.default_rng(V.shape[0]).choice([-1.0, 1.0], size=(2, V.shape[0])):
-        x = x.astype(V.dtype)
-        if not np.abs(V @ (x @ V) - x).max(initial=0.0) <= tol:  # NaN is not
-            return False
-    return True
+    signs = _signs(V.shape[0], V.dtype)
+    return all(np.abs(V @ (x @ V) - x).max(initial=0.0) <= tol for x in signs)  # NaN is not
+
+
+@lru_cache(maxsize=64)  # drawing takes longer than the products with a small basis
+def _signs(k: int, dtype: np.dtype) -> np.ndarray:
+    """Two random vectors of k signs, the same in every call."""
+    signs = np.random.default_rng(k).choice([-1.0, 1.0], size=(2, k)).astype(dtype)
+    signs.flags.writeable = False
+    return signs
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:

@@ -1,0 +1,99 @@
+"""100,000 small clients on one machine, merged flat and in trees: time, bytes, memory, error.
+
+Every client has 20 rows of 50 features: variances like 1 / i, and a mean and a direction of its
+own. Five components. "10 directions a client" is StreamingPCA(5, oversampling=5) there; else
+clients send all that their rows span. MB are what is sent, and what the busiest receiver of each
+round takes, summed over the rounds. Peak memory beyond the rows is traced in fits of its own, as
+tracing is slow; seconds are those of one fit.
+"""
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+
+from benchmarks._tools import interleaved, peak_bytes, picture, table
+from fedpca_sklearn import (
+    DistributedPCA,
+    FederatedPCA,
+    StreamingPCA,
+    SubspaceMerge,
+    excess_error,
+)
+
+RANK, ROWS, D = 5, 20, 50
+FEW = StreamingPCA(RANK, oversampling=5)
+METHODS = {
+    "FederatedPCA, flat": FederatedPCA(RANK),
+    "tree of 32": FederatedPCA(RANK, merge=SubspaceMerge(fan_in=32)),
+    "tree of 2": FederatedPCA(RANK, merge=SubspaceMerge(fan_in=2)),
+    "10 directions a client, flat": FederatedPCA(RANK, estimator=FEW),
+    "10 directions a client, tree of 32": FederatedPCA(
+        RANK, estimator=FEW, merge=SubspaceMerge(fan_in=32)
+    ),
+    "DistributedPCA": DistributedPCA(RANK),
+}
+
+
+def unlike(n_clients):
+    """Rows and labels of clients with means and directions of their own."""
+    X = np.empty((n_clients * ROWS, D))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((D, D)))[0]
+    spread = np.arange(1, D + 1)[:, None] ** -0.5 * basis
+    for start in range(0, n_clients, 1000):
+        rng = np.random.default_rng([1, start])
+        shape = min(1000, n_clients - start), ROWS, D
+        own = rng.standard_normal((2, shape[0], 1, D)) / np.sqrt(D)
+        rows = rng.standard_normal(shape) @ spread + own[0]
+        rows += 2 * rng.standard_normal((*shape[:2], 1)) * own[1]
+        X[start * ROWS : (start + 1000) * ROWS] = rows.reshape(-1, D)
+    return X, np.repeat(np.arange(n_clients), ROWS)
+
+
+def fitted(pca, X, **options):
+    """What is found and sent; the summaries of all clients are not kept."""
+    pca = clone(pca).fit(X, **options)
+    return pca.components_, getattr(pca, "communication_", None)
+
+
+def measured(n_clients, memory=True):
+    """One row for each method, and for PCA of the pooled rows."""
+    X, clients = unlike(n_clients)
+    calls = {m: lambda pca=pca: fitted(pca, X, clients=clients) for m, pca in METHODS.items()}
+    calls["pooled PCA"] = lambda: fitted(PCA(RANK, svd_solver="covariance_eigh"), X)
+    seconds, found = interleaved(calls, repeats=1)
+    rows = []
+    for method, (time, _) in seconds.items():
+        components, log = found[method]
+        row = {
+            "clients": n_clients,
+            "method": method,
+            "seconds": time,
+            "us a client": 1e6 * time / n_clients,
+            "rounds": log.rounds if log else 1,
+            "MB": log.bytes_up / 1e6 if log else X.nbytes / 1e6,
+            "MB, busiest": 8 * log.floats_busiest / 1e6 if log else X.nbytes / 1e6,
+            "excess": max(excess_error(X, components), 0.0),
+        }
+        if memory:
+            row["peak kB a client"] = peak_bytes(calls[method]) / n_clients / 1e3
+        rows.append(row)
+    return rows
+
+
+def main(quick=False):
+    sizes = (100, 400) if quick else (1000, 10_000, 100_000)
+    rows = [row for n_clients in sizes for row in measured(n_clients, memory=False)]
+    table("many_clients", rows)
+    print()
+    columns = ("clients", "method", "peak kB a client")
+    traced = [{c: row[c] for c in columns} for row in measured(100 if quick else 10_000)]
+    table("many_clients_memory", traced)
+
+    def draw(ax):
+        for method in METHODS:
+            seconds = [row["seconds"] for row in rows if row["method"] == method]
+            ax.loglog(sizes, seconds, "o-", label=method)
+        ax.set(xlabel="clients of 20 x 50", ylabel="seconds", title="One machine, one thread")
+        ax.legend(fontsize=7)
+
+    picture("many_clients", draw)
