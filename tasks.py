@@ -59,7 +59,7 @@ def quickstart():
 
 def flower():
     """Run a Flower server and two sites on this machine: digits, against pooled PCA."""
-    run(environment("flower"), "examples/flower/run_loopback.py")
+    run(environment("flower,plot"), "examples/flower/run_loopback.py")
 
 
 def test(*arguments):

@@ -2,8 +2,8 @@
 
     python examples/flower/run_loopback.py
 
-starts them, runs the app next to this file, compares its result with PCA of all rows, and ends
-them.
+starts them, runs the app next to this file, compares its result with PCA of all rows, draws it to
+digits.png, and ends them.
 """
 
 import os
@@ -16,6 +16,8 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -126,6 +128,22 @@ def wait_for(port, end):
             time.sleep(0.2)
 
 
+def draw(result, pooled, path):
+    """Components that came over Flower, beside those of the pooled rows."""
+    fig, axes = plt.subplots(2, 6, figsize=(8, 3), layout="constrained")
+    for i, column in enumerate(axes.T):
+        shown = pooled.components_[i]
+        for ax, image in zip(column, (result.components[i], shown), strict=True):
+            limit = np.abs(image).max() * np.sign(image @ shown)
+            ax.imshow(image.reshape(8, 8) / limit, cmap="RdBu_r", vmin=-1, vmax=1)
+            ax.set(xticks=[], yticks=[])
+        column[0].set_title(f"PC {i + 1}")
+    axes[0, 0].set_ylabel("two sites,\nover Flower")
+    axes[1, 0].set_ylabel("rows pooled")
+    fig.suptitle("The same components, and no digit left its site")
+    fig.savefig(path, dpi=90)
+
+
 if __name__ == "__main__":
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -136,5 +154,6 @@ if __name__ == "__main__":
     distance = subspace_distance(result.components, pooled.components_)
     print(f"{result.n_samples:.0f} rows at 2 sites, {result.n_features} features")
     print(f"distance to PCA of the pooled rows: {distance:.1e}")
+    draw(result, pooled, APP / "digits.png")
     print(f"seconds: {time.monotonic() - began:.0f}")
     sys.exit(distance > 1e-6)
