@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array
+from sklearn.utils import assert_all_finite, check_array
 
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
@@ -40,7 +40,24 @@ def nonnegative_float(name: str, value: Any) -> float:
 
 def check_rows(X: Any) -> np.ndarray | sp.csr_array:
     """Finite float rows, dense or CSR."""
-    return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
+    dtypes = [np.float64, np.float32]
+    X = check_array(X, accept_sparse="csr", dtype=dtypes, ensure_all_finite=False, input_name="X")
+    check_finite(X)
+    return X
+
+
+def check_finite(X: Any, allow_nan: bool = False) -> None:
+    """Raise unless all entries of rows are finite, and say who takes missing ones."""
+    values = X.data if sp.issparse(X) else X
+    try:
+        assert_all_finite(values, allow_nan=allow_nan, input_name="X")
+    except ValueError as error:
+        if "NaN" not in str(error) or allow_nan:
+            raise
+        raise ValueError(
+            "Input X contains NaN. SubspaceTracker, RobustSubspaceTracker, GROUSE, PETRELS and "
+            "FederatedSubspaceTracker take rows with missing entries."
+        ) from None
 
 
 def check_forgetting_factor(value: Any) -> None:

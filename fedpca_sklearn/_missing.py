@@ -87,8 +87,8 @@ class MissingEntriesMixin:
         """Share of the variation of hidden entries that the other entries of their row explain.
 
         Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
-        the subspace: 1 is perfect, 0 is as good as the mean, as in R^2. Unlike the likelihood it
-        needs no whole rows.
+        the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
+        whatever the model's mean is. Unlike the likelihood it needs no whole rows.
 
         Parameters
         ----------
@@ -99,7 +99,8 @@ class MissingEntriesMixin:
         Returns
         -------
         score : float
-            Cost O(n d k^2). Which entries are hidden together depends on the shape of X only.
+            0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
+            on the shape of X only.
         """
         X = self._check_X(X)
         weight = check_weight(sample_weight, X.shape[0])
@@ -108,10 +109,15 @@ class MissingEntriesMixin:
         X = self._usable(X)
         V, mean = self._float64_model()
         rng = np.random.default_rng(0)
-        error = total = 0.0
+        error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             rows = X[start : start + _ROWS_AT_ONCE]
-            Z = (rows.toarray() if sp.issparse(rows) else rows) - mean
+            rows = rows.toarray() if sp.issparse(rows) else rows
+            seen = ~np.isnan(rows)
+            if origin is None:  # a feature's first entry, so that constant ones vary by nothing
+                first = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
+                origin = np.where(seen.any(axis=0), first, 0.0)
+            Z = rows - mean
             fold = rng.integers(_FOLDS, size=Z.shape)
             missed = np.zeros_like(Z)
             for i in range(_FOLDS):
@@ -120,7 +126,11 @@ class MissingEntriesMixin:
                 missed[hidden] = (Z - C @ V)[hidden]
             w = 1.0 if weight is None else weight[start : start + _ROWS_AT_ONCE, None]
             error += float(np.nansum(w * missed**2))
-            total += float(np.nansum(w * Z**2))
+            D = np.where(seen, rows - origin, 0.0)
+            sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
+        count, first, second = sums
+        variation = second - first**2 / np.where(count > 0, count, 1.0)
+        total = float(np.maximum(variation, 0.0).sum())
         return 1.0 - error / total if total > 0 else 0.0
 
     def __sklearn_tags__(self):

@@ -110,9 +110,11 @@ def evaluate_stream(
         X,
         accept_sparse="csr",
         dtype=[np.float64, np.float32],
-        ensure_all_finite=True if X_full is None else "allow-nan",
+        ensure_all_finite="allow-nan",
         input_name="X",
     )
+    if X_full is None and np.isnan(X.data if sp.issparse(X) else X).any():
+        raise ValueError("X contains NaN, so errors need the complete rows: give X_full.")
     full = X
     if X_full is not None:
         full = check_array(X_full, dtype=np.float64, input_name="X_full")

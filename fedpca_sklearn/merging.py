@@ -117,6 +117,8 @@ def _stack(parts, corrections) -> np.ndarray:
 
 def check_subspaces(subspaces: Any) -> list[Subspace]:
     """Return a non-empty list of summaries that fit together, or raise."""
+    if isinstance(subspaces, Subspace):
+        raise TypeError("subspaces must be a sequence of Subspace objects, got one Subspace.")
     subspaces = list(subspaces)
     if not subspaces:
         raise ValueError("subspaces must hold at least one Subspace, got none.")

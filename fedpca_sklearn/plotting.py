@@ -13,6 +13,9 @@ from .evaluation import StreamEvaluation, evaluate_stream
 
 __all__ = ["CommunicationDisplay", "RankDisplay", "ScreeDisplay", "SubspaceErrorDisplay"]
 
+# Labels of axes whose ticks are whole numbers.
+_COUNTS = ("component", "components", "round")
+
 
 class _LineDisplay:
     """A line that a subclass tells by `_points`, and its labels."""
@@ -51,6 +54,9 @@ class _LineDisplay:
         style = {"label": name, "drawstyle": self._drawstyle, "marker": self._marker, **kwargs}
         (self.line_,) = ax.plot(*self._points(), **style)
         ax.set(xlabel=self._xlabel, ylabel=self._ylabel)
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_label_text() in _COUNTS and axis.get_scale() == "linear":
+                axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         self.ax_, self.figure_ = ax, ax.figure
         self._add_to_line()
         if name is not None:
@@ -317,7 +323,11 @@ class CommunicationDisplay(_LineDisplay):
         -------
         display : CommunicationDisplay
         """
-        check_is_fitted(estimator, "communication_")
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "communication_"):
+            raise TypeError(
+                f"estimator must be federated, with communication_, got {type(estimator).__name__}."
+            )
         name = type(estimator).__name__ if name is None else name
         return cls(estimator.communication_, estimator_name=name).plot(ax=ax, **kwargs)
 

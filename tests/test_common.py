@@ -625,6 +625,26 @@ def test_variance_beyond_the_dtype_is_refused(model):
     assert not hasattr(model, "components_")
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(estimator(2) for estimator in (AlternatingProjections, RobustSubspaceTracker)),
+        *(estimator(2) for estimator in (SubspaceTracker, StreamingPCA, FederatedPCA, GROUSE)),
+        FederatedPowerPCA(2, random_state=0),
+        FederatedPowerPCA(2, acceleration="krylov", random_state=0),
+        FederatedSubspaceTracker(2, random_state=0),
+        *(VerticalFederatedPCA(2, method=m) for m in ("vfedpca", "merge", "power")),
+    ],
+    ids=str,
+)
+def test_squares_beyond_float64_are_refused_by_name(model):
+    X = np.random.default_rng(0).standard_normal((100, 8)) * 1e200
+    with pytest.raises(ValueError, match="X holds values that are too large"):
+        model.fit(X)
+    assert not hasattr(model, "components_")
+
+
 @pytest.mark.parametrize("model", [DistributedPCA(1), StreamingPCA(1)])
 def test_weights_with_an_infinite_sum_are_refused(model):
     with pytest.raises(ValueError, match="sample_weight must have a finite sum"):

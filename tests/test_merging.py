@@ -496,6 +496,7 @@ def parts_of(*shapes, **kwargs):
     ("kwargs", "match"),
     [
         ({"subspaces": []}, r"subspaces must .*at least one Subspace, got none"),
+        ({"subspaces": Subspace.empty(3)}, r"a sequence of Subspace objects, got one Subspace"),
         ({"subspaces": [np.eye(3)]}, r"subspaces must be Subspace objects, got ndarray"),
         ({"subspaces": parts_of((9, 4), (9, 5))}, r"subspaces\[1\] has 5 features.* 4"),
         (

@@ -134,6 +134,9 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         np.save(tmp_path / f"{i}.npy", X)
         with pytest.raises(ValueError, match=rf"{i}\.npy' must hold a 2-D array of numbers"):
             NpyRows(tmp_path / f"{i}.npy")
+    np.savez(tmp_path / "X.npz", np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"X\.npz' is not a \.npy file"):
+        NpyRows(tmp_path / "X.npz")
     np.save(tmp_path / "X.npy", np.ones((3, 2)))
     with pytest.raises(TypeError, match="rows must be a slice, got 1"):
         NpyRows(tmp_path / "X.npy")[1]

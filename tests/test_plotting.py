@@ -90,6 +90,17 @@ def test_axes_can_be_shared(display):
     assert again.line_.get_label() == "other"
 
 
+def test_communication_of_one_site_is_refused_by_name():
+    with pytest.raises(TypeError, match="communication_, got StreamingPCA"):
+        CommunicationDisplay.from_estimator(StreamingPCA(2).fit(X))
+
+
+def test_components_and_rounds_are_counted():
+    for display in (ScreeDisplay, CommunicationDisplay):
+        ticks = display.from_estimator(FederatedPCA(2).fit(X)).ax_.get_xticks()
+        assert_array_equal(ticks, np.round(ticks))
+
+
 @pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
 def test_what_is_not_fitted_is_refused(display):
     with pytest.raises(NotFittedError):

@@ -5,6 +5,8 @@ programming (xi > 0). Streams without noise are recovered up to rounding errors,
 compared exactly: outliers of 10 to 25 are far from what is left.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog, minimize
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 
@@ -480,7 +483,8 @@ def test_attributes_are_those_of_the_low_rank_part():
 @pytest.mark.parametrize("max_iter", [1, 2, 7])
 def test_iterations_are_limited(max_iter):
     stream = constant_stream(150, 400, 5, 0.1)
-    model = AlternatingProjections(5, max_iter=max_iter).fit(stream.X)
+    with pytest.warns(ConvergenceWarning, match=f"max_iter={max_iter} iterations leave error_="):
+        model = AlternatingProjections(5, max_iter=max_iter).fit(stream.X)
     assert model.n_iter_ == max_iter
     assert model.error_ > 1e-4
     assert_separated(model, stream.X)
@@ -614,7 +618,9 @@ def test_edges_give_finite_numbers(kind, variant):
 )
 def test_edges_are_separated_into_finite_numbers(kind, options):
     X = EDGES[kind]
-    model = AlternatingProjections(**{"n_components": 3, **options}).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = AlternatingProjections(**{"n_components": 3, **options}).fit(X)
     more = model.low_rank_, model.sparse_, model.error_, model.transform(X), model.impute(X)
     assert_finite_and_orthonormal(model, *more)
     assert_array_equal(model.sparse_[np.isnan(X)], 0)

@@ -852,7 +852,7 @@ BAD_DATA = [
     (GOOD[:0], {}, ["0 sample(s)", "minimum of 1"]),
     (GOOD[:, :0], {}, ["0 feature(s)", "minimum of 1"]),
     (GOOD[None], {}, ["dim 3", "<= 2"]),
-    (HOLE, {}, ["X contains NaN"]),
+    (HOLE, {}, ["X contains NaN", "SubspaceTracker", "GROUSE"]),
     (sp.csr_array(HOLE), {}, ["X contains NaN"]),
     (np.where(np.isnan(HOLE), np.inf, GOOD), {}, ["X contains infinity"]),
     (GOOD + 1j, {}, ["Complex data not supported"]),

@@ -497,7 +497,7 @@ def test_wrong_groups_are_named(groups, message):
 
 
 def test_names_need_named_columns():
-    with pytest.raises(ValueError, match=r"feature_groups.*'a'"):
+    with pytest.raises(ValueError, match=r"feature_groups.*'a', and the columns of X have no"):
         vertical(2, feature_groups=[["a"], [1, 2, 3]]).fit(rows(d=4))
 
 

@@ -148,9 +148,11 @@ def power_method(
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
+        size = float(np.linalg.norm(W))
+        if not np.isfinite(size):
+            raise ValueError("X holds values that are too large: their products overflow float64.")
         if space is None:
-            # directions without variance stay
-            W = W + _STAYING * float(np.linalg.norm(W)) * V
+            W = W + _STAYING * size * V  # directions without variance stay
             moved = block = _linalg.orthonormalised(W)
             changes.append(_sine(V, moved))
             V = moved

@@ -22,7 +22,8 @@ class ProjectionAverage(MergeStrategy):
 
     Every client has the same say per row, whatever its scale: singular values play no part in the
     choice of the directions. Suits sites that measure the same thing in different units or at
-    different noise; where sites differ in what they see, `SubspaceMerge` is the better choice.
+    different noise; where sites differ in what they see, `SubspaceMerge` is the better choice. What
+    lies between the means of sites is in no site's components, and so not in the average.
 
     Parameters
     ----------

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import assert_all_finite
 
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features
+from .._checks import check_at_most_features, check_finite
 from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
 from ._blocks import float_dtype, is_stream, validated_batches
@@ -143,12 +142,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             at += rows.shape[0]
             rows = rows.toarray() if sp.issparse(rows) else rows
             rows = rows.astype(np.float64)
-            assert_all_finite(
-                rows,
-                allow_nan=isinstance(self, MissingEntriesMixin),
-                estimator_name=type(self).__name__,
-                input_name="X",
-            )
+            check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
             waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
             if len(waiting) < size:
                 return replace(stream, state=state, waiting=waiting, n_rows=stream.n_rows + n)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
+from .._checks import check_finite
 from ..engines import chunks_in_order, is_dask
 
 
@@ -75,6 +75,5 @@ def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimato
     for start in range(0, n, block_size):
         rows = X if n <= block_size else X[start : start + block_size]
         rows = rows.astype(dtype, copy=False)
-        values = rows.data if sp.issparse(rows) else rows
-        assert_all_finite(values, estimator_name=type(estimator).__name__, input_name="X")
+        check_finite(rows)
         yield rows, None if weight is None else weight[start : start + block_size]

@@ -48,7 +48,10 @@ class NpyRows:
     def __init__(self, file: str | os.PathLike):
         self.file = os.path.abspath(file)
         with open(file, "rb") as stream:
-            version = np.lib.format.read_magic(stream)
+            try:
+                version = np.lib.format.read_magic(stream)
+            except ValueError as error:
+                raise ValueError(f"file={os.fspath(file)!r} is not a .npy file: {error}") from None
             if version not in ((1, 0), (2, 0)):
                 raise ValueError(f"file={os.fspath(file)!r} has the unknown version {version}.")
             header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")

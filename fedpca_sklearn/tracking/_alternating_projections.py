@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import scipy.special
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
@@ -146,6 +148,12 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
                 X - mean, self.n_components, beta, self.tol, self.max_iter
             )
             L, S, self.n_iter_, self.error_ = found
+            if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
+                warnings.warn(
+                    f"max_iter={self.max_iter} iterations leave error_={self.error_:.1e}",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
             low_rank = Subspace.from_rows(L, self.n_components, center=False)
             mean = np.zeros_like(mean) if not self.center else mean
             low_rank = low_rank._replace(
@@ -174,6 +182,8 @@ def alternating_projections(
     Z = np.where(seen, Z, 0.0).astype(np.float64)
     beta = 1.0 / np.sqrt(max(n, d)) if beta is None else beta
     norm = float(np.linalg.norm(Z)) or 1.0
+    if not np.isfinite(norm**2):
+        raise ValueError("X holds values that are too large: the sum of their squares overflows.")
     L = np.zeros_like(Z)
     first = min(beta * _low_rank(Z, 1)[1][0], _noise(Z[seen]))
     S = np.where(np.abs(Z) > first, Z, 0.0)
@@ -191,9 +201,9 @@ def alternating_projections(
             before, error = error, float(np.linalg.norm(rest - S)) / norm
             share /= 2
             resting = falling <= noise and error >= _RESTING * before
-            if last and (error <= tol or resting or share * s[k - 1] <= 1e-12 * s[0]):
+            if share * s[k - 1] <= 1e-12 * s[0]:
                 break
-            if not last and 2 * share * s[k - 1] <= s[k] / 2:
+            if error <= tol or resting if last else 2 * share * s[k - 1] <= s[k] / 2:
                 break
     return L, S, iteration, error
 
