@@ -148,11 +148,13 @@ def power_method(
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
-        size = float(np.linalg.norm(W))
-        if not np.isfinite(size):
+        largest = float(np.abs(W).max())
+        if not np.isfinite(largest):
             raise ValueError("X holds values that are too large: their products overflow float64.")
         if space is None:
-            W = W + _STAYING * size * V  # directions without variance stay
+            # directions without variance stay
+            W = W / (largest or 1.0)
+            W += _STAYING * float(np.linalg.norm(W)) * V
             moved = block = _linalg.orthonormalised(W)
             changes.append(_sine(V, moved))
             V = moved
