@@ -35,7 +35,7 @@ def spiked(n, d, rank, gap, seed):
     rng = np.random.default_rng(seed)
     V = np.linalg.qr(rng.standard_normal((d, d)))[0]
     U = np.linalg.qr(rng.standard_normal((n, d)))[0]
-    spectrum = np.where(np.arange(d) < rank, np.linspace(2, 1, d) ** 0, gap)
+    spectrum = np.where(np.arange(d) < rank, 1.0, gap)
     return (U * np.sqrt(spectrum)) @ V.T, V[:, :rank].T, spectrum
 
 
@@ -169,13 +169,10 @@ def local_power(quick):
     for steps in (1, 4) if quick else (1, 2, 4, 8):
         row = {"local steps": steps}
         for name, clients in (("alike", alike), ("unlike", unlike)):
-            errors = []
-            for n_rounds in (2, 5, 10, 20, 40, 80):
+            for n_rounds in (5, 20, 80):
                 pca = FederatedPowerPCA(5, n_rounds=n_rounds, local_steps=steps, random_state=0)
-                errors.append(subspace_distance(pca.fit(X, clients=clients).components_, true))
-            row |= {
-                f"{name}, {n} rounds": e for n, e in zip((5, 20, 80), errors[1::2], strict=True)
-            }
+                error = subspace_distance(pca.fit(X, clients=clients).components_, true)
+                row[f"{name}, {n_rounds} rounds"] = error
         rows.append(row)
     table("federated_rounds_local", rows)
 

@@ -72,8 +72,9 @@ def main(quick=False):
             lines[sigma] = errors
     table("over_air_noise", rows)
     ratios = [row["batches 19 to 25"] / row["floor"] for row in rows]
+    held = "holds" if max(ratios) < 2 * min(ratios) else "does not hold"
     print(
-        "The error settles in proportion to the noise of the channel: holds, at "
+        f"The error settles in proportion to the noise of the channel: {held}, at "
         f"{min(ratios):.2f} to {max(ratios):.2f} times the floor, which is "
         f"{np.median(floor[settled]):.2f} sigma."
     )

@@ -23,7 +23,7 @@ RANK = 6
 
 
 def plane(M):
-    """Leading two eigenvectors, as rows, by falling size."""
+    """Leading two left singular vectors, as rows."""
     return np.linalg.svd(M)[0][:, :2].T
 
 

@@ -72,9 +72,9 @@ scores["all columns"] = pooled.transform(X)
 report("all columns", "0", f"{X.size:,}")
 
 # %%
-# Each owner tells its own cause; together both are told. "merge" and "power" are exact. But with
-# five columns each nothing is saved: every method sends more than the columns. Messages have the
-# length of the rows, so they pay with hundreds of columns. Nor are columns hidden by themselves:
+# Each owner tells its own cause better; together both are told. "merge" and "power" are exact. But
+# with five columns each nothing is saved: every method sends more than the columns. A message has
+# a number for each row, so they pay with hundreds of columns. Nor are columns hidden by themselves:
 # all five left vectors of the bank, times their values, are its columns up to a rotation. With two
 # vectors the bank tells two of its five dimensions.
 #

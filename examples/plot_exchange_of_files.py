@@ -32,7 +32,7 @@ folder = tempfile.TemporaryDirectory()
 # %%
 # At each site
 # ------------
-# With 13 columns all 13 directions are sent, for these few rows a third of their bytes or less. The
+# With 13 columns all 13 directions are sent, for these few rows about a third of their bytes. The
 # file does not grow with the rows.
 
 files = {}

@@ -1,10 +1,10 @@
 """
-==================================
-Following a stream: eight trackers
-==================================
+===================================
+Following a stream: nine estimators
+===================================
 
 Scikit-learn's digits come as a stream of 50 images at a time, in the order of their labels, so that
-the stream changes all the time. Every estimator keeps five components and sees every image once.
+the stream changes all the time. Every estimator sees every image once; seven keep five components.
 The picture shows the error of its components on all images so far, over that of the best five
 components, and how many components SPIRIT and SAPCA think are needed.
 """
