@@ -102,6 +102,10 @@ class FederatedPowerPCA(ClientsTransformer):
     With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its
     basis to the last common one (orthogonal Procrustes) and sends it times its number of rows.
 
+    The sum and the number of the rows, which the mean is made of, pass the channel as well: noise
+    of standard deviation s leaves it uncertain by s / n, and by s / n of itself. Where n is not far
+    above s, centre the rows first and take ``center=False``.
+
     A client that drops out of a round and comes back needs nothing but the next basis; what is
     found without it is the subspace of the others.
 
