@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ._version import VERSION
 from .federated import FederatedPCA
 from .subspace import Subspace
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 1 after an error, which is printed.
     """
     parser = argparse.ArgumentParser("python -m fedpca_sklearn", description=__doc__)
+    parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     inspect = commands.add_parser("inspect", help="tell what is in summaries")
     inspect.add_argument("files", nargs="+", metavar="FILE")
@@ -33,7 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     merge.add_argument("files", nargs="+", metavar="FILE")
     merge.add_argument("-o", "--output", required=True, metavar="FILE")
     merge.add_argument(
-        "-n", "--n-components", type=int, help="components to keep (default: all)", metavar="N"
+        "-n",
+        "--n-components",
+        type=_number,
+        help="components to keep, or a share of the variance, as 0.9 (default: all)",
+        metavar="N",
     )
     merge.set_defaults(command=_merge)
     options = parser.parse_args(arguments)
@@ -43,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def _load(file: str) -> Subspace:
@@ -66,8 +76,8 @@ def _merge(options: argparse.Namespace) -> None:
     sites = [_load(file) for file in options.files]
     for i, file in enumerate(options.files):
         print(f"subspaces[{i}]: {file}")
-    merged = FederatedPCA.from_subspaces(sites, options.n_components).subspace_
-    merged = merged.truncate(options.n_components)
+    fitted = FederatedPCA.from_subspaces(sites, options.n_components)
+    merged = fitted.subspace_.truncate(fitted.n_components_)
     merged.save(options.output)
     print(options.output)
     print(_described(merged))

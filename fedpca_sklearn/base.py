@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import _linalg
 from ._absorb import rank_for_fraction
 from ._callbacks import callback_state
-from ._checks import check_weight
+from ._checks import check_finite, check_weight
 from .engines import RowChunks, is_dask, lazy_transform
 from .subspace import Subspace
 
@@ -104,9 +104,12 @@ class SubspaceTransformer(
 
     def _check_X(self, X: Any) -> Any:
         check_is_fitted(self, "components_")
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        if hasattr(X, "__next__"):
+            raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
+        check_finite(X)
+        return X
 
     def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
         """Coordinates of validated rows; optionally also the squared norms of the centred rows."""

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import fedpca_sklearn
 from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, merge_subspaces
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._feature_names import check_names, check_same_names
@@ -286,6 +287,22 @@ def test_fewer_components_are_kept(files, tmp_path):
     assert main(["merge", *paths, "-o", model, "-n", "2"]) == 0
     s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
     assert_allclose(Subspace.load(model).singular_values, s[:2], rtol=1e-10)
+
+
+def test_a_share_of_the_variance_is_kept(files, tmp_path):
+    paths, X = files
+    model = str(tmp_path / "model.npz")
+    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    share = np.cumsum(s**2) / np.sum(s**2)
+    assert main(["merge", *paths, "-o", model, "-n", str((share[1] + share[2]) / 2)]) == 0
+    assert_allclose(Subspace.load(model).singular_values, s[:3], rtol=1e-10)
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.strip() == fedpca_sklearn.__version__
 
 
 def test_errors_name_the_file_and_write_nothing(files, tmp_path, capsys):

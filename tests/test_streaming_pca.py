@@ -1094,6 +1094,15 @@ def test_weights_of_score_are_checked_like_those_of_fit():
         pca.score(X, sample_weight=np.zeros(20))
 
 
+def test_rows_to_transform_come_in_one_array():
+    pca = StreamingPCA(2).fit(GOOD)
+    for method in (pca.transform, pca.score_samples):
+        with pytest.raises(TypeError, match="X must be rows in one array here, got an iterator"):
+            method(iter([GOOD]))
+        with pytest.raises(ValueError, match=r"X contains NaN\. SubspaceTracker"):
+            method(HOLE)
+
+
 def test_an_iterable_without_length_is_a_stream():
     X = make_power_law(200, 10, random_state=0)
 
