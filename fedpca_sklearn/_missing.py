@@ -115,8 +115,8 @@ class MissingEntriesMixin:
             rows = rows.toarray() if sp.issparse(rows) else rows
             seen = ~np.isnan(rows)
             if origin is None:  # a feature's first entry, so that constant ones vary by nothing
-                first = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
-                origin = np.where(seen.any(axis=0), first, 0.0)
+                origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
+                origin[~seen.any(axis=0)] = 0.0
             Z = rows - mean
             fold = rng.integers(_FOLDS, size=Z.shape)
             missed = np.zeros_like(Z)

@@ -179,7 +179,42 @@ class SubspaceErrorDisplay(_StreamDisplay):
         return self.evaluation.n_samples, 1 + self.evaluation.excess
 
 
-class ScreeDisplay(_LineDisplay):
+class _FittedDisplay(_LineDisplay):
+    """A line of what a fitted estimator holds; a subclass takes it out in `_parts`."""
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, name: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Draw a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with what is shown: ``explained_variance_ratio_``, and ``estimators_`` where it
+            has them, or ``communication_``.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        name : str, default=None
+            In the legend; None: the class of the estimator.
+        **kwargs : dict
+            Passed to ``ax.plot`` for the line of all rows.
+
+        Returns
+        -------
+        display : object
+        """
+        check_is_fitted(estimator)
+        name = type(estimator).__name__ if name is None else name
+        return cls(*cls._parts(estimator), estimator_name=name).plot(ax=ax, **kwargs)
+
+    @classmethod
+    @abstractmethod
+    def _parts(cls, estimator: Any) -> tuple[Any, ...]:
+        """What the display is made with."""
+
+
+class ScreeDisplay(_FittedDisplay):
     """Share of the variance by component, of all rows and of each client's own components.
 
     Parameters
@@ -223,34 +258,10 @@ class ScreeDisplay(_LineDisplay):
         self.estimator_name = estimator_name
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, name: str | None = None, **kwargs: Any
-    ) -> ScreeDisplay:
-        """Draw the variances of a fitted estimator, and those of its ``estimators_``.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with ``explained_variance_ratio_``.
-        ax : matplotlib axes, default=None
-            None: a new figure.
-        name : str, default=None
-            In the legend; None: the class of the estimator.
-        **kwargs : dict
-            Passed to ``ax.plot`` for the line of all rows.
-
-        Returns
-        -------
-        display : ScreeDisplay
-        """
-        check_is_fitted(estimator)
-        clients = {
-            label: local.explained_variance_ratio_
-            for label, local in getattr(estimator, "estimators_", {}).items()
-        }
-        name = type(estimator).__name__ if name is None else name
-        display = cls(estimator.explained_variance_ratio_, clients, estimator_name=name)
-        return display.plot(ax=ax, **kwargs)
+    def _parts(cls, estimator):
+        models = getattr(estimator, "estimators_", {})
+        clients = {label: model.explained_variance_ratio_ for label, model in models.items()}
+        return estimator.explained_variance_ratio_, clients
 
     def _points(self):
         ratios = np.asarray(self.explained_variance_ratio)
@@ -267,7 +278,7 @@ class ScreeDisplay(_LineDisplay):
             self.client_lines_[0].set_label("each client")
 
 
-class CommunicationDisplay(_LineDisplay):
+class CommunicationDisplay(_FittedDisplay):
     """Floats sent, up and down together, over the rounds; what the rows would have cost beside it.
 
     Parameters
@@ -303,33 +314,12 @@ class CommunicationDisplay(_LineDisplay):
         self.estimator_name = estimator_name
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, name: str | None = None, **kwargs: Any
-    ) -> CommunicationDisplay:
-        """Draw the log of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with ``communication_``.
-        ax : matplotlib axes, default=None
-            None: a new figure.
-        name : str, default=None
-            In the legend; None: the class of the estimator.
-        **kwargs : dict
-            Passed to ``ax.plot``.
-
-        Returns
-        -------
-        display : CommunicationDisplay
-        """
-        check_is_fitted(estimator)
+    def _parts(cls, estimator):
         if not hasattr(estimator, "communication_"):
             raise TypeError(
                 f"estimator must be federated, with communication_, got {type(estimator).__name__}."
             )
-        name = type(estimator).__name__ if name is None else name
-        return cls(estimator.communication_, estimator_name=name).plot(ax=ax, **kwargs)
+        return (estimator.communication_,)
 
     def _points(self):
         floats = [row["floats_up"] + row["floats_down"] for row in self.communication.table]
