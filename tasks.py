@@ -19,10 +19,10 @@ OLDEST = ROOT / ".venv-oldest"
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 
 
-def run(*command, **options):
-    """Run a command from the root of the project; stop with its exit code if it fails."""
-    options = {"cwd": ROOT, "env": {**os.environ, **SETTINGS}, **options}
-    code = subprocess.run([str(part) for part in command], check=False, **options).returncode
+def run(*command, cwd=ROOT, **settings):
+    """Run a command with these environment variables; stop with its exit code if it fails."""
+    settings = {**os.environ, **SETTINGS, **settings}
+    code = subprocess.run([str(c) for c in command], cwd=cwd, env=settings, check=False).returncode
     if code:
         sys.exit(code)
 
@@ -37,7 +37,7 @@ def install(python, *what):
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what)
 
 
-def environment(extra="test", folder=ENVIRONMENT, *options):
+def environment(extra="complete", folder=ENVIRONMENT, *options):
     """Interpreter of an environment with the project and an extra, made or renewed if needed."""
     python = python_of(folder)
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
@@ -52,9 +52,15 @@ def environment(extra="test", folder=ENVIRONMENT, *options):
     return python
 
 
+def pytest(*arguments, python=None, **settings):
+    """Run pytest on all cores."""
+    command = (python or environment(), "-m", "pytest", "-n", "auto", "--dist", "worksteal")
+    run(*command, *arguments, **settings)
+
+
 def quickstart():
     """Run the main example: digits on ten clients, federated against pooled."""
-    run(environment(), "examples/plot_federated_quickstart.py")
+    run(environment("plot"), "examples/plot_federated_quickstart.py")
 
 
 def flower():
@@ -64,7 +70,19 @@ def flower():
 
 def test(*arguments):
     """Run all tests and doctests; further arguments go to pytest."""
-    run(environment(), "-m", "pytest", *arguments)
+    if not arguments:  # scipy reads this setting once in a process
+        pytest("-q", "-k", "check_array_api", "tests/test_common.py", SCIPY_ARRAY_API="1")
+    pytest(*arguments, TESTS_NO_SKIPS="1")
+
+
+def fast(*arguments):
+    """Run three cases of each test, nothing slow: under two minutes; arguments go to pytest."""
+    pytest("-q", "-m", "not slow", *arguments, TESTS_CASES="3")
+
+
+def coverage(*arguments):
+    """Run the tests and list the lines that none of them reaches; arguments go to pytest."""
+    pytest("-q", "--cov", "--cov-report=term-missing:skip-covered", *arguments)
 
 
 def oldest():
@@ -80,14 +98,15 @@ def oldest():
         # matplotlib 3.7 calls what pyparsing deprecated later
         constraints.write_text("\n".join([*pins, "pyparsing<3.1"]))
         python = environment("test", OLDEST, "--constraint", constraints)
-    run(python, "-m", "pytest", "-q", "-m", "not slow", "tests")
+    pytest("-q", "-m", "not slow", "tests", python=python)
 
 
 def lint():
-    """Check style and format."""
+    """Check style, format and types."""
     python = environment()
     run(python, "-m", "ruff", "check", ".")
     run(python, "-m", "ruff", "format", "--check", ".")
+    run(python, "-m", "mypy")
 
 
 def examples():
@@ -137,7 +156,11 @@ def bench(*arguments):
 
 
 TASKS = {
-    f.__name__: f for f in (quickstart, flower, test, oldest, lint, examples, docs, wheel, bench)
+    f.__name__: f
+    for f in (
+        *(quickstart, flower, test, fast, coverage, oldest),
+        *(lint, examples, docs, wheel, bench),
+    )
 }
 
 if __name__ == "__main__":

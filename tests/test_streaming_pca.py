@@ -8,13 +8,12 @@ thousands of updates.
 
 import warnings
 from itertools import pairwise
-from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import peak_bytes, random_basis, sine_of_orthonormal
+from helpers import measured, peak_bytes, random_basis, sine_of_orthonormal
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -24,7 +23,6 @@ from sklearn.decomposition import PCA, IncrementalPCA
 from fedpca_sklearn import ContributionBounds, EnergyBounds, RankRule, StreamingPCA, make_power_law
 
 IRIS = load_iris().data
-MOTES = Path(__file__).parents[2] / "shared" / "data" / "motes_light.npz"
 FITTED = ["components_", "mean_", "singular_values_", "explained_variance_"]
 FITTED += ["explained_variance_ratio_", "noise_variance_", "n_components_", "n_samples_seen_"]
 
@@ -690,9 +688,7 @@ def test_one_pass_is_within_1e_4_of_the_best_reconstruction(seed):
 
 @pytest.mark.parametrize(("oversampling", "bound"), [("auto", 1e-6), (15, 1e-3)])
 def test_light_sensors_are_reconstructed(oversampling, bound):
-    if not MOTES.exists():
-        pytest.skip("the sensor-network data set motes_light.npz is not beside the repository")
-    X = np.load(MOTES)["X"]
+    X = measured("motes_light")
     pca = StreamingPCA(10, block_size=50, oversampling=oversampling).fit(X)
     assert excess(X, pca.components_) <= bound
 

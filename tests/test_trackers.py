@@ -6,12 +6,11 @@ condition: 1e-8 is far above that and far below any error in the algebra.
 """
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import assert_finite_and_orthonormal, peak_bytes, sine, with_holes
+from helpers import assert_finite_and_orthonormal, measured, peak_bytes, sine, with_holes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -29,7 +28,6 @@ from fedpca_sklearn import (
 from fedpca_sklearn.streaming._innovations import Features, innovations
 
 EPS = np.finfo(float).eps
-MOTES = Path(__file__).parents[2] / "shared" / "data" / "motes_light.npz"
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
 TRACKERS = {
@@ -42,6 +40,7 @@ TRACKERS = {
     "spirit": SPIRIT(3, lower=0.3, upper=0.9999, forgetting_factor=1.0),
     "petrels": PETRELS(3, forgetting_factor=1.0, random_state=0),
 }
+CLASSES = dict.fromkeys(type(m) for m in TRACKERS.values())  # each once, in one order
 FADING = {
     "past": PAST(3, forgetting_factor=0.9, random_state=0),
     "pastd": PAST(3, forgetting_factor=0.9, deflation=True, random_state=0),
@@ -337,9 +336,7 @@ def motes_like():
 
 @pytest.mark.parametrize("data", ["alike", "measured"])
 def test_sketched_components_of_sensors_are_nearly_the_best(data):
-    if data == "measured" and not MOTES.exists():
-        pytest.skip("the sensor-network data set motes_light.npz is not beside the repository")
-    X = motes_like() if data == "alike" else np.load(MOTES)["X"].astype(float)
+    X = motes_like() if data == "alike" else measured("motes_light").astype(float)
     model = FrequentDirections(10).fit(X)
     A = X - X.mean(axis=0)
     _, s, U = np.linalg.svd(A, full_matrices=False)
@@ -1134,10 +1131,8 @@ def test_more_components_than_features_are_refused(model):
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        *[(cls(0), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
-        *[(cls(2.5), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
-        *[(cls(None), "n_components") for cls in {type(m) for m in TRACKERS.values()}],
-        *[(cls(center="yes"), "center") for cls in {type(m) for m in TRACKERS.values()}],
+        *[(cls(value), "n_components") for value in (0, 2.5, None) for cls in CLASSES],
+        *[(cls(center="yes"), "center") for cls in CLASSES],
         (FrequentDirections(sketch_size=0), "sketch_size"),
         (FrequentDirections(robust=0.5), "robust"),
         (StreamingPowerMethod(block_size=0), "block_size"),

@@ -4,11 +4,10 @@ Oracles are scikit-learn's PCA of all columns in one place, a naive reading of C
 with n x n matrices and loops, and numpy's variances of projected rows.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -36,7 +35,6 @@ seeds = st.integers(0, 2**31 - 1)
 every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
 every_exact = pytest.mark.parametrize("method", ["merge", "power"])
 UNEQUAL = [[7, 0], [3], [1, 6, 2, 5], [4]]
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
 # ------------------------------------------------------------------------------ data and helpers
@@ -486,9 +484,7 @@ def test_vfedpca_is_better_than_isolated_clients(load, p):
 @pytest.mark.parametrize("p", [3, 5, 10])
 @pytest.mark.parametrize("name", ["college", "vehicle", "sonar"])
 def test_vfedpca_is_better_than_isolated_clients_on_the_papers_data(name, p):
-    if not SHARED.exists():
-        pytest.skip("the shared data folder is not there")
-    X = np.load(SHARED / f"{name}.npz")["X"].astype(float)
+    X = measured(name).astype(float)
     assert gain(X if name == "sonar" else scale(X), p) < 0.8
 
 

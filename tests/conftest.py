@@ -1,0 +1,50 @@
+"""What ``tasks.py`` asks of a run: no test left out unseen, or a few cases of each only.
+
+With ``TESTS_NO_SKIPS=1`` (``tasks.py test``, whose environment has all that a test can ask for) a
+skip is a failure, unless its reason is in ``MAY_BE_SKIPPED``. With ``TESTS_CASES=3`` (``tasks.py
+fast``) a parametrized test runs with three of its cases.
+"""
+
+import os
+import re
+from collections import defaultdict
+
+import pytest
+
+MAY_BE_SKIPPED = {
+    "the data set .* is not beside the repository": "measured data that are not in the repository",
+    "SCIPY_ARRAY_API is not set": "tasks.py test makes these checks in a process of their own",
+}
+
+
+def _refused(report):
+    """Turn a skip without a good reason into a failure."""
+    if "TESTS_NO_SKIPS" in os.environ and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1]
+        if not any(re.search(good, reason) for good in MAY_BE_SKIPPED):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\n(skips that may be are listed in tests/conftest.py)"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return _refused((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return _refused((yield))
+
+
+def pytest_collection_modifyitems(config, items):
+    most = int(os.environ.get("TESTS_CASES", len(items)))
+    cases = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    kept = set()
+    for those in cases.values():
+        step = -(-len(those) // most)  # spread over all cases
+        kept.update(those[::step])
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
