@@ -1,6 +1,7 @@
-"""The code in README.md and docs/ runs as it stands there."""
+"""The code in README.md and docs/ runs as it stands there; what pages name exists."""
 
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,8 @@ from fedpca_sklearn import FederatedPCA, StreamingPCA, make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"_build", "auto_examples", "generated"}
-PAGES = [ROOT / "README.md"] + [
-    page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set(page.parts)
-]
+DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set(page.parts)]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 
 
 def blocks(page):
@@ -62,9 +62,18 @@ def test_every_public_name_is_on_the_page_of_the_api():
 
 def test_every_page_is_in_a_table_of_contents():
     entries = set()
-    for page in PAGES[1:]:
+    for page in DOCS:
         for tree in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), flags=re.DOTALL):
             names = re.findall(r"([\w/.]+)>?$", tree, flags=re.MULTILINE)
             entries |= {(page.parent / name).resolve() for name in names}
-    missing = {page.with_suffix("") for page in PAGES[1:]} - entries
+    missing = {page.with_suffix("") for page in DOCS} - entries
     assert missing == {ROOT / "docs/index"}
+
+
+def test_every_task_that_is_named_exists():
+    tasks = runpy.run_path(str(ROOT / "tasks.py"))["TASKS"]
+    calls = [*PAGES, ROOT / ".pre-commit-config.yaml", *(ROOT / ".github/workflows").iterdir()]
+    named = {word for call in calls for word in re.findall(r"tasks\.py (\w+)", call.read_text())}
+    (loop,) = re.findall(r"for task in ([\w ]+);", (ROOT / ".ci/run").read_text())
+    assert {"lint", "test"} <= named | set(loop.split())
+    assert named | set(loop.split()) <= set(tasks)
