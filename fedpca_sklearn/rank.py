@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
@@ -13,7 +12,7 @@ from .subspace import Subspace
 
 
 class RankRule(BaseEstimator, ABC):
-    """Base of the rank rules: at most one step up or down per block, then a pause.
+    """Base of the rank rules: a step up or down after a block, then a pause.
 
     Subclasses implement `step` and have a parameter ``hold_off``, the number of blocks for which
     the rank stays after a change.
@@ -27,7 +26,7 @@ class RankRule(BaseEstimator, ABC):
 
     @abstractmethod
     def step(self, rank: int, subspace: Subspace) -> int:
-        """Return -1, 0 or 1: the wish to shrink, stay or grow.
+        """Return by how much the rank is to grow; negative, to shrink.
 
         Parameters
         ----------
@@ -37,7 +36,7 @@ class RankRule(BaseEstimator, ABC):
 
         Returns
         -------
-        step : {-1, 0, 1}
+        step : int
         """
 
     def next_rank(
@@ -58,15 +57,21 @@ class RankRule(BaseEstimator, ABC):
         Returns
         -------
         rank : int
-            At least 1, at most the number of features; grows only into directions with energy,
-            and stays while at most ``rank`` rows were seen.
+            At least 1; grows only into directions that the summary holds, and stays while at most
+            ``rank`` rows were seen.
+
+        Raises
+        ------
+        TypeError
+            If the step is not an integer.
         """
         if blocks_since_change < self.hold_off or n_rows <= rank:
             return rank
-        step = int(np.sign(self.step(rank, subspace)))
-        if step > 0 and subspace.n_components <= rank:
-            return rank
-        return max(1, rank + step)
+        step = self.step(rank, subspace)
+        if not isinstance(step, Integral):
+            raise TypeError(f"{type(self).__name__}.step must return an integer, got {step!r}.")
+        wanted = rank + int(step)
+        return max(1, min(wanted, max(rank, subspace.n_components)))
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""

@@ -657,6 +657,19 @@ def test_the_rank_grows_only_into_directions_with_energy():
     assert_array_equal(full.rank_history_, [3, 4, 5] + [6] * 17)
 
 
+@pytest.mark.parametrize(("start", "move", "ranks"), [(1, 3, [4, 7, 9]), (9, -4, [5, 1, 1])])
+def test_the_rank_may_move_by_more_than_one(start, move, ranks):
+    blocks = exact_blocks(np.arange(9, 0, -1.0), 300, 3)
+    pca = stream(StreamingPCA(start, rank_rule=Greedy(move)), blocks)
+    assert_array_equal(pca.rank_history_, ranks)
+    assert_allclose(pca.singular_values_, np.sqrt(3) * np.arange(9, 0, -1.0)[: ranks[-1]])
+
+
+def test_a_step_that_is_not_a_whole_number_is_named():
+    with pytest.raises(TypeError, match=r"Greedy.step must return an integer, got 0.5"):
+        StreamingPCA(2, rank_rule=Greedy(0.5)).fit(rows(600, 6))
+
+
 @pytest.mark.parametrize("rule", [ContributionBounds(), EnergyBounds()])
 @pytest.mark.parametrize("d", [30, 400])
 def test_the_rank_shrinks_to_that_of_the_data(rule, d):

@@ -6,6 +6,7 @@ condition: 1e-8 is far above that and far below any error in the algebra.
 """
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,8 +25,12 @@ from fedpca_sklearn import (
     FrequentDirections,
     OjaPCA,
     StreamingPowerMethod,
+    excess_error,
+    make_power_law,
 )
+from fedpca_sklearn._missing import MissingEntriesMixin
 from fedpca_sklearn.streaming._innovations import Features, innovations
+from fedpca_sklearn.streaming._tracker import Tracker
 
 EPS = np.finfo(float).eps
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -100,7 +105,94 @@ def centred_row_by_row(X, f=1.0):
     return np.array(Z)
 
 
+def seen_by_the_rule(X, center, f=1.0):
+    """Rows that a rule works on: a first row has no mean before it, and no weight."""
+    return centred_row_by_row(X, f)[1:] if center else X
+
+
 # ------------------------------------------------------------------------------------- centring
+
+
+class Recorder(Tracker):
+    """A rule that keeps the rows it sees, and shows an axis."""
+
+    def __init__(self, n_components=1, *, center=True):
+        self.n_components = n_components
+        self.center = center
+
+    def _begin(self, d, rng):
+        return np.zeros((0, d))
+
+    def _updated(self, state, Z):
+        return np.concatenate([state, Z])
+
+    def _basis(self, state):
+        return np.eye(1, state.shape[1])
+
+    def _show_state(self, state):
+        self.rows_ = state
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_rule_sees_all_rows_but_a_first_one_without_weight(center):
+    X, _ = planted(100, 6, noise=1.0, mean=3.0)
+    assert_allclose(stream(Recorder(center=center), X).rows_, seen_by_the_rule(X, center))
+
+
+class RecorderOfHoles(MissingEntriesMixin, Recorder):
+    pass
+
+
+def test_a_row_of_features_not_seen_before_has_no_weight():
+    X = np.arange(24.0).reshape(6, 4) ** 2
+    X[0, 2:] = X[1, :2] = X[3] = np.nan  # the second row is the first one of the other features
+    seen = stream(RecorderOfHoles(), X).rows_
+    assert len(seen) == 4
+    assert_allclose(seen[0], [(X[2, j] - X[j // 2, j]) * np.sqrt(1 / 2) for j in range(4)])
+    assert np.isnan(seen[1]).all()
+
+
+class FirstRow(Tracker):
+    """The simplest rule that is seeded by a row: the sum of all rows turned towards the first."""
+
+    def __init__(self, n_components=1, *, center=True):
+        self.n_components = n_components
+        self.center = center
+
+    def _begin(self, d, rng):
+        return np.zeros(d)
+
+    def _updated(self, state, Z):
+        if not state.any():
+            state = Z[0] / np.linalg.norm(Z[0])
+        for z in Z:
+            state = state + (z @ state) / (state @ state) ** 0.5 * z
+        return state
+
+    def _basis(self, state):
+        return (state / np.linalg.norm(state))[None] if state.any() else np.eye(1, len(state))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rule_may_be_seeded_by_its_first_row(seed):
+    X = make_power_law(10_000, 40, alpha=2.0, random_state=seed)
+    assert excess_error(X, FirstRow().fit(X).components_) < 1e-3
+
+
+@pytest.mark.parametrize(("rest", "counts"), [(0.2, True), (0.01, False)])
+@pytest.mark.parametrize("model", [GROUSE(1, random_state=0), PETRELS(1, random_state=0)], ids=repr)
+def test_rows_whose_holes_amplify_noise_more_than_tenfold_do_not_count_in_variances(
+    model, rest, counts
+):
+    # noise of a coordinate is amplified by 1 / (square of the component in the entries seen)
+    rng = np.random.default_rng(0)
+    v = np.r_[np.sqrt(1 - rest), np.full(10, np.sqrt(rest / 10))]
+    scores = 3 * rng.standard_normal(4000) * np.where(np.arange(4000) % 2, 10, 1)
+    X = scores[:, None] * v
+    X[1::2, 0] = np.nan  # every second row, of a hundred times the variance
+    model = clone(model).set_params(center=False).fit(X)
+    variance = model.explained_variance_[0]  # at most that of the entries seen, 98 and 13.4
+    assert variance > 80 if counts else abs(variance - 9) < 5 * 9 * np.sqrt(2 / 2000)
 
 
 def centred(X, cuts, center=True, f=1.0):
@@ -273,11 +365,11 @@ def test_the_guarantee_holds_for_every_stream(seed, kind, n, d, size, k, cuts, c
 @pytest.mark.parametrize("center", [True, False])
 def test_the_sketch_is_that_of_the_paper_at_any_time(size, center):
     X, _ = planted(75, 12, noise=1.0, mean=1.0)
-    A = centred_row_by_row(X) if center else X
+    A = seen_by_the_rule(X, center)
     model = FrequentDirections(1, sketch_size=size, center=center)
     for n in range(1, 76):
         model.partial_fit(X[n - 1 : n])
-        B, lowered = fast_frequent_directions(A[:n], size)
+        B, lowered = fast_frequent_directions(A[: n - center], size)
         scale = np.sum(A[:n] ** 2) + 1
         assert_allclose(model.sketch_.T @ model.sketch_, B.T @ B, atol=1e-11 * scale)
         assert_allclose(model.shrinkage_, lowered, atol=1e-11 * scale)
@@ -372,30 +464,29 @@ def test_the_power_method_is_that_of_the_paper(size, center):
     X, _ = planted(730, noise=1.0, mean=2.0)
     model = stream(StreamingPowerMethod(3, block_size=size, center=center, random_state=4), X)
     rows = 20 if size == "auto" else size
-    Z = centred_row_by_row(X) if center else X
+    Z = seen_by_the_rule(X, center)
     assert sine(model.components_, power_method(Z, first_basis(20, 3, 4), rows)) < 1e-8
-    assert model.n_steps_ == 730 // rows
+    assert model.n_steps_ == len(Z) // rows
 
 
 @pytest.mark.parametrize("size", [40, 300])
 def test_an_unfinished_block_does_not_move_the_basis(size):
-    X, _ = planted(2 * size)
+    X, _ = planted(2 * size + 1)
     model = StreamingPowerMethod(3, block_size=size, random_state=0)
     before = first_basis(20, 3)
-    for i, x in enumerate(X):
+    for i, x in enumerate(X):  # i rows of weight, as the first one has none
         if i % 37 in (0, 1, 36) or i % size in (0, size - 1):
             model.partial_fit(x[None])
-            assert model.n_steps_ == (i + 1) // size
-            if i < size:  # of the first block, the rows so far are shown
-                rows = centred_row_by_row(X[: i + 1])
-                if len(model.components_) == 3 and i > 3:
-                    now = power_method(rows, before, i + 1)
+            assert model.n_steps_ == i // size
+            if i <= size:  # of the first block, the rows so far are shown
+                if len(model.components_) == 3 and i > 4:
+                    now = power_method(seen_by_the_rule(X[: i + 1], True), before, i)
                     assert sine(model.components_, now) < 1e-7
-                if i == size - 1:
+                if i == size:
                     before = model.components_
-            elif (i + 1) % size:
+            elif i % size:
                 assert sine(model.components_, before) < 1e-12
-            elif (i + 1) % size == 0:
+            else:
                 assert sine(model.components_, before) > 1e-6
                 before = model.components_
         else:
@@ -460,7 +551,7 @@ def test_oja_is_the_loop_over_the_batches(rate, size, center):
     X, _ = planted(430, noise=1.0, mean=1.0)
     model = OjaPCA(3, learning_rate=rate, batch_size=size, center=center, random_state=2)
     stream(model, X)
-    Z = centred_row_by_row(X) if center else X
+    Z = seen_by_the_rule(X, center)
     Q = oja(Z, first_basis(20, 3, 2), size, None if rate == "adaptive" else rate)
     assert sine(model.components_, Q) < 1e-8
 
@@ -508,7 +599,7 @@ def grouse(X, V, step="greedy"):
 def test_whole_rows_turn_the_basis_as_row_by_row(step, center, noise):
     X = planted(600, noise=noise, mean=1.0)[0] / 5  # norms near 1
     model = stream(GROUSE(3, step_size=step, center=center, random_state=1), X)
-    Z = centred_row_by_row(X) if center else X
+    Z = seen_by_the_rule(X, center)
     assert sine(model.components_, grouse(Z, first_basis(20, 3, 1), step)) < 1e-8
 
 
@@ -638,10 +729,10 @@ def pastd(X, V, f, power):
 def test_past_is_the_recursion_of_the_paper(f, deflation, center, zeros):
     X, _ = planted(500, noise=1.0, mean=1.0)
     if zeros:
-        X = np.concatenate([np.zeros((zeros, 20)), X])
+        X = np.concatenate([np.zeros((zeros + center, 20)), X])  # whole blocks of zeros
     options = {"forgetting_factor": f, "deflation": deflation, "center": center}
     model = stream(PAST(3, **options, random_state=7), X)
-    Z = (centred_row_by_row(X, f) if center else X)[zeros:]
+    Z = seen_by_the_rule(X, center, f)[zeros:]
     power = np.mean(Z[:32] ** 2)
     W = (pastd if deflation else past)(Z, first_basis(20, 3, 7), f, power)
     assert sine(model.components_, W) < 1e-8
@@ -773,7 +864,7 @@ def test_a_feature_ages_while_it_is_missing(f):
     X[230:240] = np.nan
     model = PETRELS(3, forgetting_factor=f, center=False, random_state=3).fit(X)
     U, R, right = petrels(X, first_basis(12, 3, 3), f, 1e-2)
-    rule = model._stream.state.rule
+    rule = model._stream.state.rule_state
     T = rule.U.T @ U  # the loadings are kept orthonormal: other coordinates, the same model
     for j in range(12):
         want = T @ R[j] @ T.T
@@ -791,8 +882,8 @@ def test_whole_rows_and_rows_with_holes_go_the_same_way(f):
     X[288, 2] = np.nan
     rows = PETRELS(3, forgetting_factor=f, center=False, random_state=0).fit(X)
     U, *_ = petrels(X, first_basis(12, 3), f, 1e-2)
-    assert block._stream.state.rule.P.shape == (3, 3)
-    assert rows._stream.state.rule.P.shape == (12, 3, 3)
+    assert block._stream.state.rule_state.P.shape == (3, 3)
+    assert rows._stream.state.rule_state.P.shape == (12, 3, 3)
     assert sine(rows.components_, U.T) < 1e-8
     later = planted(320, 12, noise=0.3, seed=1)[0]
     rows.partial_fit(later)
@@ -860,7 +951,8 @@ def test_spirit_is_the_loop_of_the_paper(f, hold_off, k, lower, upper, center):
     X, _ = planted(300, 12, noise=0.6, mean=1.0)
     rule = {"lower": lower, "upper": upper, "forgetting_factor": f, "hold_off": hold_off}
     model = stream(SPIRIT(k, **rule, center=center), X)
-    W, history, ratio = spirit(centred_row_by_row(X, f) if center else X, k, **rule)
+    W, history, ratio = spirit(seen_by_the_rule(X, center, f), k, **rule)
+    history = [k] * center + list(history)
     assert model.n_components_ == len(model.components_) == history[-1]
     assert sine(model.components_, W) < 1e-8
     assert_allclose(model.energy_ratio_, ratio, rtol=1e-9)
@@ -1246,9 +1338,10 @@ def test_variances_are_the_energy_that_the_components_of_the_time_held(model):
     X, f = planted_twice(320, 330), model.forgetting_factor
     Z, weight = centred_row_by_row(X, f), fading(650, f)
     held = 0.0
-    for start in range(0, 650, 32):  # the blocks of both, the first one in its own basis
-        rows = slice(start, start + 32)
-        V = clone(model).fit(X[: start or 32]).components_
+    bounds = [0, *range(33, 650, 32), 650]  # the first row has no weight
+    for start, end in pairwise(bounds):  # the first block in its own basis
+        rows = slice(start, end)
+        V = clone(model).fit(X[: start or 33]).components_
         held += weight[rows] @ np.sum((Z[rows] @ V.T) ** 2, axis=1)
     model.fit(X)
     assert_allclose(model.explained_variance_ratio_.sum(), held / (weight @ np.sum(Z**2, axis=1)))
@@ -1270,9 +1363,9 @@ def test_variances_of_noise_are_those_of_all_rows(model):
 def test_fewer_rows_than_a_block_show_a_step_from_them(n, center):
     X, _ = planted(n, noise=1.0)
     model = StreamingPowerMethod(3, block_size=40, center=center, random_state=0).fit(X)
-    rows = centred_row_by_row(X) if center else X
+    rows = seen_by_the_rule(X, center)
     assert model.n_steps_ == 0
-    assert sine(model.components_, power_method(rows, first_basis(20, 3), n)) < 1e-9
+    assert sine(model.components_, power_method(rows, first_basis(20, 3), len(rows))) < 1e-9
 
 
 @pytest.mark.parametrize(

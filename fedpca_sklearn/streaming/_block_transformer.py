@@ -15,9 +15,6 @@ from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
 from ._blocks import float_dtype, is_stream, validated_batches
 
-# Parameters that give the state its shape.
-_FIXED = ("n_components", "center", "batch_size", "block_size", "sketch_size", "deflation")
-
 
 @dataclass(frozen=True)
 class _Stream:
@@ -39,8 +36,13 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     - ``_block_rows(d, first)``, the rows of the first block and of a later one;
     - ``_start(d)``, the state before the first row;
     - ``_absorb(state, Y)``, the state after a block of float64 rows; changes nothing;
-    - ``_show(state, n_rows, dtype)``, which sets the fitted attributes.
+    - ``_show(state, n_rows, dtype)``, which sets the fitted attributes;
+
+    and extends ``_fixed``, the parameters that give the state its shape and cannot change between
+    two calls of `partial_fit`.
     """
+
+    _fixed: tuple[str, ...] = ("n_components",)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -106,7 +108,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     def _consume(self, X: Any, stream: _Stream | None) -> Any:
         self._check_parameters()
         first = stream is None
-        fixed = {name: getattr(self, name) for name in _FIXED if hasattr(self, name)}
+        fixed = {name: getattr(self, name) for name in self._fixed}
         for name, value in fixed.items():
             if not first and value != stream.fixed[name]:
                 raise ValueError(

@@ -84,6 +84,8 @@ class FrequentDirections(Tracker):
         "robust": ["boolean"],
     }
 
+    _fixed = (*Tracker._fixed, "sketch_size")
+
     def __init__(
         self,
         n_components: int = 10,
@@ -105,26 +107,26 @@ class FrequentDirections(Tracker):
             )
         return size
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
+    def _rows_at_once(self, d: int) -> int:
         return rows_at_once(d, self._size())
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Sketch:
         return _Sketch(np.zeros((0, d)), np.zeros(0), 0.0)
 
-    def _update(self, rule: _Sketch, Z: np.ndarray) -> _Sketch:
+    def _updated(self, state: _Sketch, Z: np.ndarray) -> _Sketch:
         size = self._size()
         for start in range(0, len(Z), size):
-            rule = rule.with_rows(Z[start : start + size], size)
-        return rule
+            state = state.with_rows(Z[start : start + size], size)
+        return state
 
-    def _basis(self, rule: _Sketch) -> np.ndarray:
-        V = rule.V[: self.n_components]
+    def _basis(self, state: _Sketch) -> np.ndarray:
+        V = state.V[: self.n_components]
         return _linalg.complete_basis(V, min(self.n_components, V.shape[1]))
 
-    def _show_rule(self, rule: _Sketch) -> None:
-        self.sketch_ = (rule.s[:, None] * rule.V).astype(self.components_.dtype)
-        self.shrinkage_ = rule.lowered
-        self.alpha_ = rule.lowered / 2 if self.robust else 0.0
+    def _show_state(self, state: _Sketch) -> None:
+        self.sketch_ = (state.s[:, None] * state.V).astype(self.components_.dtype)
+        self.shrinkage_ = state.lowered
+        self.alpha_ = state.lowered / 2 if self.robust else 0.0
 
 
 @dataclass(frozen=True)

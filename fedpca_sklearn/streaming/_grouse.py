@@ -97,17 +97,17 @@ class GROUSE(MissingEntriesMixin, Tracker):
     def _begin(self, d: int, rng: np.random.RandomState) -> np.ndarray:
         return _linalg.random_basis(self.n_components, d, rng)
 
-    def _update(self, rule: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    def _updated(self, state: np.ndarray, Z: np.ndarray) -> np.ndarray:
         if np.isnan(Z).any():
-            V = rule.copy()
+            V = state.copy()
             for z in Z:
                 self._row(V, z)
         else:
-            V = self._whole_rows(rule, Z)
+            V = self._whole_rows(state, Z)
         return _linalg.orthonormalised(V)
 
-    def _basis(self, rule: np.ndarray) -> np.ndarray:
-        return rule
+    def _basis(self, state: np.ndarray) -> np.ndarray:
+        return state
 
     def _angle(self, projection: float, residual: float) -> tuple[float, float]:
         """Weights of p and r in the step ``(a p + b r) w^T``, for norms of p and r."""

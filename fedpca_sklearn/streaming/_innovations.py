@@ -64,6 +64,32 @@ def innovations(
     return Z, known
 
 
+def has_weight(known: Features, Y: np.ndarray) -> np.ndarray | slice:
+    """Rows but those whose observed features are all observed for the first time.
+
+    A centred row of that kind is zero, whatever it held: it makes a mean and adds nothing to the
+    scatter. Rows without any entry are left to the rules.
+
+    Parameters
+    ----------
+    known : Features
+        Before these rows.
+    Y : ndarray of shape (m, d)
+
+    Returns
+    -------
+    rows : slice or ndarray of bool of shape (m,)
+    """
+    if np.all(np.greater(known.weight, 0)):
+        return slice(None)
+    seen = ~np.isnan(Y)
+    if seen.all():
+        return slice(int(not np.any(known.weight)), None)
+    before = np.cumsum(seen, axis=0) - seen
+    old = before + known.weight > 0
+    return (seen & old).any(axis=1) | ~seen.any(axis=1)
+
+
 def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Features]:
     """All entries there, nothing fades: one running sum."""
     m = len(Y)

@@ -71,6 +71,8 @@ class OjaPCA(Tracker):
         "random_state": ["random_state"],
     }
 
+    _fixed = (*Tracker._fixed, "batch_size")
+
     def __init__(
         self,
         n_components: int = 10,
@@ -86,15 +88,15 @@ class OjaPCA(Tracker):
         self.center = center
         self.random_state = random_state
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
+    def _rows_at_once(self, d: int) -> int:
         return rows_at_once(d, self.batch_size)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Oja:
         Q = _linalg.random_basis(self.n_components, d, rng)
         return _Oja(Q, np.zeros(len(Q)), 0)
 
-    def _update(self, rule: _Oja, Z: np.ndarray) -> _Oja:
-        Q, norms, t = rule.Q, rule.norms, rule.n_steps
+    def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:
+        Q, norms, t = state.Q, state.norms, state.n_steps
         for start in range(0, len(Z), self.batch_size):
             rows = Z[start : start + self.batch_size]
             t += 1
@@ -111,8 +113,8 @@ class OjaPCA(Tracker):
             Q = _linalg.orthonormalised(Q + gradient)
         return _Oja(Q, norms, t)
 
-    def _basis(self, rule: _Oja) -> np.ndarray:
-        return rule.Q
+    def _basis(self, state: _Oja) -> np.ndarray:
+        return state.Q
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class PAST(Tracker):
         "random_state": ["random_state"],
     }
 
+    _fixed = (*Tracker._fixed, "deflation")
+
     def __init__(
         self,
         n_components: int = 10,
@@ -89,18 +91,18 @@ class PAST(Tracker):
     def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
         return _Past(_linalg.random_basis(self.n_components, d, rng), None)
 
-    def _update(self, rule: _Past, Z: np.ndarray) -> _Past:
-        power = recent_power(rule.power, Z, self.forgetting_factor)
+    def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
+        power = recent_power(state.power, Z, self.forgetting_factor)
         if power == 0:  # nothing but zeros so far
-            return rule
-        P, k = rule.P, len(rule.W)
+            return state
+        P, k = state.P, len(state.W)
         if P is None:  # small against the first rows that are not zero
             P = np.full(k, power) if self.deflation else np.eye(k) / power
-        rule = _Past(rule.W, P, power)
-        return self._deflated(rule, Z) if self.deflation else self._together(rule, Z)
+        state = _Past(state.W, P, power)
+        return self._deflated(state, Z) if self.deflation else self._together(state, Z)
 
-    def _together(self, rule: _Past, Z: np.ndarray) -> _Past:
-        W, P, f = rule.W, rule.P, self.forgetting_factor
+    def _together(self, state: _Past, Z: np.ndarray) -> _Past:
+        W, P, f = state.W, state.P, self.forgetting_factor
         k = len(W)
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
@@ -113,24 +115,24 @@ class PAST(Tracker):
             K[k + t] += g
             P = (P - g[:, None] * h) / f
         # without news P grows without bound
-        P *= min(1.0, LIMIT * k / (rule.power * np.trace(P)))
-        return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2, rule.power)
+        P *= min(1.0, LIMIT * k / (state.power * np.trace(P)))
+        return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2, state.power)
 
-    def _deflated(self, rule: _Past, Z: np.ndarray) -> _Past:
-        W, power, f = rule.W.copy(), rule.P.copy(), self.forgetting_factor
+    def _deflated(self, state: _Past, Z: np.ndarray) -> _Past:
+        W, power, f = state.W.copy(), state.P.copy(), self.forgetting_factor
         for z in Z.copy():
             for i, w in enumerate(W):
                 y = float(w @ z)
-                power[i] = max(f * power[i] + y * y, rule.power / LIMIT)
+                power[i] = max(f * power[i] + y * y, state.power / LIMIT)
                 w += (y / power[i]) * (z - y * w)
                 z -= y * w
         # after a silence the first row can make a component huge
         norms = np.linalg.norm(W, axis=1, keepdims=True)
         W /= np.where(norms > 10, norms, 1)
-        return _Past(W, power, rule.power)
+        return _Past(W, power, state.power)
 
-    def _basis(self, rule: _Past) -> np.ndarray:
-        return _linalg.orthonormalised(rule.W)
+    def _basis(self, state: _Past) -> np.ndarray:
+        return _linalg.orthonormalised(state.W)
 
 
 @dataclass(frozen=True)

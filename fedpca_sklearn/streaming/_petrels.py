@@ -97,11 +97,11 @@ class PETRELS(MissingEntriesMixin, Tracker):
     def _begin(self, d: int, rng: np.random.RandomState) -> _Petrels:
         return _Petrels(_linalg.random_basis(self.n_components, d, rng).T, None)
 
-    def _update(self, rule: _Petrels, Z: np.ndarray) -> _Petrels:
-        power = recent_power(rule.power, Z, self.forgetting_factor)
+    def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
+        power = recent_power(state.power, Z, self.forgetting_factor)
         if power == 0:  # nothing but zeros so far
-            return rule
-        U, P, start = rule.U, rule.P, 1 / (self.regularization * power)
+            return state
+        U, P, start = state.U, state.P, 1 / (self.regularization * power)
         if P is None:
             P = np.eye(U.shape[1]) * start
         holes = bool(np.isnan(Z).any())
@@ -152,8 +152,8 @@ class PETRELS(MissingEntriesMixin, Tracker):
             M = M + max(float(squares[t] - y @ a), 0.0) * (g[:, None] * g)
         return U @ K[:k] + Z.T @ K[k:], P
 
-    def _basis(self, rule: _Petrels) -> np.ndarray:
-        return _linalg.orthonormalised(rule.U.T)
+    def _basis(self, state: _Petrels) -> np.ndarray:
+        return _linalg.orthonormalised(state.U.T)
 
 
 @dataclass(frozen=True)

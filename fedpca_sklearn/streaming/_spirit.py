@@ -110,10 +110,10 @@ class SPIRIT(Tracker):
         k = self.n_components
         return _Spirit(np.eye(k, d), np.zeros(k), 0.0, 0.0, 0.0, 0)
 
-    def _update(self, rule: _Spirit, Z: np.ndarray) -> _Spirit:
+    def _updated(self, state: _Spirit, Z: np.ndarray) -> _Spirit:
         f, d = self.forgetting_factor, Z.shape[1]
-        W, power = rule.W.copy(), rule.power.copy()
-        weight, held, energy, rest = rule.weight, rule.held, rule.energy, rule.rows_since_change
+        W, power = state.W.copy(), state.power.copy()
+        weight, held, energy, rest = state.weight, state.held, state.energy, state.rows_since_change
         for z in Z:
             square = float(z @ z)
             if energy == 0 < square:  # the first row that is not zero
@@ -142,11 +142,11 @@ class SPIRIT(Tracker):
                     W, power, rest = W[:-1], power[:-1], 0
         return _Spirit(W, power, weight, held, energy, rest)
 
-    def _basis(self, rule: _Spirit) -> np.ndarray:
-        return rule.W
+    def _basis(self, state: _Spirit) -> np.ndarray:
+        return state.W
 
-    def _show_rule(self, rule: _Spirit) -> None:
-        self.energy_ratio_ = rule.held / rule.energy if rule.energy > 0 else 1.0
+    def _show_state(self, state: _Spirit) -> None:
+        self.energy_ratio_ = state.held / state.energy if state.energy > 0 else 1.0
 
 
 @dataclass(frozen=True)

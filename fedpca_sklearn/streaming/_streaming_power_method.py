@@ -69,6 +69,8 @@ class StreamingPowerMethod(Tracker):
         "random_state": ["random_state"],
     }
 
+    _fixed = (*Tracker._fixed, "block_size")
+
     def __init__(
         self,
         n_components: int = 10,
@@ -85,31 +87,31 @@ class StreamingPowerMethod(Tracker):
     def _block(self, d: int) -> int:
         return d if self.block_size == "auto" else self.block_size
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
+    def _rows_at_once(self, d: int) -> int:
         return min(self._block(d), rows_at_once(d))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Power:
         Q = _linalg.random_basis(self.n_components, d, rng)
         return _Power(Q, np.zeros_like(Q), 0, 0)
 
-    def _update(self, rule: _Power, Z: np.ndarray) -> _Power:
+    def _updated(self, state: _Power, Z: np.ndarray) -> _Power:
         size = self._block(Z.shape[1])
         start = 0
         while start < len(Z):
-            stop = min(len(Z), start + size - rule.n_rows)
+            stop = min(len(Z), start + size - state.n_rows)
             rows = Z[start:stop]
-            S = rule.S + (rows @ rule.Q.T).T @ rows
-            rule = _Power(rule.Q, S, rule.n_rows + len(rows), rule.n_steps)
-            if rule.n_rows == size:
-                rule = rule.step()
+            S = state.S + (rows @ state.Q.T).T @ rows
+            state = _Power(state.Q, S, state.n_rows + len(rows), state.n_steps)
+            if state.n_rows == size:
+                state = state.step()
             start = stop
-        return rule
+        return state
 
-    def _basis(self, rule: _Power) -> np.ndarray:
-        return rule.Q if rule.n_steps else rule.step().Q
+    def _basis(self, state: _Power) -> np.ndarray:
+        return state.Q if state.n_steps else state.step().Q
 
-    def _show_rule(self, rule: _Power) -> None:
-        self.n_steps_ = rule.n_steps
+    def _show_state(self, state: _Power) -> None:
+        self.n_steps_ = state.n_steps
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .._missing import coordinates
 from .._projections import along
 from ..subspace import Subspace
 from ._block_transformer import BlockTransformer
-from ._innovations import Features, innovations
+from ._innovations import Features, has_weight, innovations
 
 # Rows that a tracker sees at once unless its rule needs another number.
 _ROWS_AT_ONCE = 32
@@ -35,14 +35,14 @@ def rows_at_once(d: int, step: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Tracked:
     """What a stream leaves behind.
 
-    ``rule`` is the tracker's own; ``factor.T @ factor`` the scatter matrix of rows of the weight
-    ``measured`` within ``basis``.
+    ``rule_state`` is the rule's own; ``factor.T @ factor`` the scatter matrix of rows of the
+    weight ``measured`` within ``basis``.
     """
 
-    rule: Any
+    rule_state: Any
     basis: np.ndarray
     factor: np.ndarray
     measured: float
@@ -52,12 +52,16 @@ class _State:
 class Tracker(BlockTransformer):
     """Base of the estimators that follow the principal subspace of one stream.
 
-    A subclass implements the rule on centred rows, which come in blocks of the same number of rows
-    however the stream is cut:
+    A subclass implements the rule, three functions of its own state, on centred rows, which come in
+    blocks of the same number of rows however the stream is cut:
 
-    - ``_begin(d, rng)`` returns the state of the rule before the first row;
-    - ``_update(rule, Z)`` returns the state after a block and changes nothing;
-    - ``_basis(rule)`` returns the orthonormal rows that span the subspace now.
+    - ``_begin(d, rng)`` returns the state before the first row;
+    - ``_updated(state, Z)`` returns the state after a block and changes nothing;
+    - ``_basis(state)`` returns the orthonormal rows that span the subspace now, at least one.
+
+    ``_rows_at_once(d)`` is the number of rows of a block. With ``center`` the rule does not see a
+    row whose features are all observed for the first time: there is no mean to compare it with, so
+    it is zero and has no weight in the scatter. The first block has one row more for it.
 
     The shell validates, centres (see `innovations`), and measures what a rule does not estimate:
     variances, from the coordinates of the rows of each block in the basis before it, which turn
@@ -68,6 +72,7 @@ class Tracker(BlockTransformer):
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "center": ["boolean"],
     }
+    _fixed = (*BlockTransformer._fixed, "center")
     forgetting_factor = 1.0
     random_state = None
 
@@ -78,69 +83,75 @@ class Tracker(BlockTransformer):
         """State of the rule before the first row."""
 
     @abstractmethod
-    def _update(self, rule: Any, Z: np.ndarray) -> Any:
-        """State after a block of centred rows."""
+    def _updated(self, state: Any, Z: np.ndarray) -> Any:
+        """State of the rule after a block of centred rows."""
 
     @abstractmethod
-    def _basis(self, rule: Any) -> np.ndarray:
+    def _basis(self, state: Any) -> np.ndarray:
         """Orthonormal rows that span the subspace."""
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
+    def _rows_at_once(self, d: int) -> int:
+        """Rows of a block."""
         return _ROWS_AT_ONCE
 
-    def _show_rule(self, rule: Any) -> None:
+    def _show_state(self, state: Any) -> None:
         """Set the fitted attributes that only this tracker has."""
 
     # ---------------------------------------------------------------- the stream
 
-    def _start(self, d: int) -> _State:
-        rule = self._begin(d, check_random_state(self.random_state))
-        basis = self._basis(rule)
-        return _State(rule, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        return self._rows_at_once(d) + bool(first and self.center)
 
-    def _absorb(self, state: _State, Y: np.ndarray) -> _State:
+    def _start(self, d: int) -> _Tracked:
+        state = self._begin(d, check_random_state(self.random_state))
+        basis = self._basis(state)
+        return _Tracked(state, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
+
+    def _absorb(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
         f = self.forgetting_factor
         with np.errstate(over="ignore", invalid="ignore"):
-            Z, known = innovations(state.known, Y, self.center, f)
+            Z, known = innovations(before.known, Y, self.center, f)
         if not np.isfinite(known.squares.sum()):
             raise ValueError("X holds values that are too large: their variance overflows float64.")
         sizes = np.abs(Z)
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
-        rule = self._update(state.rule, Z)
-        V = self._basis(rule)
+        weighty = Z[has_weight(before.known, Y)] if self.center else Z
+        state = self._updated(before.rule_state, weighty) if len(weighty) else before.rule_state
+        V = self._basis(state)
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
-        first = state.measured == 0
-        C, gain = coordinates(Z, V if first else state.basis)
+        first = before.measured == 0
+        C, gain = coordinates(Z, V if first else before.basis)
         root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
         root[gain > _MAX_GAIN] = 0.0
         C *= root[:, None]
         if first:
             factor = np.linalg.qr(C, mode="r")
         else:
-            before = state.factor * f ** (len(C) / 2)
-            factor = np.linalg.qr(np.concatenate([before, C]), mode="r") @ _turn(state.basis, V)
-        measured = state.measured * f ** len(C) + float(root @ root)
-        return _State(rule, V, factor, measured, known)
+            faded = before.factor * f ** (len(C) / 2)
+            factor = np.linalg.qr(np.concatenate([faded, C]), mode="r") @ _turn(before.basis, V)
+        measured = before.measured * f ** len(C) + float(root @ root)
+        return _Tracked(state, V, factor, measured, known)
 
-    def _show(self, state: _State, n_rows: int, dtype: np.dtype) -> None:
-        self._set_fitted(self._summary(state, dtype), len(state.basis), n_rows)
-        self._show_rule(state.rule)
+    def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
+        self._set_fitted(self._summary(tracked, dtype), len(tracked.basis), n_rows)
+        self._show_state(tracked.rule_state)
 
-    def _summary(self, state: _State, dtype: np.dtype) -> Subspace:
-        known = state.known
+    def _summary(self, tracked: _Tracked, dtype: np.dtype) -> Subspace:
+        known = tracked.known
         n = known.n_rows
         # a feature that was missing at times counts as if it had always been there
         share = np.broadcast_to(known.weight, known.mean.shape) / n
         there = share > _FORGOTTEN
         scatter = float((known.squares[there] / share[there]).sum())
-        factor = state.factor * np.sqrt(n / state.measured if state.measured > _NO_WEIGHT else 0.0)
+        measured = tracked.measured
+        factor = tracked.factor * np.sqrt(n / measured if measured > _NO_WEIGHT else 0.0)
         energy = float(np.einsum("ij,ij->", factor, factor))
         if energy > scatter:  # coordinates of rows with holes are uncertain, their entries are not
             factor *= np.sqrt(scatter / energy)
         empty = np.zeros((0, len(known.mean)), dtype)
         total = Subspace._trusted(empty, np.zeros(0), known.mean, n, scatter, self.center)
-        return along(total, state.basis, factor)
+        return along(total, tracked.basis, factor)
 
 
 def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -138,6 +138,8 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
 
+    _fixed = (*BlockTransformer._fixed, "center", "batch_size")
+
     def __init__(
         self,
         n_components: int = 10,
