@@ -8,6 +8,7 @@ WITHOUT_SCENARIO = {
     "Channel": "a base class",
     "CommunicationDisplay": "draws what has been computed",
     "CommunicationLog": "scenarios read it as communication_",
+    "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
     "NpyRows": "a way to read rows; tests/test_out_of_core.py bounds its memory",
     "PrivacyBudgetError": "an error",
@@ -18,6 +19,8 @@ WITHOUT_SCENARIO = {
     "StreamEvaluation": "what evaluate_stream returns",
     "Subspace": "scenarios read it as subspace_",
     "SubspaceErrorDisplay": "draws what has been computed",
+    "Topology": "a base class",
+    "VerticalMethod": "a base class",
     "load_balanced_schedule": "says who works when, and computes nothing",
     "projected_sparse_recovery": "a step of RobustSubspaceTracker",
 }

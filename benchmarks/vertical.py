@@ -17,9 +17,16 @@ from sklearn.preprocessing import scale
 
 from benchmarks._tools import load, picture, table
 from fedpca_sklearn import (
+    Complete,
     FederatedPCA,
+    Graph,
+    LeftVectorMerge,
+    PowerRounds,
+    Ring,
+    Star,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
+    VFedPCA,
     subspace_distance,
 )
 
@@ -62,7 +69,9 @@ def isolated(X, p, truth):
 def error(X, truth, **options):
     """Mean error over random starts, and the floats of the rounds."""
     errors = []
-    settled = options.get("method") == "merge" or options.get("local_iterations", 0) >= 100
+    method = options.get("method")
+    settled = method == "merge" or getattr(method, "local_iterations", 0) >= 100
+    settled = settled or isinstance(method, LeftVectorMerge)
     for seed in range(1 if settled else 3):
         pca = VerticalFederatedPCA(1, random_state=seed, **options).fit(X)
         errors.append(subspace_distance(pca.components_, truth))
@@ -99,18 +108,21 @@ def count(rows, first, second):
 def by_clients(quick):
     """Fig. 6: the number of clients; weights."""
     ways = {
-        "vfedpca": {},
-        "no scaling": {"weight_scaling": False},
-        "equal weights": {"weighting": "equal"},
-        "1 round": {"n_rounds": 1},
-        "10 rounds": {"n_rounds": 10},
-        "100 iterations": {"local_iterations": 100},
+        "vfedpca": VFedPCA(),
+        "no scaling": VFedPCA(weight_scaling=False),
+        "equal weights": VFedPCA(weighting="equal"),
+        "1 round": VFedPCA(n_rounds=1),
+        "10 rounds": VFedPCA(n_rounds=10),
+        "100 iterations": VFedPCA(local_iterations=100),
     }
     rows = []
     for name, X in data(quick):
         truth = leading(X)
         for p in CLIENTS:
-            found = {way: error(X, truth, feature_groups=p, **o)[0] for way, o in ways.items()}
+            found = {
+                way: error(X, truth, feature_groups=p, method=method)[0]
+                for way, method in ways.items()
+            }
             rows.append({"data": name, "p": p, "isolated": isolated(X, p, truth)} | found)
     table("vertical", rows)
     print(f'"The error after communication is much lower": {count(rows, "vfedpca", "isolated")}.')
@@ -134,10 +146,13 @@ def by_iterations(quick):
         alone = isolated(X, 5, truth)
         for iterations in (1, 5, 20) if quick else (1, 2, 5, 10, 20, 50):
             row = {"data": name, "l": iterations, "isolated": alone}
-            options = {"feature_groups": 5, "local_iterations": iterations}
-            row["1 round"], _ = error(X, truth, **options, n_rounds=1)
-            row["warm"], _ = error(X, truth, **options)
-            row["cold"], _ = error(X, truth, **options, warm_start=False)
+            for way, options in {
+                "1 round": {"n_rounds": 1},
+                "warm": {},
+                "cold": {"warm_start": False},
+            }.items():
+                method = VFedPCA(iterations, **options)
+                row[way], _ = error(X, truth, feature_groups=5, method=method)
             rows.append(row)
     table("vertical_iterations", rows)
     names = dict.fromkeys(row["data"] for row in rows)
@@ -162,13 +177,13 @@ def equal_floats(quick):
         for p in CLIENTS:
             for rounds in (1, 3):  # a round is 2 p n floats, as many as a direction up and one down
                 ways = {
-                    "vfedpca": {"n_rounds": rounds},
-                    "merge": {"method": "merge", "local_components": 2 * rounds - 1},
-                    "power": {"method": "power", "n_rounds": rounds, "tol": 0.0},
+                    "vfedpca": VFedPCA(n_rounds=rounds),
+                    "merge": LeftVectorMerge(2 * rounds - 1),
+                    "power": PowerRounds(rounds, tol=0.0),
                 }
                 row = {"data": name, "p": p, "rounds": rounds}
-                for way, options in ways.items():
-                    found = error(X, truth, feature_groups=p, **options)
+                for way, method in ways.items():
+                    found = error(X, truth, feature_groups=p, method=method)
                     row[way], row[f"floats, {way}"] = found
                 rows.append(row)
     table("vertical_equal_floats", rows)
@@ -182,14 +197,28 @@ def equal_floats(quick):
     dots("vertical_equal_floats", three, ("data", "p"), ways, "At the floats of three rounds")
 
 
+TOPOLOGIES = {
+    "server": None,
+    "complete": Complete(1e-6),
+    "ring": Ring(1e-6),
+    "star": Star(1e-6),
+    "path": Graph(np.eye(5, k=1) + np.eye(5, k=-1), 1e-6),
+}
+
+
 def topologies(quick):
     """Fig. 14: who hears whom."""
     rows = []
     for name, X in data(True):
         truth = leading(X)
-        for topology in ("server", "complete", "ring", "star"):
-            options = {"feature_groups": 5, "topology": topology, "tol": 1e-6}
-            pca = VerticalFederatedPCA(1, weight_scaling=False, random_state=0, **options).fit(X)
+        for topology, strategy in TOPOLOGIES.items():
+            pca = VerticalFederatedPCA(
+                1,
+                feature_groups=5,
+                method=VFedPCA(weight_scaling=False),
+                topology=strategy,
+                random_state=0,
+            ).fit(X)
             rounds = pca.communication_.table[:-LAST]
             rows.append(
                 {
@@ -202,18 +231,19 @@ def topologies(quick):
                 }
             )
     table("vertical_topologies", rows)
-    for some, where in ((rows[:-4], "the paper's data"), (rows[-4:], "digits")):
-        apart = max(abs(row["error"] - some[i - i % 4]["error"]) for i, row in enumerate(some))
+    m = len(TOPOLOGIES)
+    for some, where in ((rows[:-m], "the paper's data"), (rows[-m:], "digits")):
+        apart = max(abs(row["error"] - some[i - i % m]["error"]) for i, row in enumerate(some))
         print(f'"Without a server it is as good": on {where} errors differ by {apart:.1g} at most.')
-    for k, topology in enumerate(("complete", "ring", "star"), start=1):
+    for k, topology in enumerate(TOPOLOGIES):
         times = np.median(
-            [rows[i + k]["floats"] / rows[i]["floats"] for i in range(0, len(rows), 4)]
+            [rows[i + k]["floats"] / rows[i]["floats"] for i in range(0, len(rows), m)]
         )
         print(f"{topology}: {rows[k]['exchanges']} exchanges, {times:.3g} times the floats.")
     print()
 
     def draw(ax):
-        for topology in ("server", "complete", "ring", "star"):
+        for topology in TOPOLOGIES:
             some = [row for row in rows if row["topology"] == topology]
             ax.loglog([r["floats"] for r in some], [r["error"] for r in some], "o", label=topology)
         ax.set(xlabel="floats", ylabel="sine to the leading component", title="Fig. 14")

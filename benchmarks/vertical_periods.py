@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks._tools import picture, table
 from benchmarks.vertical import data, isolated, leading
-from fedpca_sklearn import VerticalFederatedPCA, subspace_distance
+from fedpca_sklearn import VerticalFederatedPCA, VFedPCA, subspace_distance
 
 PERIODS = (1, 2, 3, 5, 10)
 
@@ -26,10 +26,11 @@ def density(pattern, d, n, rng):
     return np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * std)
 
 
-def after(X, truth, periods, **options):
+def after(X, truth, periods, p, iterations):
     errors, seconds = [], []
     for seed in range(3):
-        pca = VerticalFederatedPCA(1, n_rounds=periods, random_state=seed, **options)
+        method = VFedPCA(iterations, n_rounds=periods)
+        pca = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=seed)
         before = perf_counter()
         pca.fit(X)
         seconds.append(perf_counter() - before)
@@ -48,8 +49,7 @@ def main(quick=False):
         truth = leading(X)
         first, second = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2
         for p, iterations in ((3, 20), (5, 20), (10, 20), (5, 5), (5, 10)):
-            options = {"feature_groups": p, "local_iterations": iterations}
-            found = {k: after(X, truth, k, **options) for k in PERIODS}
+            found = {k: after(X, truth, k, p, iterations) for k in PERIODS}
             alone = isolated(X, p, truth)
             if iterations == 20:
                 lines[name, p] = [alone, *(found[k][0] for k in PERIODS)]

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import VerticalFederatedPCA, excess_error
+from fedpca_sklearn import LeftVectorMerge, VerticalFederatedPCA, excess_error
 
 plt.style.use("tableau-colorblind10")
 rng = np.random.default_rng(0)
@@ -41,10 +41,10 @@ X = StandardScaler().fit_transform(X)  # of each column by itself, so that its o
 
 pooled = PCA(2).fit(X)
 methods = {
-    "vfedpca": {"method": "vfedpca"},
-    "merge": {"method": "merge"},
-    "merge, 2 vectors": {"method": "merge", "local_components": 2},
-    "power": {"method": "power"},
+    "vfedpca": "vfedpca",
+    "merge": "merge",
+    "merge, 2 vectors": LeftVectorMerge(local_components=2),
+    "power": "power",
 }
 scores = {
     owner: PCA(2).fit_transform(X[:, group]) for owner, group in zip(owners, groups, strict=True)
@@ -62,8 +62,9 @@ def report(name, excess, floats):
 
 for owner in owners:
     report(owner, "-", "0")
-for name, options in methods.items():
-    models[name] = VerticalFederatedPCA(2, feature_groups=groups, random_state=0, **options).fit(X)
+for name, method in methods.items():
+    pca = VerticalFederatedPCA(2, feature_groups=groups, method=method, random_state=0)
+    models[name] = pca.fit(X)
     scores[name] = models[name].transform(X)
     log = models[name].communication_
     excess = excess_error(X, models[name].components_)

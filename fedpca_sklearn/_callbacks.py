@@ -20,7 +20,7 @@ except ImportError:  # scikit-learn < 1.9
         return method
 
 
-__all__ = ["CallbackSupportMixin", "callback_state", "progress", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "callback_state", "progress", "rounds_of", "with_callbacks"]
 
 
 def callback_state(estimator: Any) -> dict[str, Any]:
@@ -46,20 +46,29 @@ def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) ->
     context = estimator._init_callback_context(max_subtasks=n_tasks)
     context.call_on_fit_task_begin(estimator=estimator)
     task, n_begun, in_task = None, 0, 0
-    for item in items:
-        if task is not None and in_task == per_task:
-            stop = task.call_on_fit_task_end(estimator=estimator)
-            task = None
-            if stop:
-                break
-            if n_items is None and n_begun % 8 == 0:
-                per_task *= 2
-        if task is None:
-            task = context.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=estimator)
-            n_begun, in_task = n_begun + 1, 0
-        in_task += 1
-        yield item
+    try:
+        for item in items:
+            if task is not None and in_task == per_task:
+                stop = task.call_on_fit_task_end(estimator=estimator)
+                task = None
+                if stop:
+                    break
+                if n_items is None and n_begun % 8 == 0:
+                    per_task *= 2
+            if task is None:
+                task = context.subcontext(task_name=name)
+                task.call_on_fit_task_begin(estimator=estimator)
+                n_begun, in_task = n_begun + 1, 0
+            in_task += 1
+            yield item
+    except GeneratorExit:  # no more items are wanted; after an error the fit is over already
+        if vars(estimator).get("_callback_fit_ctx") is not context:
+            raise
     if task is not None:
         task.call_on_fit_task_end(estimator=estimator)
     context.call_on_fit_task_end(estimator=estimator)
+
+
+def rounds_of(estimator: Any, n_rounds: int) -> Iterator[int]:
+    """Yield the numbers of rounds, each a task of the estimator's callbacks."""
+    return progress(estimator, range(n_rounds), n_rounds, "rounds")

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedpca_sklearn import PerfectChannel, VerticalFederatedKernelPCA
+from fedpca_sklearn import Complete, Graph, PerfectChannel, Ring, Star, VerticalFederatedKernelPCA
 from fedpca_sklearn.federated._vertical_kernels import exact_kernel_pca, nystroem_kernel_pca
 
 WINE = scale(load_wine().data)
@@ -271,6 +271,41 @@ def test_callable_kernel():
     )
     named = vertical(kernel="rbf", gamma=0.1, aggregation="paper", feature_groups=3)
     assert_allclose(named.transform(NEW), given.transform(NEW), atol=1e-10)
+
+
+# ------------------------------------------------------------------------------ without a server
+
+
+TOPOLOGIES = [Complete(), "ring", Star(), Graph(np.eye(4, k=1) + np.eye(4, k=-1))]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=["complete", "ring", "star", "path"])
+@every_aggregation
+@every_projection
+def test_neighbours_find_what_a_server_finds(topology, aggregation, projection):
+    options = {"feature_groups": 4, "aggregation": aggregation, "projection": projection}
+    server, model = vertical(**options), vertical(**options, topology=topology)
+    assert server.disagreement_ == 0
+    assert model.disagreement_ < 1e-7
+    assert_allclose(model.eigenvalues_, server.eigenvalues_, rtol=1e-6)
+    assert_equal_up_to_signs(model.eigenvectors_, server.eigenvectors_, 1e-6)
+    assert_equal_up_to_signs(model.transform(NEW), server.transform(NEW), 1e-6)
+
+
+def test_neighbours_send_the_kernel_in_each_exchange():
+    model = vertical(feature_groups=4, topology=Ring(tol=1e-3))
+    coarse = vertical(feature_groups=4, topology=Ring(tol=1e-1))
+    sizes = [row["floats_up"] for row in model.communication_.table]
+    assert set(sizes) == {8 * N * N}
+    assert len(sizes) > len(coarse.communication_.table)
+    assert coarse.disagreement_ > model.disagreement_ > 0
+
+
+@every_aggregation
+def test_a_wrong_topology_is_named(aggregation):
+    for wrong in "mesh", np.zeros((3, 3)), Ring(tol=-1.0):
+        with pytest.raises(ValueError, match=r"topology must be|tol"):
+            vertical(feature_groups=3, aggregation=aggregation, topology=wrong)
 
 
 # ------------------------------------------------------------------------- projection of features

@@ -23,10 +23,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedpca_sklearn import (
     CommunicationLog,
+    Complete,
     FadingChannel,
     GaussianChannel,
+    Graph,
+    LeftVectorMerge,
+    LeftVectors,
     PerfectChannel,
+    PowerRounds,
+    Ring,
+    Star,
     VerticalFederatedPCA,
+    VerticalMethod,
+    VFedPCA,
 )
 from fedpca_sklearn.federated._vfedpca import agree
 
@@ -55,8 +64,16 @@ def alike(n=50, d=12, seed=0):
     return rng.standard_normal((n, 2)) @ loads + 0.3 * rng.standard_normal((n, d))
 
 
+METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}
+OPTIONS = {name for method in METHODS.values() for name in method().get_params(deep=False)}
+
+
 def vertical(r=3, method="vfedpca", **options):
-    return VerticalFederatedPCA(r, **{"method": method, "random_state": 0, **options})
+    """An estimator; options of methods go to the method, as far as they are its own."""
+    own = METHODS[method]().get_params(deep=False).keys() & options.keys()
+    made = METHODS[method](**{name: options[name] for name in own}) if own else method
+    rest = {name: value for name, value in options.items() if name not in OPTIONS}
+    return VerticalFederatedPCA(r, **{"method": made, "random_state": 0, **rest})
 
 
 def leading(X, r=1):
@@ -384,8 +401,8 @@ def test_channels_that_lose_messages_give_a_valid_result(channel):
         {"method": "power", "n_rounds": 1},
         {"method": "power", "channel": GaussianChannel(50.0), "n_rounds": 10},
         {"method": "vfedpca", "local_iterations": 1, "n_rounds": 1},
-        {"method": "vfedpca", "topology": "ring", "tol": 0.1},
-        {"method": "power", "topology": "ring", "tol": 0.1},
+        {"method": "vfedpca", "topology": Ring(tol=0.1)},
+        {"method": "power", "topology": Ring(tol=0.1), "tol": 0.1},
     ],
     ids=["few directions", "few rounds", "noise", "few iterations", "gossip", "power gossip"],
 )
@@ -396,10 +413,38 @@ def test_variances_of_inexact_results_are_those_along_the_components(options):
     assert_valid(model, X)
 
 
-@every_method
-def test_channel_needs_a_server(method):
+@pytest.mark.parametrize("topology", ["complete", Ring(), np.ones((2, 2))], ids=str)
+def test_channel_needs_a_server(topology):
     with pytest.raises(ValueError, match="channel needs topology='server'"):
-        vertical(method=method, channel=GaussianChannel(), topology="complete").fit(rows())
+        vertical(method="power", channel=GaussianChannel(), topology=topology).fit(rows())
+
+
+@every_method
+def test_an_option_that_a_method_does_not_know_cannot_be_given(method):
+    other = OPTIONS - METHODS[method]().get_params().keys()
+    assert other
+    for name in other:
+        with pytest.raises(TypeError, match=name):
+            METHODS[method](**{name: 1})
+        with pytest.raises(TypeError, match=name):
+            VerticalFederatedPCA(1, method=method, **{name: 1})
+        with pytest.raises(ValueError, match=name):
+            VerticalFederatedPCA(1, method=METHODS[method]()).set_params(**{f"method__{name}": 1})
+
+
+@every_method
+@pytest.mark.parametrize("topology", [None, "complete", "ring", "star"])
+def test_strings_stand_for_objects_with_their_defaults(method, topology):
+    objects = {None: "server", "complete": Complete(), "ring": Ring(), "star": Star()}
+    by_name = vertical(2, method, feature_groups=4, topology=topology).fit(rows())
+    model = vertical(2, method, feature_groups=4)
+    model.set_params(method=METHODS[method](), topology=objects[topology]).fit(rows())
+    assert_array_equal(model.components_, by_name.components_)
+    assert model.communication_ == by_name.communication_
+    A = np.array([[0, 1, 0, 1], [1, 0, 1, 0]] * 2)
+    if topology == "ring":
+        model.set_params(topology=Graph(A)).fit(rows())
+        assert_array_equal(model.components_, by_name.components_)
 
 
 def test_a_wrong_channel_is_named():
@@ -558,6 +603,27 @@ def test_vfedpca_gives_valid_components_of_any_number(r, p):
     assert np.all(model.explained_variance_ <= leading(X, r).explained_variance_ * (1 + 1e-9))
 
 
+def test_a_method_of_ones_own():
+    class Strongest(VerticalMethod):
+        """The left vectors of the client with the most variance."""
+
+        def __init__(self, label=None):
+            self.label = label
+
+        def left_vectors(self, federation, clients, rank, rounds=range):
+            best = max(clients, key=lambda c: np.sum(c.rows**2)) if self.label is None else None
+            best = best or clients[self.label]
+            U = np.linalg.svd(best.rows, full_matrices=False)[2][:rank]
+            return LeftVectors([U] * len(clients), 1)
+
+    X = alike() * np.repeat([1, 5, 1], 4)
+    model = vertical(2, feature_groups=3).set_params(method=Strongest()).fit(X)
+    assert_valid(model, X)
+    chosen = clone(model).set_params(method__label=1).fit(X)
+    assert_same(chosen, model, 1e-12)
+    assert sine(model.set_params(method__label=0).fit(X).components_, chosen.components_) > 1e-4
+
+
 # ----------------------------------------------------------------------------------- scikit-learn
 
 
@@ -566,13 +632,20 @@ def test_grid_search_in_a_pipeline():
     pipeline = make_pipeline(StandardScaler(), vertical(feature_groups=3))
     grid = {
         "verticalfederatedpca__n_components": [1, 2, 3],
-        "verticalfederatedpca__method": ["vfedpca", "merge", "power"],
-        "verticalfederatedpca__channel": [None, GaussianChannel(1e-6)],
+        "verticalfederatedpca__method": ["vfedpca", "merge", PowerRounds()],
+        "verticalfederatedpca__topology": [None, "ring", Star()],
     }
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(X)
     assert search.best_params_["verticalfederatedpca__n_components"] == 2
+    pipeline.set_params(verticalfederatedpca__method=PowerRounds(channel=PerfectChannel()))
+    grid = {
+        "verticalfederatedpca__method__n_rounds": [1, 5],
+        "verticalfederatedpca__method__channel": [None, GaussianChannel(1e-6)],
+    }
+    GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(X)
     nested = vertical(method="power", channel=GaussianChannel())
-    assert nested.set_params(channel__noise_std=0.5).channel.noise_std == 0.5
+    nested.set_params(method__channel__noise_std=0.5)
+    assert nested.method.channel.noise_std == 0.5
 
 
 @every_method
@@ -598,33 +671,36 @@ def test_pandas_out(method):
         model.transform(X[list("hgfedcba")])
 
 
+WRONG = [
+    ({"n_components": 9}, "n_components"),
+    ({"n_components": 0}, "n_components"),
+    ({"feature_groups": [[0]]}, "feature_groups"),
+    ({"method": "svd"}, "method"),
+    ({"method": VFedPCA}, "method"),
+    ({"method": VFedPCA(local_iterations=0)}, "local_iterations"),
+    ({"method": VFedPCA(n_rounds=0)}, "n_rounds"),
+    ({"method": VFedPCA(weighting="none")}, "weighting"),
+    ({"method": VFedPCA(weight_scaling="yes")}, "weight_scaling"),
+    ({"method": LeftVectorMerge(local_components=0)}, "local_components"),
+    ({"method": PowerRounds(n_rounds=0)}, "n_rounds"),
+    ({"method": PowerRounds(tol=-1.0)}, "tol"),
+    ({"method": PowerRounds(channel="gaussian")}, "channel"),
+    ({"topology": np.zeros((2, 2))}, "topology"),
+    ({"topology": Ring(tol=-1.0)}, "tol"),
+    ({"topology": Ring}, "topology"),
+    ({"random_state": "x"}, "random_state"),
+]
+
+
 @every_method
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n_components": 9},
-        {"n_components": 0},
-        {"feature_groups": [[0]]},
-        {"method": "svd"},
-        {"topology": np.zeros((2, 2))},
-        {"local_iterations": 0},
-        {"n_rounds": 0},
-        {"weighting": "none"},
-        {"weight_scaling": "yes"},
-        {"local_components": 0},
-        {"tol": -1.0},
-        {"channel": "gaussian"},
-        {"random_state": "x"},
-    ],
-    ids=str,
-)
-def test_a_failed_fit_leaves_no_trace(method, wrong):
+@pytest.mark.parametrize(("wrong", "named"), WRONG, ids=str)
+def test_a_failed_fit_leaves_no_trace(method, wrong, named):
     X = rows()
     fresh = vertical(method=method).set_params(**wrong)
     fitted = vertical(method=method).fit(X).set_params(**wrong)
     for model, Z in (fresh, X), (fitted, X[:, :7]):
         before = dict(vars(model))
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+        with pytest.raises(ValueError, match=named):
             model.fit(Z)
         assert all(vars(model)[name] is value for name, value in before.items())
         assert len(vars(model)) == len(before)

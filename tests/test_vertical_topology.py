@@ -32,11 +32,19 @@ from test_vertical_pca import (
     vertical,
 )
 
-from fedpca_sklearn import CommunicationLog, GaussianChannel, PerfectChannel
+from fedpca_sklearn import (
+    CommunicationLog,
+    GaussianChannel,
+    Graph,
+    PerfectChannel,
+    Ring,
+    Topology,
+)
 from fedpca_sklearn.federated._feature_groups import columns_of
+from fedpca_sklearn.federated._gossip import Gossip, distances, metropolis
+from fedpca_sklearn.federated._left_vector_merge import _left_factor
 from fedpca_sklearn.federated._peers import Peers
-from fedpca_sklearn.federated._topology import Gossip, adjacency, distances, metropolis
-from fedpca_sklearn.federated._vertical_federated_pca import _left_factor
+from fedpca_sklearn.federated._topology import adjacency, as_topology
 from fedpca_sklearn.federated._vfedpca import agree, local_power
 
 
@@ -98,7 +106,7 @@ def holds_column(array, X):
 
 
 def test_known_topologies():
-    assert adjacency("server", 4) is None
+    assert adjacency("server", 4) is adjacency(None, 4) is None
     assert_array_equal(adjacency("complete", 3), ~np.eye(3, dtype=bool))
     assert_array_equal(adjacency("ring", 3), adjacency("complete", 3))
     assert_array_equal(adjacency("ring", 4), [[0, 1, 0, 1], [1, 0, 1, 0]] * 2)
@@ -149,7 +157,6 @@ WRONG = {
     "nan": path(4) * np.nan,
     "name": "mesh",
     "case": "Ring",
-    "none": None,
     "number": 4,
     "strings": [["a", "b"], ["c", "d"]],
     "ragged": [[0, 1], [1]],
@@ -165,6 +172,21 @@ def test_wrong_topologies_are_named(topology):
         model.fit(rows())
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
+
+
+def test_a_topology_of_ones_own_is_checked_as_all_are():
+    class Path(Topology):
+        def neighbours(self, n):
+            return path(n) if n != 3 else path(2)
+
+    X = alike()
+    own = vertical(2, feature_groups=4, topology=Path()).fit(X)
+    assert_same(own, vertical(2, feature_groups=4, topology=Graph(path(4))).fit(X), 1e-12)
+    with pytest.raises(ValueError, match=r"topology must be .*\(3, 3\).* got shape \(2, 2\)"):
+        vertical(2, feature_groups=3, topology=Path()).fit(X)
+    assert clone(own).topology.get_params() == {"tol": 1e-10}
+    searched = vertical(topology=Graph(path(4))).set_params(topology__tol=1e-3)
+    assert searched.topology.tol == 1e-3
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 6, 7])
@@ -317,7 +339,7 @@ def test_exact_methods_need_no_server(method, topology):
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
 def test_disagreement_is_of_the_size_of_tol(tol):
-    model = vertical(1, feature_groups=6, topology="ring", tol=tol).fit(alike())
+    model = vertical(1, feature_groups=6, topology=Ring(tol=tol)).fit(alike())
     # all vectors are nearly one, so their weights make the differences
     assert 0 < model.disagreement_ < 2 * tol
 
@@ -352,13 +374,17 @@ def test_floats_of_vfedpca(r, n_rounds, p):
 )
 @pytest.mark.parametrize("scaling", [True, False])
 def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, scaling):
-    options = {"feature_groups": 5, "n_rounds": 1, "topology": topology, "tol": 1e-6}
+    if not isinstance(topology, str):
+        topology = Graph(topology)
+    topology = as_topology(topology).set_params(tol=1e-6)
+    options = {"feature_groups": 5, "n_rounds": 1, "topology": topology}
     model = vertical(1, **options, weight_scaling=scaling).fit(rows())
     m = Gossip(adjacency(topology, 5), 1e-6).n_exchanges
     strongest, mean_weight, average = [61] * diameter, [1] * (m * scaling), [60] * m
     exchanges = [2 * edges * size for size in strongest + mean_weight + average]
     assert floats(model) == exchanges + end(1, 5)
-    loose = vertical(1, **{**options, "tol": 1.0}).fit(rows())
+    topology.set_params(tol=1.0)
+    loose = vertical(1, **options).fit(rows())
     assert floats(loose) == exchanges[:diameter] + end(1, 5)
 
 
@@ -367,7 +393,7 @@ def test_floats_of_power(r):
     model = vertical(r, "power", feature_groups=4, n_rounds=3, tol=0.0).fit(rows())
     assert floats(model) == [4 * 60 * r] * 3 + end(r)
     assert floats(model, "down") == [4 * 60 * r] * 3 + [0, 4 * r * r, 4 * r * r]
-    model.set_params(tol=1e-8, topology="ring").fit(rows())
+    model.set_params(method__tol=1e-8, topology=Ring(tol=1e-8)).fit(rows())
     m = Gossip(adjacency("ring", 4), 1e-8).n_exchanges
     assert floats(model) == [2 * 4 * 60 * r] * (3 * m) + end(r)
 
@@ -387,7 +413,7 @@ def test_floats_of_merge(local):
 def test_the_last_messages_do_not_pass_the_channel():
     X = rows()
     noisy = vertical(method="power", channel=GaussianChannel(50.0), n_rounds=4).fit(X)
-    noisy.channel = Recorder()
+    noisy.method.channel = Recorder()
     Recorder.seen = []
     rounds = noisy.fit(X).n_iter_
     assert len(Recorder.seen) == rounds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .. import _linalg
+from .._callbacks import rounds_of
 from .._checks import check_rows, float_array
 from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms
@@ -72,8 +75,9 @@ class FederatedPowerPCA(ClientsTransformer):
         As in `StreamingPCA`, as the channel let it through.
     n_iter_ : int
         Rounds of multiplications.
-    stop_reason_ : {"tol", "n_rounds", "exhausted"}
-        The subspace came to rest, the rounds were used up, or the Krylov space holds all there is.
+    stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
+        The subspace came to rest, the rounds were used up, the Krylov space holds all there is, or
+        a callback asked to stop.
     changes_ : ndarray of shape (n_iter_,)
         By how much each round's multiplication moved the subspace; NaN if nobody took part.
     clients_ : list
@@ -219,7 +223,8 @@ class FederatedPowerPCA(ClientsTransformer):
         n_rows = n if weight is None else int(np.ceil(weight).sum())
         start = self._first_basis(d, n_rows, rng)
         mean = self._find_mean(federation, clients, d, terms)
-        self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X))
+        rounds = partial(rounds_of, self)
+        self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X), rounds)
         if terms is not None:
             product, of_mean = terms.costs
             mu2 = (self.n_rounds + 1) * product + (of_mean or 0.0)
@@ -234,6 +239,7 @@ class FederatedPowerPCA(ClientsTransformer):
         mean: np.ndarray,
         n_rows: int,
         dtype: Any,
+        rounds: Callable[[int], Iterable[int]] = range,
     ) -> None:
         """From a first basis to the fitted attributes, by the rounds of a federation."""
         found = power_method(
@@ -245,6 +251,7 @@ class FederatedPowerPCA(ClientsTransformer):
             self.tol,
             self.local_steps,
             self.acceleration == "krylov",
+            rounds,
         )
         total = Subspace.empty(len(mean), centered=self.center, dtype=dtype)._replace(mean=mean)
         summary = by_rayleigh_ritz(federation, clients, total, found.basis)

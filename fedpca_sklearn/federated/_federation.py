@@ -159,7 +159,17 @@ class Federation:
         Of the channel.
     log : CommunicationLog or None
         Where `sum` records its rounds.
+
+    Attributes
+    ----------
+    gossip : Gossip or None
+        Averages between neighbours; None with a server.
+    disagreement : float
+        How far the last sums of two clients are apart; 0 with a server.
     """
+
+    gossip: Any = None
+    disagreement: float = 0.0
 
     def __init__(
         self,

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ._channel import Channel
 from ._federation import CommunicationLog, Federation
-from ._topology import Gossip
+from ._gossip import Gossip
+from ._topology import adjacency, as_topology
 
 
 class Peers(Federation):
@@ -27,7 +29,7 @@ class Peers(Federation):
 
     def __init__(self, A: np.ndarray, tol: float, n_jobs: Any, rng: Any, log: CommunicationLog):
         super().__init__(n_jobs, None, rng, log)
-        self.gossip, self.disagreement = Gossip(A, tol), 0.0
+        self.gossip = Gossip(A, tol)
 
     def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
         """Sum that clients agree on; see `Federation.sum`."""
@@ -39,3 +41,20 @@ class Peers(Federation):
         self.disagreement = float(spread / (np.linalg.norm(shares, axis=1).max() or 1.0))
         self.n_rounds += 1
         return values[0].reshape(messages[0].shape)
+
+
+def federation_of(
+    topology: Any,
+    n_clients: int,
+    n_jobs: Any,
+    rng: Any,
+    log: CommunicationLog,
+    channel: Channel | None = None,
+) -> Federation:
+    """Clients with a server, or without as a parameter ``topology`` says."""
+    topology = as_topology(topology)
+    if topology is None:
+        return Federation(n_jobs, channel, rng, log)
+    if channel is not None:
+        raise ValueError(f"channel needs topology='server', got {topology!r}.")
+    return Peers(adjacency(topology, n_clients), topology.tol, n_jobs, rng, log)

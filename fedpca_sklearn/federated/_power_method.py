@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +127,7 @@ def power_method(
     tol: float = 0.0,
     local_steps: int = 1,
     krylov: bool = False,
+    rounds: Callable[[int], Iterable[int]] = range,
 ) -> PowerResult:
     """Subspace of the leading eigenvectors of a sum of scatter matrices, by rounds of sums.
 
@@ -138,11 +140,13 @@ def power_method(
         First basis, orthonormal rows.
     n_rounds, tol, local_steps, krylov
         As in `FederatedPowerPCA`.
+    rounds : callable
+        ``rounds(m)`` yields numbers of m rounds; it may end early.
     """
     space = _Krylov(len(V)) if krylov else None
     changes: list[float] = []
     block = V
-    for _ in range(n_rounds):
+    for _ in rounds(n_rounds):
         arguments = block, mean, local_steps
         W = sum_of(federation, clients, "times_scatter", *arguments, broadcast=block)
         if W is None:  # nobody took part
@@ -165,7 +169,7 @@ def power_method(
             return PowerResult(V, changes, "tol")
         if not len(block):
             return PowerResult(V, changes, "exhausted")
-    return PowerResult(V, changes, "n_rounds")
+    return PowerResult(V, changes, "n_rounds" if len(changes) == n_rounds else "callback")
 
 
 def _sine(A: np.ndarray, B: np.ndarray) -> float:

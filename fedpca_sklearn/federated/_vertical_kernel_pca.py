@@ -12,10 +12,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _linalg
+from .._callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from ..base import UnchangedOnErrorMixin
 from ..engines import refuse_dask
 from ._feature_groups import split_columns
-from ._federation import CommunicationLog, Federation, Message, message_of
+from ._federation import CommunicationLog, Message, message_of
+from ._peers import federation_of
 from ._vertical_kernels import (
     ColumnClient,
     ExactScores,
@@ -31,12 +33,17 @@ from ._vertical_kernels import (
     nystroem_kernel_pca,
     summed_kernel,
 )
+from ._vfedpca import agree
 
 __all__ = ["VerticalFederatedKernelPCA"]
 
 
 class VerticalFederatedKernelPCA(
-    UnchangedOnErrorMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    CallbackSupportMixin,
+    UnchangedOnErrorMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """Kernel principal component analysis where columns belong to clients that share the rows.
 
@@ -64,6 +71,10 @@ class VerticalFederatedKernelPCA(
     projection : {"samples", "features"}, default="samples"
         "samples": scores in the kernel's space, as `sklearn.decomposition.KernelPCA`. "features":
         rows are projected on the columns' combinations U^T X (AKPCA), of unit length.
+    topology : Topology, None, {"server", "complete", "ring", "star"}, array of shape (p, p) or \
+            graph, default="server"
+        Who exchanges messages, as in `VerticalFederatedPCA`: without a server sums and averages are
+        found by gossip between neighbours, in `transform` too.
     local_iterations : int, default=20
         "paper": power iterations at a client for each component; L of [1]_.
     n_landmarks : int or None, default=None
@@ -96,6 +107,11 @@ class VerticalFederatedKernelPCA(
         Of `fit`, with n rows, m landmarks (n if None), p clients and k components. "exact": p n m
         floats up in one round. "paper": p (n + 1) up and p n down for each component, then p k up
         for the eigenvalues. With "features" p k up once more, and with "exact" p n k down before.
+        By gossip in m exchanges over E edges every sum goes 2 E m times, and "paper" 2 E (D (n + 1)
+        + m n) for each component, with D the diameter.
+    disagreement_ : float
+        Without a server, how far apart two clients are at most: of their last sums, as a share of
+        the largest, or of their common vectors.
 
     See Also
     --------
@@ -168,6 +184,7 @@ class VerticalFederatedKernelPCA(
         "coef0": [Interval(Real, None, None, closed="neither")],
         "aggregation": [StrOptions({"exact", "paper"})],
         "projection": [StrOptions({"samples", "features"})],
+        "topology": "no_validation",
         "local_iterations": [Interval(Integral, 1, None, closed="left")],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [Integral, None],
@@ -185,6 +202,7 @@ class VerticalFederatedKernelPCA(
         coef0: float = 1,
         aggregation: str = "exact",
         projection: str = "samples",
+        topology: Any = "server",
         local_iterations: int = 20,
         n_landmarks: int | None = None,
         n_jobs: int | None = None,
@@ -198,11 +216,13 @@ class VerticalFederatedKernelPCA(
         self.coef0 = coef0
         self.aggregation = aggregation
         self.projection = projection
+        self.topology = topology
         self.local_iterations = local_iterations
         self.n_landmarks = n_landmarks
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None) -> VerticalFederatedKernelPCA:
         """Fit all clients.
 
@@ -228,7 +248,7 @@ class VerticalFederatedKernelPCA(
             n, d = X.shape
             rng = check_random_state(self.random_state)
             self.communication_ = log = CommunicationLog(floats_pooled=X.size)
-            federation = Federation(self.n_jobs, rng=rng, log=log)
+            federation = federation_of(self.topology, len(groups), self.n_jobs, rng, log)
             m = min(self.n_landmarks or n, n)
             self.landmarks_ = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
             exact = self.aggregation == "exact"
@@ -239,10 +259,10 @@ class VerticalFederatedKernelPCA(
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
             if exact:
-                values, U, scorer = self._exact(federation, clients, X, rank)
+                values, U, scorer, apart = self._exact(federation, clients, X, rank)
                 self.gamma_ = kernels[0].gamma
             else:
-                values, U, scorer = self._paper(federation, clients, rank)
+                values, U, scorer, apart = self._paper(federation, clients, rank)
                 self.gamma_ = np.array([kernel.gamma for kernel in kernels])
             if self.projection == "features":
                 scorer = LinearScores.of(federation, clients, X, U * (values > 0), exact)
@@ -250,7 +270,8 @@ class VerticalFederatedKernelPCA(
                 self.components_ = scorer.components.astype(X.dtype)
             self._scorer = scorer
             self.eigenvalues_, self.eigenvectors_ = values.astype(X.dtype), U.astype(X.dtype)
-            self.feature_groups_, self.n_components_ = groups, rank
+            self.feature_groups_, self.n_components_ = groups, len(values)
+            self.disagreement_ = max(apart, federation.disagreement)
         return self
 
     def _kernel(self, n_columns: int) -> Kernel:
@@ -258,35 +279,39 @@ class VerticalFederatedKernelPCA(
         return Kernel(self.kernel, gamma, self.degree, self.coef0)
 
     def _exact(self, federation, clients, X, rank):
-        if len(self.landmarks_) == len(X):
-            found = exact_kernel_pca(summed_kernel(federation, clients, None), rank)
-        else:
-            C = summed_kernel(federation, clients, X)
-            found = nystroem_kernel_pca(C, self.landmarks_, rank)
+        whole = len(self.landmarks_) == len(X)
+        for _ in rounds_of(self, 1):
+            C = summed_kernel(federation, clients, None if whole else X)
+        found = (
+            exact_kernel_pca(C, rank) if whole else nystroem_kernel_pca(C, self.landmarks_, rank)
+        )
         values, U, offset, turn = found
-        return values, U, ExactScores(clients, offset, turn)
+        return values, U, ExactScores(clients, offset, turn), 0.0
 
     def _paper(self, federation, clients, rank):
         n, p = len(clients[0].rows), len(clients)
-        U, etas = np.zeros((n, rank)), np.zeros((p, rank))
-        for j in range(rank):
+        U, etas, apart = np.zeros((n, rank)), np.zeros((p, rank)), 0.0
+        for j in rounds_of(self, rank):
             start = federation.rng.standard_normal(n)
             calls = [(i, c, start, U[:, :j], self.local_iterations) for i, c in enumerate(clients)]
             local = list(federation.map(leading_pair, calls))
             etas[:, j] = [eta for eta, _ in local]
-            vectors = np.array([vector for _, vector in local])
-            signs = np.where(vectors @ vectors[np.argmax(etas[:, j])] < 0, -1.0, 1.0)
-            u = (signs * (etas[:, j] / (etas[:, j].max() or 1.0))) @ vectors
-            u /= float(np.linalg.norm(u)) or 1.0
-            U[:, j] = _linalg.flip_signs(u[None])[0]
-            federation.log.record([Message(n + 1, 8 * (n + 1))] * p, [message_of(u)] * p)
+            common = _common_vectors(federation, etas[:, j], np.array([a for _, a in local]))
+            apart = max(apart, float(np.linalg.norm(common - common[0], axis=1).max()))
+            U[:, j] = _linalg.flip_signs(common[:1])[0]
+        U, etas = U[:, : j + 1], etas[:, : j + 1]  # a callback may have asked to stop
         largest = etas.max(axis=0)
         weights = etas / np.where(largest > 0, largest, 1.0)
         calls = [(i, c, U, w) for i, (c, w) in enumerate(zip(clients, weights, strict=True))]
         offsets, energies = zip(*federation.map(client_energies, calls), strict=True)
-        total = np.maximum(weights.sum(axis=0), 1.0)
+        all_known = federation.gossip is None or federation.gossip.complete
+        total = weights.sum(axis=0)
+        if not all_known:
+            total = federation.sum(as_sent, list(enumerate(weights)))
+        total = np.maximum(total, 1.0)
         values = nonnegligible(federation.sum(as_sent, list(enumerate(energies))) / total)
-        return values, U, PaperScores(clients, offsets, weights, U, inverse_root(values) / total)
+        scorer = PaperScores(clients, offsets, weights, U, inverse_root(values) / total)
+        return values, U, scorer, apart
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit and return the rows' scores.
@@ -318,7 +343,9 @@ class VerticalFederatedKernelPCA(
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        scores = self._scorer.scores(Federation(self.n_jobs), X)
+        n_clients, log = len(self.feature_groups_), CommunicationLog()
+        federation = federation_of(self.topology, n_clients, self.n_jobs, None, log)
+        scores = self._scorer.scores(federation, X)
         return scores.astype(np.result_type(X, self.eigenvectors_), copy=False)
 
     @property
@@ -329,3 +356,19 @@ class VerticalFederatedKernelPCA(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _common_vectors(federation, etas: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Average of the clients' vectors by eigenvalues, of unit length, as each has it."""
+    p, n = vectors.shape
+    gossip, log = federation.gossip, federation.log
+    if gossip is not None and not gossip.complete:
+        return agree(etas, vectors, False, False, log, gossip)
+    signs = np.where(vectors @ vectors[np.argmax(etas)] < 0, -1.0, 1.0)
+    u = (signs * (etas / (etas.max() or 1.0))) @ vectors
+    u /= float(np.linalg.norm(u)) or 1.0
+    if gossip is None:
+        log.record([Message(n + 1, 8 * (n + 1))] * p, [message_of(u)] * p)
+    else:
+        gossip.record(log, n + 1, 1)
+    return np.tile(u, (p, 1))
