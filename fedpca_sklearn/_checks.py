@@ -10,6 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
+# Components of the estimators that follow a few directions, where nothing is said.
+_DEFAULT_RANK = 10
+
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
     """Own, finite, C-contiguous float array."""
@@ -88,6 +91,11 @@ def check_at_most_features(value: Any, n_features: int, name: str = "n_component
     """Raise if more components are asked for than there are features."""
     if value is not None and value > n_features:
         raise ValueError(f"{name}={value!r} must be at most n_features={n_features}.")
+
+
+def rank_or_default(n_components: int | None, n_features: int) -> int:
+    """As many components as were asked for; None: ten, as far as there are features."""
+    return min(_DEFAULT_RANK, n_features) if n_components is None else n_components
 
 
 def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:

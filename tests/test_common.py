@@ -58,6 +58,19 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
 )
 
+# their default suits rows of any number of features
+TEN_OR_FEWER = [
+    AlternatingProjections(),
+    FrequentDirections(),
+    GROUSE(random_state=0),
+    OjaPCA(random_state=0),
+    PAST(random_state=0),
+    PETRELS(random_state=0),
+    StreamingPowerMethod(random_state=0),
+    SubspaceTracker(),
+    RobustSubspaceTracker(),
+    FederatedSubspaceTracker(random_state=0),
+]
 CHECKED = [
     StreamingPCA(),
     StreamingPCA(2),
@@ -123,6 +136,7 @@ CHECKED = [
     FederatedSubspaceTracker(2, batch_size=5, robust=False, random_state=0),
     AlternatingProjections(1),
     AlternatingProjections(2, center=True),
+    *TEN_OR_FEWER,
 ]
 
 WEIGHT_CHECKS = [
@@ -162,6 +176,30 @@ def expected_failures(estimator):
 @parametrize_with_checks(CHECKED, expected_failed_checks=expected_failures)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", TEN_OR_FEWER, ids=lambda e: type(e).__name__)
+def test_ten_components_or_as_many_as_there_are_features(estimator):
+    for d in (30, 10, 4, 1):
+        X = rows(120, d)
+        model, asked = clone(estimator).fit(X), clone(estimator).set_params(n_components=min(d, 10))
+        assert model.n_components is None
+        assert model.n_components_ == min(d, 10)
+        assert_array_equal(model.components_, asked.fit(X).components_)
+    with pytest.raises(ValueError, match="n_components=10 must be at most n_features=4"):
+        clone(estimator).set_params(n_components=10).fit(rows(120, 4))
+
+
+@pytest.mark.parametrize("estimator", CHECKED, ids=str)
+def test_skops_keeps_estimators(estimator):
+    skops = pytest.importorskip("skops.io")
+    model = clone(estimator).fit(rows(60, 6))
+    data = skops.dumps(model)
+    loaded = skops.loads(data, trusted=skops.get_untrusted_types(data=data))
+    X = rows(60, 6, seed=1)
+    assert_array_equal(loaded.transform(X), model.transform(X))
+    if hasattr(model, "partial_fit") and getattr(model, "mechanism", None) is None:
+        assert_array_equal(loaded.partial_fit(X).components_, model.partial_fit(X).components_)
 
 
 # ---------------------------------------------------------------------------------- the contract

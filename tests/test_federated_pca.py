@@ -571,12 +571,14 @@ def test_parallel_clients_give_the_same_result(sites):
     X, clients = sites
     want = FederatedPCA(4, n_jobs=1).fit(X, clients=clients)
     two = FederatedPCA(4, n_jobs=2).fit(X, clients=clients)
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        processes = FederatedPCA(4).fit(X, clients=clients)
-        processes.partial_fit(X[:9], clients=clients[:9])
+    processes = []
+    for backend in "loky", "multiprocessing", "threading", "sequential":
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            processes.append(FederatedPCA(4).fit(X, clients=clients))
+            processes[-1].partial_fit(X[:9], clients=clients[:9])
     two.partial_fit(X[:9], clients=clients[:9])
     want.partial_fit(X[:9], clients=clients[:9])
-    for other in (two, processes):
+    for other in (two, *processes):
         assert_same(other, want, 1e-12)
         assert other.communication_ == want.communication_
         assert other.clients_ == want.clients_

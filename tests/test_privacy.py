@@ -919,6 +919,8 @@ def test_nothing_unperturbed_is_sent(monkeypatch):
         ({"trust": "server"}, "trust"),
         ({"center": np.zeros(3)}, r"center must have shape \(6,\), got \(3,\)"),
         ({"center": [nan] * 6}, "center must be finite"),
+        ({"center": nan}, "center must be finite"),
+        ({"center": "mean"}, "center"),
         ({"center": np.zeros((2, 3))}, "center"),
     ],
 )
@@ -934,6 +936,18 @@ def test_parameters_are_checked(kind, options, name):
 def test_the_number_of_releases_is_checked(kind, n_releases):
     with pytest.raises(ValueError, match="n_releases"):
         model_of(kind(1.0, 0.1, 2.0, n_releases=n_releases)).fit(rows())
+
+
+@pytest.mark.parametrize("kind", [*ONE_ROUND, FedPowerNoise])
+def test_a_number_is_the_centre_of_all_features(kind):
+    X = rows()
+    number, array = (
+        model_of(kind(1.0, 0.1, 2.0, center=center)).set_params(random_state=0).fit(X)
+        for center in (0.5, np.full(6, 0.5))
+    )
+    assert number.mechanism.center == 0.5
+    assert_array_equal(number.components_, array.components_)
+    assert_array_equal(number.mean_, array.mean_)
 
 
 def test_row_norm_is_required():
@@ -966,8 +980,10 @@ def test_what_cannot_be_private_is_refused():
         FederatedPowerPCA(2, mechanism=power).fit(X, sample_weight=np.ones(60))
     with pytest.raises(ValueError, match=r"local_steps=1.*got 2"):
         FederatedPowerPCA(2, local_steps=2, mechanism=power).fit(X)
-    with pytest.raises(ValueError, match="center=False needs"):
-        FederatedPowerPCA(2, center=False, mechanism=power).fit(X)
+    fixed = FedPowerNoise(1.0, 0.1, 2.0, mean="fixed", center=np.ones(6))
+    for centred in power, fixed:
+        with pytest.raises(ValueError, match="center=False needs"):
+            FederatedPowerPCA(2, center=False, mechanism=centred).fit(X)
     for channel in (
         FadingChannel(),
         GaussianChannel(dropout=0.1),

@@ -214,7 +214,7 @@ class FederatedPCA(StreamingClientsTransformer):
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients: dict[Any, Site] = {}
         self._sent: list[Subspace] = []
-        self._memory: dict[type, list[Any]] = {}
+        self._memory: dict[str, list[Any]] = {}
         self._trust: str | None = None
         self._accounts: dict[Any, Account] = {}
         self._calls = 0
@@ -334,7 +334,8 @@ class FederatedPCA(StreamingClientsTransformer):
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kept = directions_between(summaries, self.n_components)
-        memory = list(self._memory.get(type(strategy), ()))
+        kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
+        memory = list(self._memory.get(kind, ()))
         subspace = strategy.merge(
             summaries,
             self.n_components,
@@ -342,7 +343,7 @@ class FederatedPCA(StreamingClientsTransformer):
             record=None if self._trust == "sum" else record,  # sums were sent, and are logged
             memory=memory,
         )
-        self._sent, self._memory = sent, {type(strategy): memory}
+        self._sent, self._memory = sent, {kind: memory}
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

@@ -200,7 +200,7 @@ class FederatedPowerPCA(ClientsTransformer):
                 "mechanism needs local_steps=1, because what a client makes orthonormal has no "
                 f"bounded sensitivity, got {self.local_steps}."
             )
-        if not self.center and (mechanism.mean, mechanism.center) != ("fixed", None):
+        if not self.center and (mechanism.mean != "fixed" or mechanism.center is not None):
             raise ValueError(
                 "center=False needs a mechanism with mean='fixed' and center=None, got "
                 f"{mechanism!r}."

@@ -36,7 +36,8 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         Rows of all clients after which the subspace is updated. "auto": as in `SubspaceTracker`.
     n_rounds : int, default=10
@@ -146,7 +147,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         batch_size: int | str = "auto",
         n_rounds: int = 10,
@@ -284,7 +285,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
         # noise is fresh in every round ever made, also where rows that waited come again
         rng = np.random.RandomState([self._seed, self.communication_.rounds])
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
-        rank = min(self.n_components, d)
+        rank = self._rank(d)
         random = np.random.RandomState([self._seed, state.n_rows % 2**32])
         start = np.concatenate([state.basis, random.standard_normal((rank, d))])[:rank]
         V = _linalg.orthonormalised(start)

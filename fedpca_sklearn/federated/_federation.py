@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 
 from .._threads import single_blas_thread
 from ..engines import is_delayed, run
@@ -232,7 +233,9 @@ class Federation:
                 self.log.floats_pooled += n_floats
                 yield result
             return
-        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")
+        backend, _ = get_active_backend(prefer="threads")
+        return_as = "generator" if backend.supports_return_generator else "list"
+        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
         calls = (delayed(named)(function, *client) for client in clients)
         if effective_n_jobs(self.n_jobs) == 1:
             yield from parallel(calls)

@@ -83,7 +83,7 @@ class Mechanism(BaseEstimator, ABC):
         "epsilon": [Interval(Real, 1e-6, None, closed="both")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "row_norm": [Interval(Real, 1e-100, 1e100, closed="both"), StrOptions({"data"})],
-        "center": ["array-like", None],
+        "center": ["array-like", Real, None],
         "mean": [StrOptions({"private", "fixed"})],
         "mean_share": [Interval(Real, 0, 1, closed="neither")],
         "trust": [StrOptions({"client", "sum"})],
@@ -110,10 +110,7 @@ class Mechanism(BaseEstimator, ABC):
     def terms(self, X: Any, costs: Costs, n_shares: int = 1) -> Terms:
         """Bounds and noise for rows; looks at them only with ``row_norm="data"``."""
         d = X.shape[1]
-        center = None if self.center is None else float_array("center", self.center, 1, np.float64)
-        if center is not None and len(center) != d:
-            raise ValueError(f"center must have shape ({d},), got {center.shape}.")
-        row_norm = self.row_norm
+        center, row_norm = self._center_of(d), self.row_norm
         if row_norm == "data":
             warnings.warn(
                 "row_norm='data' takes the largest norm of the rows, which depends on one of them: "
@@ -123,6 +120,16 @@ class Mechanism(BaseEstimator, ABC):
             )
             row_norm = row_norms(check_rows(X), center).max() or 1.0
         return Terms(float(row_norm), center, costs, n_shares if self.trust == "sum" else 1)
+
+    def _center_of(self, d: int) -> np.ndarray | None:
+        """The public point as an array; a number stands for all features."""
+        if self.center is None:
+            return None
+        center = np.full(d, self.center) if isinstance(self.center, Real) else self.center
+        center = float_array("center", center, 1, np.float64)
+        if len(center) != d:
+            raise ValueError(f"center must have shape ({d},), got {center.shape}.")
+        return center
 
     def spent(self, mu2: float) -> PrivacySpent:
         """(epsilon, delta) of releases with a total mu^2; no promise for a bound from the data."""

@@ -135,8 +135,8 @@ class AnalyzeGauss(SecondMomentMechanism):
         Bound R on the norms of the rows about ``center``; longer ones are shortened to it. Must
         be known without a look at the rows. "data" takes the largest norm, is not private, and
         warns with `PrivacyLeakWarning`.
-    center : array-like of shape (n_features,) or None, default=None
-        Public point about which rows are clipped. None: the origin.
+    center : float, array-like of shape (n_features,) or None, default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
     mean : {"private", "fixed"}, default="private"
         "fixed": rows are centred at ``center``, which costs nothing.
     mean_share : float, default=0.2
@@ -213,7 +213,7 @@ class ModSuLQ(SecondMomentMechanism):
         As in `AnalyzeGauss`, like all others.
     delta : float
     row_norm : float or "data"
-    center : array-like of shape (n_features,) or None, default=None
+    center : float, array-like of shape (n_features,) or None, default=None
     mean : {"private", "fixed"}, default="private"
     mean_share : float, default=0.2
     n_releases : int, default=1

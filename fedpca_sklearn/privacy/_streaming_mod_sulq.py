@@ -27,7 +27,7 @@ class StreamingModSuLQ(ModSuLQ):
         As in `AnalyzeGauss`, like all others.
     delta : float
     row_norm : float or "data"
-    center : array-like of shape (n_features,) or None, default=None
+    center : float, array-like of shape (n_features,) or None, default=None
     mean : {"private", "fixed"}, default="private"
     mean_share : float, default=0.2
     n_releases : int, default=1

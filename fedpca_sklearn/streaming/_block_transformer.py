@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features, check_finite
+from .._checks import check_at_most_features, check_finite, rank_or_default
 from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
 from ._blocks import float_dtype, is_stream, validated_batches
@@ -94,6 +94,10 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     @abstractmethod
     def _show(self, state: Any, n_rows: int, dtype: np.dtype) -> None:
         """Set the fitted attributes."""
+
+    def _rank(self, d: int) -> int:
+        """Components that are wanted of d features."""
+        return rank_or_default(self.n_components, d)
 
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""

@@ -23,7 +23,8 @@ class FrequentDirections(Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
         Directions to show.
     sketch_size : int or None, default=None
         Rows l of the sketch, more than ``n_components``. None: 2 n_components.
@@ -88,7 +89,7 @@ class FrequentDirections(Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         sketch_size: int | None = None,
         robust: bool = False,
@@ -99,29 +100,28 @@ class FrequentDirections(Tracker):
         self.robust = robust
         self.center = center
 
-    def _size(self) -> int:
-        size = 2 * self.n_components if self.sketch_size is None else self.sketch_size
-        if size <= self.n_components:
-            raise ValueError(
-                f"sketch_size={size} must be larger than n_components={self.n_components}."
-            )
+    def _size(self, d: int) -> int:
+        rank = self._rank(d)
+        size = 2 * rank if self.sketch_size is None else self.sketch_size
+        if size <= rank:
+            raise ValueError(f"sketch_size={size} must be larger than n_components={rank}.")
         return size
 
     def _rows_at_once(self, d: int) -> int:
-        return rows_at_once(d, self._size())
+        return rows_at_once(d, self._size(d))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Sketch:
         return _Sketch(np.zeros((0, d)), np.zeros(0), 0.0)
 
     def _updated(self, state: _Sketch, Z: np.ndarray) -> _Sketch:
-        size = self._size()
+        size = self._size(Z.shape[1])
         for start in range(0, len(Z), size):
             state = state.with_rows(Z[start : start + size], size)
         return state
 
     def _basis(self, state: _Sketch) -> np.ndarray:
-        V = state.V[: self.n_components]
-        return _linalg.complete_basis(V, min(self.n_components, V.shape[1]))
+        rank = self._rank(state.V.shape[1])
+        return _linalg.complete_basis(state.V[:rank], rank)
 
     def _show_state(self, state: _Sketch) -> None:
         self.sketch_ = (state.s[:, None] * state.V).astype(self.components_.dtype)

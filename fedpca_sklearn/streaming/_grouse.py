@@ -27,7 +27,8 @@ class GROUSE(MissingEntriesMixin, Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     step_size : float or "greedy", default="greedy"
         "greedy": the angle arctan(|residual| / |projection|) [2]_, which fits the row exactly,
         without noise. A float eta: the angle eta |residual| |projection| of [1]_, in units of the
@@ -83,7 +84,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         step_size: float | str = "greedy",
         center: bool = True,
@@ -95,7 +96,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> np.ndarray:
-        return _linalg.random_basis(self.n_components, d, rng)
+        return _linalg.random_basis(self._rank(d), d, rng)
 
     def _updated(self, state: np.ndarray, Z: np.ndarray) -> np.ndarray:
         if np.isnan(Z).any():

@@ -20,7 +20,8 @@ class OjaPCA(Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     learning_rate : float or "adaptive", default="adaptive"
         "adaptive": the step of AdaOja [2]_, for each component the inverse root of the sum of all
         its squared gradients; it needs no knowledge of the scale of the rows. A float c: steps
@@ -75,7 +76,7 @@ class OjaPCA(Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         learning_rate: float | str = "adaptive",
         batch_size: int = 32,
@@ -92,7 +93,7 @@ class OjaPCA(Tracker):
         return rows_at_once(d, self.batch_size)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Oja:
-        Q = _linalg.random_basis(self.n_components, d, rng)
+        Q = _linalg.random_basis(self._rank(d), d, rng)
         return _Oja(Q, np.zeros(len(Q)), 0)
 
     def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:

@@ -21,7 +21,8 @@ class PAST(Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1], default=0.99
         Weight that a row loses with every later row; beta of [1]_.
     deflation : bool, default=False
@@ -75,7 +76,7 @@ class PAST(Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         forgetting_factor: float = 0.99,
         deflation: bool = False,
@@ -89,7 +90,7 @@ class PAST(Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
-        return _Past(_linalg.random_basis(self.n_components, d, rng), None)
+        return _Past(_linalg.random_basis(self._rank(d), d, rng), None)
 
     def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
         power = recent_power(state.power, Z, self.forgetting_factor)

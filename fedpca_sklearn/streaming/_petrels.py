@@ -26,7 +26,8 @@ class PETRELS(MissingEntriesMixin, Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1], default=0.98
         Weight that a row loses with every later row; lambda of [1]_.
     regularization : float, default=1e-2
@@ -81,7 +82,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         forgetting_factor: float = 0.98,
         regularization: float = 1e-2,
@@ -95,7 +96,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Petrels:
-        return _Petrels(_linalg.random_basis(self.n_components, d, rng).T, None)
+        return _Petrels(_linalg.random_basis(self._rank(d), d, rng).T, None)
 
     def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
         power = recent_power(state.power, Z, self.forgetting_factor)

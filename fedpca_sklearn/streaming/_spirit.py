@@ -76,6 +76,7 @@ class SPIRIT(Tracker):
 
     _parameter_constraints: dict = {
         **Tracker._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
         "lower": [Interval(Real, 0, 1, closed="both")],
         "upper": [Interval(Real, 0, 1, closed="both")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],

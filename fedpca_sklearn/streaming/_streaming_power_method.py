@@ -26,7 +26,8 @@ class StreamingPowerMethod(Tracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
     block_size : int or "auto", default="auto"
         Rows per step. "auto": the number of features, as Grammenos et al. (2020) set it.
     center : bool, default=True
@@ -73,7 +74,7 @@ class StreamingPowerMethod(Tracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         block_size: int | str = "auto",
         center: bool = True,
@@ -91,7 +92,7 @@ class StreamingPowerMethod(Tracker):
         return min(self._block(d), rows_at_once(d))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Power:
-        Q = _linalg.random_basis(self.n_components, d, rng)
+        Q = _linalg.random_basis(self._rank(d), d, rng)
         return _Power(Q, np.zeros_like(Q), 0, 0)
 
     def _updated(self, state: _Power, Z: np.ndarray) -> _Power:

@@ -69,7 +69,7 @@ class Tracker(BlockTransformer):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "center": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "center")

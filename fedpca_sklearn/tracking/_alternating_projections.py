@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from .. import _linalg
-from .._checks import check_at_most_features
+from .._checks import check_at_most_features, rank_or_default
 from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
 from ..engines import refuse_dask
@@ -37,8 +37,8 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
 
     Parameters
     ----------
-    n_components : int, default=10
-        Rank of the low-rank part.
+    n_components : int or None, default=None
+        Rank of the low-rank part. None: 10, or all features where there are fewer.
     threshold_scale : float or "auto", default="auto"
         beta of [1]_: entries further from the low-rank part than beta times a singular value are
         outliers. "auto": 1 / sqrt(max(n_samples, n_features)). Larger for low-rank parts with
@@ -95,7 +95,7 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "threshold_scale": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -104,7 +104,7 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         threshold_scale: float | str = "auto",
         tol: float = 1e-4,
@@ -142,11 +142,10 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
             )
             X = X.toarray() if sp.issparse(X) else X
             check_at_most_features(self.n_components, X.shape[1])
+            rank = rank_or_default(self.n_components, X.shape[1])
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale
-            found = alternating_projections(
-                X - mean, self.n_components, beta, self.tol, self.max_iter
-            )
+            found = alternating_projections(X - mean, rank, beta, self.tol, self.max_iter)
             L, S, self.n_iter_, self.error_ = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
                 warnings.warn(
@@ -154,12 +153,12 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
                     ConvergenceWarning,
                     stacklevel=2,
                 )
-            low_rank = Subspace.from_rows(L, self.n_components, center=False)
+            low_rank = Subspace.from_rows(L, rank, center=False)
             mean = np.zeros_like(mean) if not self.center else mean
             low_rank = low_rank._replace(
                 components=low_rank.components.astype(X.dtype), mean=mean, centered=self.center
             )
-            self._set_fitted(low_rank, self.n_components, len(X))
+            self._set_fitted(low_rank, rank, len(X))
             self.low_rank_ = (L + mean).astype(X.dtype)
             self.sparse_ = S.astype(X.dtype)
         return self

@@ -32,7 +32,8 @@ class RobustSubspaceTracker(SubspaceTracker):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
         r of [1]_.
     batch_size : int or "auto", default="auto"
         As in `SubspaceTracker`.
@@ -120,7 +121,7 @@ class RobustSubspaceTracker(SubspaceTracker):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         batch_size: int | str = "auto",
         init: Any = "altproj",
@@ -156,7 +157,7 @@ class RobustSubspaceTracker(SubspaceTracker):
         if not first or not isinstance(self.init, str) or self.init != "altproj":
             return size
         if self.init_size == "auto":
-            return max(size, 5 * self.n_components, 100)
+            return max(size, 5 * self._rank(d), 100)
         return self.init_size
 
     def _first(self, state: _State, Y: np.ndarray) -> _State:
@@ -164,10 +165,9 @@ class RobustSubspaceTracker(SubspaceTracker):
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
             return state
-        L, *_ = alternating_projections(
-            Y - state.mean, self.n_components, None, _INIT_TOL, _INIT_ITER
-        )
-        V = Subspace.from_rows(L, self.n_components, center=False).components
+        rank = self._rank(Y.shape[1])
+        L, *_ = alternating_projections(Y - state.mean, rank, None, _INIT_TOL, _INIT_ITER)
+        V = Subspace.from_rows(L, rank, center=False).components
         return replace(state, basis=V)
 
     def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:

@@ -37,7 +37,8 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
 
     Parameters
     ----------
-    n_components : int, default=10
+    n_components : int or None, default=None
+        None: 10, or all features where there are fewer.
         r of [1]_.
     batch_size : int or "auto", default="auto"
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
@@ -125,7 +126,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
         "n_iter": [Interval(Integral, 1, None, closed="left")],
@@ -142,7 +143,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         batch_size: int | str = "auto",
         forgetting_factor: float = 0.0,
@@ -175,7 +176,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     # ---------------------------------------------------------------- the stream
 
     def _block_rows(self, d: int, first: bool = True) -> int:
-        return max(2 * self.n_components, 40) if self.batch_size == "auto" else self.batch_size
+        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else self.batch_size
 
     def _start(self, d: int) -> _State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
@@ -197,7 +198,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     def _after_block(self, state: _State, full: bool) -> None:
         if self.store_subspaces and full:
             V = state.basis
-            self.subspaces_.append(_linalg.complete_basis(V, min(self.n_components, V.shape[1])))
+            self.subspaces_.append(_linalg.complete_basis(V, self._rank(V.shape[1])))
 
     def _absorb(self, state: _State, Y: np.ndarray) -> _State:
         if not state.summary.n_samples:
@@ -225,7 +226,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             if not counts.any():
                 break
             summary = self._next(replace(state, basis=after.basis), L, counts)
-            V = _completed(summary.components, state.basis, self.n_components)
+            V = _completed(summary.components, state.basis, self._rank(Y.shape[1]))
             after = replace(after, summary=summary, mean=summary.mean, basis=V)
         return after
 
@@ -259,7 +260,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         fading = self.forgetting_factor**m
         share = 1 - m / self._block_rows(L.shape[1], not state.summary.n_samples)
         before = state.summary.decay(max(fading, share, 0.0))
-        return absorb_block(before, L[counts], max_keep=self.n_components)
+        return absorb_block(before, L[counts], max_keep=self._rank(L.shape[1]))
 
     def _has_changed(self, state: _State, level: float) -> bool:
         if self.change_threshold != "auto":
@@ -273,7 +274,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         if not summary.n_samples:
             summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
         summary = summary._replace(components=summary.components.astype(dtype))
-        self._set_fitted(summary, self.n_components, n_rows)
+        self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
         k = self.n_components_
         self.components_ = _linalg.complete_basis(state.basis[:k], k).astype(dtype)
         if self.detect_changes:
