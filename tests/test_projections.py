@@ -34,6 +34,7 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceMerge,
     excess_error,
+    make_power_law,
 )
 from fedpca_sklearn._projections import ProjectionMean, along, centred_product
 
@@ -107,7 +108,7 @@ def labels(shards):
     return np.repeat(np.arange(len(shards)), [shard.n for shard in shards])
 
 
-def mean_of_projections(shards, p, weighting="rows", weights=None):
+def mean_of_projections(shards, p, weighting="equal", weights=None):
     """The explicit d x d mean."""
     shares = np.array([shard.n if weighting == "rows" else 1.0 for shard in shards])
     if weights is not None:
@@ -336,10 +337,70 @@ def test_rows_and_equal_weights_differ_where_shards_do():
         *(make_shard(rng, 20, 10, axes=b[None]) for _ in range(3)),
     ]
     X, clients = pooled(shards), labels(shards)
-    by_rows = FederatedPCA(1, merge=ProjectionAverage()).fit(X, clients=clients)
-    equal = FederatedPCA(1, merge=ProjectionAverage(weighting="equal")).fit(X, clients=clients)
+    by_rows = FederatedPCA(1, merge=ProjectionAverage(weighting="rows")).fit(X, clients=clients)
+    equal = FederatedPCA(1, merge=ProjectionAverage()).fit(X, clients=clients)
     assert sine(by_rows.components_, a[None]) <= 1e-9
     assert sine(equal.components_, b[None]) <= 1e-9
+
+
+def honest_and(wrong):
+    """Seven honest sites, and the components of all their rows; one more site may be anything."""
+    X = make_power_law(8000, 50, alpha=1.0, random_state=0)
+    sites = [Subspace.from_rows(X[i::8]) for i in range(1, 8)]
+    return X, [*sites, wrong]
+
+
+def noise_of_many_rows(n_samples):
+    rng = np.random.default_rng(1)
+    Q = np.linalg.qr(rng.standard_normal((50, 50)))[0]
+    rows = rng.standard_normal((1000, 50)) * np.repeat([0.1, 10], [45, 5]) @ Q.T
+    return Subspace.from_rows(rows)._replace(n_samples=n_samples)
+
+
+@pytest.mark.parametrize("n_samples", [1e3, 1e9])
+def test_a_site_that_claims_many_rows_does_not_decide(n_samples):
+    X, sites = honest_and(noise_of_many_rows(n_samples))
+    voted = FederatedPCA.from_subspaces(sites, 5, merge=ProjectionAverage())
+    assert excess_error(X, voted.components_) < 1e-2
+    by_rows = FederatedPCA.from_subspaces(sites, 5, merge=ProjectionAverage(weighting="rows"))
+    assert (excess_error(X, by_rows.components_) > 0.5) == (n_samples == 1e9)
+
+
+def test_votes_of_online_clients_do_not_depend_on_their_rows():
+    X = make_power_law(4000, 50, alpha=1.0, random_state=0)
+    rng = np.random.default_rng(1)
+    Q = np.linalg.qr(rng.standard_normal((50, 50)))[0]
+    noise = rng.standard_normal((20_000, 50)) * np.repeat([0.1, 10], [45, 5]) @ Q.T
+    Z, clients = np.concatenate([X, noise]), np.repeat(np.arange(9), [500] * 8 + [20_000])
+    assert excess_error(X, OnlineDistributedPCA(5).fit(Z, clients=clients).components_) < 2e-2
+    by_rows = OnlineDistributedPCA(5, weighting="rows").fit(Z, clients=clients)
+    assert excess_error(X, by_rows.components_) > 0.5
+
+
+def test_a_wrong_mean_moves_scores_and_no_centring_guards_them():
+    # what docs/promises.md says: only directions are guarded
+    X = make_power_law(8000, 50, alpha=1.0, random_state=0)
+    labels = np.arange(8000) % 8
+    Z = X + np.where(labels == 0, 1e6, 0.0)[:, None]
+    for center, moved in (True, True), (False, False):
+        estimator = StreamingPCA(center=center)
+        merged = FederatedPCA(5, estimator=estimator, merge=ProjectionAverage())
+        honest = merged.fit(X, clients=labels).transform(X[1:2])
+        scores = merged.fit(Z, clients=labels).transform(X[1:2])
+        assert (np.linalg.norm(scores) > 1e4) == moved
+        if not moved:
+            assert_allclose(np.linalg.norm(scores), np.linalg.norm(honest), rtol=0.3)
+
+
+def test_one_factor_of_a_site_is_cured_and_units_of_columns_are_not():
+    X = make_power_law(8000, 50, alpha=1.0, random_state=0)
+    half = np.arange(50) < 25
+    for columns, cured in (np.ones(50), True), (half, False):
+        sites = [
+            Subspace.from_rows(X[i::8] * np.where(columns, 10.0 ** (i % 4), 1.0)) for i in range(8)
+        ]
+        pca = FederatedPCA.from_subspaces(sites, 5, merge=ProjectionAverage())
+        assert (excess_error(X, pca.components_) < 1e-3) == cured
 
 
 def test_clients_send_as_many_directions_as_asked_for():
@@ -633,7 +694,7 @@ def test_sparse_clients_equal_dense_ones(d):
     clients = rng.permutation(np.repeat(np.arange(4), [20, 30, 15, 25]))
     local = [np.linalg.svd(scatter_of(X[clients == c])[0])[2][:5] for c in range(4)]
     M = sum(n * V.T @ V for n, V in zip([20, 30, 15, 25], local, strict=True)) / 90
-    model = FederatedPCA(3, merge=ProjectionAverage(5))
+    model = FederatedPCA(3, merge=ProjectionAverage(5, "rows"))
     for container in (np.asarray, sp.csr_array, sp.csc_matrix):
         pca = clone(model).fit(container(X), clients=clients)
         assert_leads(pca.components_, M, 3)
@@ -667,7 +728,7 @@ def test_more_directions_than_are_stacked_at_once_of_many_features():
     cut = np.linalg.eigvalsh(M - (mean.vectors.T * mean.values) @ mean.vectors)
     assert cut[0] >= -1e-12
     assert cut[-1] <= mean.dropped + 1e-12
-    result = ProjectionAverage().merge(parts, p)
+    result = ProjectionAverage(weighting="rows").merge(parts, p)
     assert_orthonormal(result.components)
     assert np.trace(result.components @ M @ result.components.T) >= (
         eigenpairs(M)[0][:p].sum() - p * mean.dropped
@@ -1029,7 +1090,7 @@ def test_projection_dim_above_the_features_is_refused():
 
 def test_constant_rows_have_no_direction_but_a_share():
     rng = np.random.default_rng(43)
-    pca = OnlineDistributedPCA(2, n_clients=2).fit(np.full((10, 5), 3.0))
+    pca = OnlineDistributedPCA(2, weighting="rows", n_clients=2).fit(np.full((10, 5), 3.0))
     assert_array_equal(pca.explained_variance_ratio_, 0)
     assert pca.noise_variance_ == 0
     assert_orthonormal(pca.components_)
@@ -1069,8 +1130,8 @@ def test_fractional_weights_are_shares_of_the_mean():
     shards = make_shards(rng, [20, 30], 8)
     X, clients = pooled(shards), labels(shards)
     weight = np.where(clients == 0, 0.5, 0.1)
-    pca = OnlineDistributedPCA(2).fit(X, clients=clients, sample_weight=weight)
-    M = mean_of_projections(shards, 2, weights=np.array([0.5, 0.1]))
+    pca = OnlineDistributedPCA(2, weighting="rows").fit(X, clients=clients, sample_weight=weight)
+    M = mean_of_projections(shards, 2, "rows", weights=np.array([0.5, 0.1]))
     assert_leads(pca.components_, M, 2)
     mean = weight @ X / weight.sum()
     S = (weight[:, None] * (X - mean)).T @ (X - mean)

@@ -1125,7 +1125,6 @@ def test_memory_does_not_grow_with_the_stream():
     [
         ("n_components", 0),
         ("n_components", 2.5),
-        ("n_components", None),
         ("n_components", 21),
         ("batch_size", 0),
         ("batch_size", "all"),

@@ -36,9 +36,9 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         K of [1]_. None: all that the local eigenspaces span, for few features only.
     projection_dim : int or None, default=None
         Dimension K + Z of a local eigenspace, which may also be below K. None: ``n_components``.
-    weighting : {"rows", "equal"}, default="rows"
-        Weight of a shard in the mean: its number of rows, or one as in [1]_. The same for shards
-        of equal size.
+    weighting : {"equal", "rows"}, default="equal"
+        Weight of a shard in the mean: one as in [1]_, or its number of rows; see
+        `ProjectionAverage`. The same for shards of equal size.
     n_clients : int, default=5
         Contiguous shards that stand in for clients where ``clients`` is not given; m of [1]_. There
         are fewer where they would have less than ``projection_dim`` + 1 rows.
@@ -60,8 +60,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`; mean and total variance are exact.
     projection_values_ : ndarray of shape (n_kept,)
-        Leading eigenvalues of the mean of the projections, between 0 and 1: the share of all rows
-        whose eigenspace holds the direction.
+        Leading eigenvalues of the mean of the projections, between 0 and 1: the share of all
+        shards (with ``weighting="rows"`` of all rows) whose eigenspace holds the direction.
     projection_error_ : float
         Bound on the largest eigenvalue of what was cut off the mean of the projections to keep it
         in O(d K) memory; 0 up to 256 features.
@@ -131,7 +131,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         n_components: int | None = None,
         *,
         projection_dim: int | None = None,
-        weighting: str = "rows",
+        weighting: str = "equal",
         n_clients: int = 5,
         n_jobs: int | None = None,
     ):

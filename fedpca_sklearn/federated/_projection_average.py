@@ -20,19 +20,27 @@ __all__ = ["ProjectionAverage"]
 class ProjectionAverage(MergeStrategy):
     """Leading eigenvectors of the mean of the clients' projection matrices.
 
-    Every client has the same say per row, whatever its scale: singular values play no part in the
-    choice of the directions. Suits sites that measure the same thing in different units or at
-    different noise; where sites differ in what they see, `SubspaceMerge` is the better choice. What
-    lies between the means of sites is in no site's components, and so not in the average.
+    Every client has the same say, whatever its scale and number of rows: singular values play no
+    part in the choice of the directions. Suits sites that differ by one factor for all columns, or
+    at different noise, and a broken site among several; where sites differ in what they see,
+    `SubspaceMerge` is the better choice. What lies between the means of sites is in no site's
+    components, and so not in the average.
+
+    It does not cure columns in different units, which turn a site's own directions: bring each
+    column to one unit before. Only directions are averaged: ``mean_`` and the variances of the
+    result are plain sums over all rows, so that one site's wrong mean moves `transform` of every
+    row. Where a site may be wrong, centre rows at a known point and take an estimator with
+    ``center=False``.
 
     Parameters
     ----------
     projection_dim : int or None, default=None
         Directions that a client sends, the dimension of its projection. None: ``n_components`` of
         the estimator.
-    weighting : {"rows", "equal"}, default="rows"
-        Weight of a client in the mean: its number of rows, or one as in [1]_. The same for shards
-        of equal size.
+    weighting : {"equal", "rows"}, default="equal"
+        Weight of a client in the mean: one as in [1]_, or its number of rows. The same for clients
+        of equal size. "rows" is more accurate where sites are alike and of very different sizes,
+        and lets a site that claims many rows decide.
 
     See Also
     --------
@@ -77,7 +85,7 @@ class ProjectionAverage(MergeStrategy):
         "weighting": [StrOptions({"rows", "equal"})],
     }
 
-    def __init__(self, projection_dim: int | None = None, weighting: str = "rows"):
+    def __init__(self, projection_dim: int | None = None, weighting: str = "equal"):
         self.projection_dim = projection_dim
         self.weighting = weighting
 
