@@ -14,12 +14,12 @@ from sklearn.utils.validation import validate_data
 
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_weight
-from ..base import SubspaceTransformer
 from ..engines import RowChunks, is_dask, refuse_dask
 from ._federation import CommunicationLog, Federation
+from ._label_column import LabelColumnMixin
 
 
-class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
+class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
     """Base of estimators that take one matrix and the label of the client that owns each row.
 
     A subclass implements `_step`, which takes the rows of one call through the clients and the
@@ -48,9 +48,10 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
         y : Ignored
-        clients : array-like of shape (n,), default=None
-            Label of the client that owns each row, integers or strings. None: ``n_clients``
-            contiguous shards.
+        clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, integers or strings; or the name of the column
+            of X, a data frame, that holds them, which is taken out of the rows. None:
+            ``n_clients`` contiguous shards.
         sample_weight : array-like of shape (n,), default=None
             Integer weights equal repeated rows.
 
@@ -76,11 +77,13 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     def _start(self) -> None:
         self._reset()
+        self._label_column = None
         self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
 
     def _call(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         self._check_parameters()
+        X, clients = self._split_labels(X, clients)
         if is_dask(X):
             self._call_in_chunks(X, clients, sample_weight, method)
             return
@@ -151,7 +154,7 @@ class StreamingClientsTransformer(ClientsTransformer):
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
         y : Ignored
-        clients : array-like of shape (n,), default=None
+        clients : array-like of shape (n,) or str, default=None
         sample_weight : array-like of shape (n,), default=None
 
         Returns

@@ -155,7 +155,7 @@ class FederatedPCA(StreamingClientsTransformer):
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
         y : Ignored
-        clients : array-like of shape (n,), default=None
+        clients : array-like of shape (n,) or str, default=None
         sample_weight : array-like of shape (n,), default=None
 
         Returns

@@ -21,12 +21,13 @@ from ..tracking._subspace_tracker import _State
 from ._channel import Channel
 from ._clients import label_order, labels_of
 from ._federation import CommunicationLog, Federation
+from ._label_column import LabelColumnMixin
 from ._power_method import Client, by_rayleigh_ritz, power_method
 
 __all__ = ["FederatedSubspaceTracker"]
 
 
-class FederatedSubspaceTracker(RobustSubspaceTracker):
+class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
     Rows of a batch belong to clients. Each client finds the outliers of its rows and fills missing
@@ -187,8 +188,9 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
             Sparse rows are densified block by block.
         y : Ignored
-        clients : array-like of shape (n,), default=None
-            Label of the client that owns each row, integers or strings; not for an iterable.
+        clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, integers or strings, or the name of the column
+            of X, a data frame, that holds them; not for an iterable.
 
         Returns
         -------
@@ -204,7 +206,7 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
         y : Ignored
-        clients : array-like of shape (n,), default=None
+        clients : array-like of shape (n,) or str, default=None
 
         Returns
         -------
@@ -224,6 +226,9 @@ class FederatedSubspaceTracker(RobustSubspaceTracker):
         if is_stream(X) and clients is not None:
             raise ValueError("clients cannot be given when X is an iterable of batches.")
         with self._unchanged_on_error():
+            if stream is None:
+                self._label_column = None
+            X, clients = self._split_labels(X, clients)
             labels = self._given = None if clients is None else labels_of(clients)
             if stream is None:
                 self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
