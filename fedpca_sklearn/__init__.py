@@ -1,5 +1,7 @@
 """Principal component analysis of data that cannot be in one place at one time."""
 
+import logging
+
 from ._version import VERSION
 from .datasets import make_power_law, make_subspace_stream, partition_clients
 from .evaluation import StreamEvaluation, evaluate_stream
@@ -64,6 +66,9 @@ from .tracking import (
 )
 
 __version__ = VERSION
+
+# who wants to see the log asks for it: logging.basicConfig(level="INFO")
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "GROUSE",

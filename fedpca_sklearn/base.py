@@ -15,6 +15,7 @@ from . import _linalg
 from ._absorb import rank_for_fraction
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
+from ._doc_link import DocLinkMixin
 from .engines import RowChunks, is_dask, lazy_transform
 from .subspace import Subspace
 
@@ -22,7 +23,7 @@ from .subspace import Subspace
 _ENTRIES_AT_ONCE = 2**18
 
 
-class UnchangedOnErrorMixin:
+class UnchangedOnErrorMixin(DocLinkMixin):
     """What fails leaves no trace on the estimator."""
 
     @contextmanager

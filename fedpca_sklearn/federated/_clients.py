@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +16,10 @@ from sklearn.utils.validation import validate_data
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_weight
 from ..engines import RowChunks, is_dask, refuse_dask
-from ._federation import CommunicationLog, Federation
+from ._federation import CommunicationLog, Federation, log_fit
 from ._label_column import LabelColumnMixin
+
+logger = logging.getLogger(__name__)
 
 
 class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
@@ -99,12 +102,17 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         weight = check_weight(sample_weight, X.shape[0])
         shards = shards_of(X.shape[0], clients, self.n_clients, self._least_rows)
         if weight is not None:  # a client without weight is as absent
-            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+            absent = {label for label, rows in shards if not weight[rows].any()}
+            shards = [(label, rows) for label, rows in shards if label not in absent]
+            if absent:
+                logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
             if not shards:
                 if not self.clients_:
                     raise ValueError("sample_weight must have a positive sum, got only zeros.")
                 return
-        self._add_clients(self._step(X, weight, shards, method))
+        labels = self._step(X, weight, shards, method)
+        self._add_clients(labels)
+        log_fit(self, len(labels))
         # with a mechanism the number of non-zeros is not public
         private = getattr(self, "mechanism", None) is not None
         self.communication_.floats_pooled += math.prod(X.shape) if private else X.size
@@ -124,7 +132,9 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         chunks = RowChunks(self, X, sample_weight, reset=not self.clients_)
         check_at_most_features(self.n_components, chunks.shape[1])
         shards = [(i, i) for i in range(len(chunks))]
-        self._add_clients(self._step(chunks, chunks.weights, shards, method))
+        labels = self._step(chunks, chunks.weights, shards, method)
+        self._add_clients(labels)
+        log_fit(self, len(labels))
 
     def _add_clients(self, labels: list[Any]) -> None:
         self.clients_ = sorted({*self.clients_, *labels}, key=label_order)

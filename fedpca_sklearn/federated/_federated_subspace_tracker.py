@@ -20,7 +20,7 @@ from ..tracking._sparse_recovery import find_outliers
 from ..tracking._subspace_tracker import _State
 from ._channel import Channel
 from ._clients import label_order, labels_of
-from ._federation import CommunicationLog, Federation
+from ._federation import CommunicationLog, Federation, log_fit
 from ._label_column import LabelColumnMixin
 from ._power_method import Client, by_rayleigh_ritz, power_method
 
@@ -244,6 +244,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
                 )
             del self._given
             self._owners = self._owners[len(self._owners) - len(self._stream.waiting) :]
+        log_fit(self, len(self.clients_))
         return self
 
     def _begin_batch(self, stream: Any, n: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from ..engines import is_delayed, run
 from ._channel import Channel, PerfectChannel
 
 __all__ = ["CommunicationLog", "Federation"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -87,6 +90,11 @@ class CommunicationLog:
                 "floats_busiest": max([*load.values(), *(m.n_floats for m in down)], default=0),
             }
         )
+        logger.debug(
+            "round: %(messages_up)d messages with %(floats_up)d floats up, "
+            "%(messages_down)d with %(floats_down)d down",
+            self.table[-1],
+        )
 
     def _total(self, name: str) -> int:
         return sum(row[name] for row in self.table)
@@ -129,6 +137,15 @@ class CommunicationLog:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
         values = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"CommunicationLog({values})"
+
+
+def log_fit(estimator: Any, n_clients: int) -> None:
+    """Tell the log what a call of fit or partial_fit sent, with all calls before it."""
+    sent = estimator.communication_
+    logger.info(
+        "%s: %d clients, %d rounds, %d floats up, %d down",
+        *(type(estimator).__name__, n_clients, sent.rounds, sent.floats_up, sent.floats_down),
+    )
 
 
 @dataclass(frozen=True)
@@ -209,6 +226,9 @@ class Federation:
         """
         present = self.channel.present(len(clients), self.n_rounds, self.rng)
         self.n_rounds += 1
+        absent = [label for (label, *_), here in zip(clients, present, strict=True) if not here]
+        if absent:
+            logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
         total, n_sent = self.channel.receive(self.map(function, taking_part), self.rng)
         up = [] if total is None else [message_of(total)] * n_sent

@@ -16,7 +16,7 @@ from ..base import SubspaceTransformer
 from ..engines import refuse_dask
 from ..subspace import Subspace
 from ._feature_groups import split_columns
-from ._federation import CommunicationLog, Federation
+from ._federation import CommunicationLog, Federation, log_fit
 from ._left_vector_merge import LeftVectorMerge
 from ._left_vectors import along_left_vectors
 from ._peers import federation_of
@@ -197,6 +197,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             self._set_fitted(found, len(U[0]), n)
             self.feature_groups_ = groups
             self.client_components_ = [self.components_[:, columns] for columns in groups]
+        log_fit(self, len(groups))
         return self
 
     def __sklearn_tags__(self):

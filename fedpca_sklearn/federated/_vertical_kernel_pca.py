@@ -16,7 +16,7 @@ from .._callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from ..base import UnchangedOnErrorMixin
 from ..engines import refuse_dask
 from ._feature_groups import split_columns
-from ._federation import CommunicationLog, Message, message_of
+from ._federation import CommunicationLog, Message, log_fit, message_of
 from ._peers import federation_of
 from ._vertical_kernels import (
     ColumnClient,
@@ -272,6 +272,7 @@ class VerticalFederatedKernelPCA(
             self.eigenvalues_, self.eigenvectors_ = values.astype(X.dtype), U.astype(X.dtype)
             self.feature_groups_, self.n_components_ = groups, len(values)
             self.disagreement_ = max(apart, federation.disagreement)
+        log_fit(self, len(groups))
         return self
 
     def _kernel(self, n_columns: int) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from .. import _linalg
+from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, rank_or_default
 from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
@@ -28,7 +30,7 @@ _DEVIATIONS = 6.0
 _RESTING = 0.99
 
 
-class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
+class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin, SubspaceTransformer):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
     Alternates between the best matrix of rank k to what is left without the outliers, and
@@ -117,6 +119,7 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
         self.max_iter = max_iter
         self.center = center
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None) -> AlternatingProjections:
         """Separate rows.
 
@@ -145,7 +148,9 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
             rank = rank_or_default(self.n_components, X.shape[1])
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale
-            found = alternating_projections(X - mean, rank, beta, self.tol, self.max_iter)
+            found = alternating_projections(
+                X - mean, rank, beta, self.tol, self.max_iter, self._iterations
+            )
             L, S, self.n_iter_, self.error_ = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
                 warnings.warn(
@@ -163,6 +168,9 @@ class AlternatingProjections(MissingEntriesMixin, SubspaceTransformer):
             self.sparse_ = S.astype(X.dtype)
         return self
 
+    def _iterations(self, max_iter: int) -> Iterator[int]:
+        return progress(self, range(max_iter), None, "iterations")
+
 
 def robust_mean(X: np.ndarray) -> np.ndarray:
     """Median of each feature's observed entries, 0 for a feature without any."""
@@ -173,7 +181,12 @@ def robust_mean(X: np.ndarray) -> np.ndarray:
 
 
 def alternating_projections(
-    Z: np.ndarray, rank: int, beta: float | None, tol: float, max_iter: int
+    Z: np.ndarray,
+    rank: int,
+    beta: float | None,
+    tol: float,
+    max_iter: int,
+    iterations: Callable[[int], Iterable[int]] = range,
 ) -> tuple[np.ndarray, np.ndarray, int, float]:
     """Low-rank part, sparse part, iterations and error; core of `AlternatingProjections`."""
     n, d = Z.shape
@@ -187,10 +200,11 @@ def alternating_projections(
     first = min(beta * _low_rank(Z, 1)[1][0], _noise(Z[seen]))
     S = np.where(np.abs(Z) > first, Z, 0.0)
     error, iteration = np.inf, 0
+    turns = iter(iterations(max_iter))
     for k in range(1, min(rank, n, d) + 1):
         last = k == min(rank, n, d)
         share = 1.0
-        while iteration < max_iter:
+        for _ in turns:
             iteration += 1
             L, s = _low_rank(np.where(seen, Z - S, L), k)
             rest = Z - L
