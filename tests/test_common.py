@@ -34,6 +34,7 @@ from fedpca_sklearn import (
     SPIRIT,
     AlternatingProjections,
     AnalyzeGauss,
+    Complete,
     ContributionBounds,
     DistributedPCA,
     EnergyBounds,
@@ -42,20 +43,28 @@ from fedpca_sklearn import (
     FederatedSubspaceTracker,
     FedPowerNoise,
     FrequentDirections,
+    Graph,
+    LeftVectorMerge,
     MergeStrategy,
     OjaPCA,
     OnlineDistributedPCA,
+    PowerRounds,
     ProjectionAverage,
     RankRule,
+    Ring,
     RobustSubspaceTracker,
+    Star,
     StreamingModSuLQ,
     StreamingPCA,
     StreamingPowerMethod,
     SubspaceMerge,
     SubspaceTracker,
+    Topology,
     TruncatedDistributedPCA,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
+    VerticalMethod,
+    VFedPCA,
 )
 
 # their default suits rows of any number of features
@@ -270,7 +279,14 @@ STRATEGIES = [
     ContributionBounds(),
     EnergyBounds(0.5, hold_off=2),
     SubspaceMerge("qr", fan_in=3),
-    ProjectionAverage(4, weighting="equal"),
+    ProjectionAverage(4, weighting="rows"),
+    VFedPCA(5, weighting="equal"),
+    LeftVectorMerge(3),
+    PowerRounds(tol=1e-6),
+    Complete(),
+    Ring(tol=1e-3),
+    Star(),
+    Graph([[0, 1], [1, 0]]),
 ]
 
 
@@ -334,7 +350,8 @@ def test_every_public_estimator_is_listed():
 
 
 def test_every_public_strategy_is_listed():
-    strategies = {c for c in public((RankRule, MergeStrategy)) if not inspect.isabstract(c)}
+    kinds = RankRule, MergeStrategy, VerticalMethod, Topology
+    strategies = {c for c in public(kinds) if not inspect.isabstract(c)}
     assert strategies == {type(s) for s in STRATEGIES}
 
 
