@@ -54,7 +54,7 @@ def environment(extra="complete", folder=ENVIRONMENT, *options):
 
 def pytest(*arguments, python=None, **settings):
     """Run pytest on all cores."""
-    command = (python or environment(), "-m", "pytest", "-n", "auto", "--dist", "worksteal")
+    command = (python or environment(), "-m", "pytest", "-n", "logical", "--dist", "worksteal")
     run(*command, *arguments, **settings)
 
 

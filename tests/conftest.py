@@ -37,6 +37,7 @@ def pytest_make_collect_report():
     return _refused((yield))
 
 
+@pytest.hookimpl(trylast=True)  # of what -k and -m leave
 def pytest_collection_modifyitems(config, items):
     most = int(os.environ.get("TESTS_CASES", len(items)))
     cases = defaultdict(list)

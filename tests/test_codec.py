@@ -200,6 +200,7 @@ MUTATIONS = [flip_bits, set_bytes, truncate, insert, remove, change_header, set_
 SMALL = [name for name in SUMMARIES if name != "wide"]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("checksum", ["stale", "recomputed"])
 def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
     """5,000 with the checksum left as it was, and 5,000 past it, into the deeper validation."""
