@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 import fedpca_sklearn
-from fedpca_sklearn.engines import flower
 
-numpydoc_validate = pytest.importorskip("numpydoc.validate")
+pytest.importorskip("flwr")
+pytest.importorskip("numpydoc")
+
+from numpydoc.validate import validate
+
+from fedpca_sklearn.engines import flower
 
 TO_MEND = Path(__file__).with_name("docstrings_to_mend.txt")
 APPS = [flower.client_app, flower.fit_sites, flower.server_app]
@@ -39,7 +43,7 @@ def findings():
     for thing, member, asked in public_things():
         name = thing.__qualname__ + member
         all_names.add(name)
-        found = numpydoc_validate.validate(f"{thing.__module__}.{name}")
+        found = validate(f"{thing.__module__}.{name}")
         # the parameters of a dataclass are documented as its attributes
         fields = re.findall(r"^(\w+) : ", found["docstring"].partition("Attributes\n")[2], re.M)
         for code, text in found["errors"]:
