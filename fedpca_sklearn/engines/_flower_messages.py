@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ._flwr import Array, ArrayRecord
+
+# Characters of a text from another party that are shown.
+_SHOWN = 300
+
+
+class BadMessageError(ValueError):
+    """What another party sent is not what it should be."""
 
 
 def array_record(arrays: dict[str, Any]) -> ArrayRecord:
@@ -17,67 +24,76 @@ def array_record(arrays: dict[str, Any]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
 
 
-def read_array(array: Array, dtype: str = "<f8") -> np.ndarray:
-    """Finite array that arrived; `Array.numpy` would allocate whatever size is announced."""
+def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> np.ndarray:
+    """Finite array that arrived; `Array.numpy` would allocate whatever size is announced.
+
+    Nothing is allocated before dtype, size and shape are what they should be, None in ``shape``
+    where any length will do.
+    """
     stream = io.BytesIO(array.data)
     try:
         if array.stype != "numpy.ndarray" or np.lib.format.read_magic(stream) != (1, 0):
             raise ValueError("unknown format")
-        shape, by_columns, found = np.lib.format.read_array_header_1_0(stream)
-    except (ValueError, TypeError, SyntaxError, EOFError) as error:
-        raise ValueError(f"not a numpy array ({error})") from None
+        announced, by_columns, found = np.lib.format.read_array_header_1_0(stream)
+    except (ValueError, TypeError, SyntaxError, EOFError, MemoryError, RecursionError) as error:
+        raise BadMessageError(f"not a numpy array ({error})") from None
     start = stream.tell()
-    announced = math.prod(shape) * found.itemsize
-    if found.str != dtype or by_columns or announced != len(array.data) - start or not announced:
-        raise ValueError(
-            f"an array of {len(array.data) - start} bytes that announces dtype {found.str} and "
-            f"shape {shape}, expected dtype {dtype}"
+    there = len(array.data) - start
+    size = math.prod(announced) * found.itemsize
+    empty = min(announced, default=1) < 1
+    if found.str != dtype or by_columns or size != there or empty:
+        raise BadMessageError(
+            f"an array of {there} bytes that announces dtype {found.str} and shape {announced}"
+            f"{' by columns' * by_columns}, expected dtype {dtype}"
         )
-    values = np.frombuffer(array.data, dtype, offset=start).reshape(shape)
+    fits = shape is None or (
+        len(shape) == len(announced)
+        and all(m in (None, n) for m, n in zip(shape, announced, strict=True))
+    )
+    if not fits:
+        raise BadMessageError(f"an array of shape {announced}, expected {shape}")
+    values = np.frombuffer(array.data, dtype, offset=start).reshape(announced)
     if not np.isfinite(values).all():
-        raise ValueError("NaN or infinity")
+        raise BadMessageError("NaN or infinity")
     return values.astype(values.dtype.newbyteorder("="))
+
+
+def shown(text: str) -> str:
+    """What another party wrote, in one line of printable characters, shortened."""
+    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site sent; reading it raises an error that names the site."""
+    """What a site sent; reading it raises an error that tells what is wrong."""
 
     site: str
     config: dict
     arrays: dict
+    traits: dict[str, Any] = field(default_factory=dict)
 
     def array(self, name: str, shape: tuple, dtype: str = "<f8") -> np.ndarray:
-        """Return an array of a dtype and a shape, None where any length will do."""
+        """Return a finite array of a dtype and a shape, None where any length will do."""
         if name not in self.arrays:
             raise self.refused(f"no array {name!r}")
         try:
-            values = read_array(self.arrays[name], dtype)
-        except ValueError as error:
+            return read_array(self.arrays[name], dtype, shape)
+        except BadMessageError as error:
             raise self.refused(f"as {name!r} {error}") from None
-        if len(shape) != values.ndim or any(
-            m not in (None, n) for m, n in zip(shape, values.shape, strict=True)
-        ):
-            raise self.refused(f"as {name!r} an array of shape {values.shape}, expected {shape}")
-        return values
+
+    def agree(self, trait: str, value: Any) -> None:
+        """Note what must be the same at all sites: the site is left out where most differ."""
+        self.traits[trait] = value
 
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows."""
         name = self.config.get("dtype")
         if name not in ("float32", "float64"):
-            raise self.refused(f"dtype={name!r}, expected 'float32' or 'float64'")
+            raise self.refused(f"dtype={shown(repr(name))}, expected 'float32' or 'float64'")
         return np.dtype(name)
 
-    def refused(self, what: str) -> ValueError:
-        """Error that says what the site sent."""
-        return ValueError(f"Site {self.site!r} sent {what}.")
-
-
-def common(values: dict[str, Any], what: str) -> Any:
-    """What all sites have; an error names those that do not."""
-    first, *others = values.values()
-    if any(value != first for value in others):
-        listed = ", ".join(f"{site!r}: {value}" for site, value in values.items())
-        raise ValueError(f"Sites must have the same {what}, got {listed}.")
-    return first
+    def refused(self, what: str) -> BadMessageError:
+        """Error that says what the site sent, and leaves it out."""
+        return BadMessageError(f"sent {what}")

@@ -1,84 +1,168 @@
-"""Clients that a Flower grid reaches, as a federation that the estimators can ask."""
+"""Sites that a Flower grid reaches: asked all at once, and left out where they are not right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..federated import CommunicationLog, Federation
-from ._flower_messages import Answer, array_record, common
-from ._flwr import Grid, Message, RecordDict
+from .._feature_names import check_names, check_same_names, check_text
+from ..federated import CommunicationLog
+from ._flower_messages import Answer, BadMessageError, array_record, shown
+from ._flwr import ConfigRecord, Grid, Message, RecordDict
 
-# Shape of the messages of a round, from the arguments that the sites are sent.
-SHAPES = {
-    "moments": lambda: (None,),
-    "times_scatter": lambda V, *_: V.shape,
-    "variances": lambda V, *_: (V.shape[0] ** 2 + 2,),
-}
+# What a node says of itself, which may not change from answer to answer.
+_PINNED = ("site", "dtype", "columns")
+_LONGEST_NAME = 255
 
 
-class SiteLost(Exception):
-    """A site that took part in earlier rounds is left out."""
-
-
-class Sites(Federation):
-    """Clients that a grid reaches. One that fails is left out from there on."""
+class Sites:
+    """Nodes of a grid, by the names of their sites. One that fails is left out from there on."""
 
     def __init__(self, nodes: list[int], grid: Grid, min_sites: int, timeout: float):
-        super().__init__(log=CommunicationLog())
         self.grid, self.min_sites, self.timeout = grid, min_sites, timeout
+        self.log = CommunicationLog()
         self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
         self.missing: dict[str, str] = {}
-        self.columns: list[str] | None = None
-        self.dtype = np.dtype(np.float64)
+        self._pinned: dict[int, dict[str, Any]] = {}
+        self._traits: dict[str, Any] = {}  # what all sites have in common
         self._check_enough()
 
-    def ask(self, kind: str, *arguments: Any) -> list[Answer]:
-        """Answers of the sites, sorted by name."""
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns, if the sites know them."""
+        return self._traits.get("columns")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the rows of all sites."""
+        return np.result_type(*(self._pinned[node]["dtype"] for node in self.names))
+
+    def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> dict[str, Any]:
+        """Return what ``read`` makes of the answer of each site, by name, sorted.
+
+        Parameters
+        ----------
+        kind : str
+        read : callable
+            ``read(answer)`` raises what `Answer.refused` returns, or another ValueError, to leave
+            the site out, and tells by `Answer.agree` what must be the same at all sites.
+        *arguments : array-like
+            Sent along.
+
+        Raises
+        ------
+        RuntimeError
+            If fewer than ``min_sites`` are left.
+        """
+        nonces = {node: secrets.token_hex(16) for node in self.names}
+        replies = self._send(kind, arguments, nonces)
+        answers, values = {}, {}
+        for node, nonce in nonces.items():
+            try:
+                answer = self._open(node, replies.get(node), nonce)
+                values[node] = read(answer)
+                self._read_columns(node, answer)
+                self._pin(node, answer)
+                answers[node] = answer
+            except (ValueError, TypeError, OverflowError) as error:
+                self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+        self._leave_out_unlike(answers)
+        self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
+        self._check_enough()
+        return {name: values[node] for node, name in self.names.items()}
+
+    def _send(self, kind: str, arguments: tuple, nonces: dict[int, str]) -> dict[int, Message]:
+        """First reply of each node to the question that this node was asked."""
         numbers = (np.asarray(a, dtype=np.float64) for a in arguments)
         record = array_record({str(i): a for i, a in enumerate(numbers)})
-        content = RecordDict({"arguments": record})
         messages = [
-            Message(content, node, f"query.{kind}", ttl=self.timeout) for node in self.names
+            Message(
+                RecordDict({"arguments": record, "config": ConfigRecord({"nonce": nonce})}),
+                node,
+                f"query.{kind}",
+                ttl=self.timeout,
+            )
+            for node, nonce in nonces.items()
         ]
         replies = list(self.grid.send_and_receive(messages, timeout=self.timeout))
         asked = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
-        reasons = dict.fromkeys(self.names, f"no answer within {self.timeout:g} s")
-        answers: dict[str, Answer] = {}
+        first: dict[int, Message] = {}
         for reply in replies:
             node = asked.get(reply.metadata.reply_to_message_id)
-            if node is None:  # nobody was asked that
-                continue
-            reasons[node] = self._take(node, reply, answers)
-        for node, reason in reasons.items():
-            if reason is not None:
-                self.missing[self.names.pop(node)] = reason
-        self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
-        self._check_enough()
-        found = [answers[name] for name in self.names.values()]
-        self.columns = common({a.site: a.config.get("columns") for a in found}, "columns")
-        self.dtype = np.result_type(*(a.dtype for a in found))
-        return found
+            if node is not None and reply.metadata.src_node_id == node:
+                first.setdefault(node, reply)
+        return first
 
-    def _take(self, node: int, reply: Message, answers: dict[str, Answer]) -> str | None:
-        """Open a reply; return why the site is to be left out, if it is."""
+    def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
+        """Return the answer in a reply, if the node gave one to this question."""
+        if reply is None:
+            raise BadMessageError(f"no answer within {self.timeout:g} s")
         if reply.has_error():
-            return f"Flower's error {reply.error.code}: {reply.error.reason}"
+            raise BadMessageError(f"Flower's error {reply.error.code}: {reply.error.reason}")
         config = dict(reply.content.config_records.get("config", {}))
-        site = config.get("site")
-        if not isinstance(site, str):
-            raise ValueError(f"Site {self.names[node]!r} sent no name, got site={site!r}.")
-        self.names[node] = site
-        if site in answers:
-            raise ValueError(f"Site {site!r} sent twice, from nodes {self._nodes_of(site)}.")
-        arrays = dict(reply.content.array_records.get("arrays", {}))
-        answers[site] = Answer(site, config, arrays)
-        return config.get("error")
+        if config.get("nonce") != nonce:
+            raise BadMessageError("sent what is no answer to this question")
+        site, known = config.get("site"), self._pinned.get(node)
+        if known is None:
+            _check_name(site, node)
+        if "error" in config:
+            raise BadMessageError(str(config["error"]))
+        for what, value in (known or {}).items():
+            if config.get(what) != value:
+                raise BadMessageError(f"sent another {what} than before")
+        answer = Answer(site, config, dict(reply.content.array_records.get("arrays", {})))
+        _ = answer.dtype
+        return answer
 
-    def _nodes_of(self, site: str) -> str:
-        return " and ".join(str(node) for node, name in self.names.items() if name == site)
+    def _claim(self, node: int, reply: Message | None) -> str:
+        """How a node without a name calls itself, which a bad answer does not prove."""
+        if node in self._pinned or reply is None or not reply.has_content():
+            return ""
+        site = reply.content.config_records.get("config", {}).get("site")
+        return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
+
+    def _read_columns(self, node: int, answer: Answer) -> None:
+        """Note the names of the columns, which are checked where they are new."""
+        if node in self._pinned:
+            return
+        columns = answer.config.get("columns")
+        if columns is not None:
+            if not isinstance(columns, list):
+                raise answer.refused("columns that are not a list of names")
+            columns = check_names(columns, answer.traits.get("number of features", len(columns)))
+        answer.agree("columns", columns)
+
+    def _pin(self, node: int, answer: Answer) -> None:
+        """Give a node the name of its first answer for good, unless another node has it."""
+        if node in self._pinned:
+            return
+        for other, name in self.names.items():
+            if other in self._pinned and name == answer.site:
+                raise BadMessageError(f"node {other} has this name")
+        self.names[node] = answer.site
+        self._pinned[node] = {what: answer.config.get(what) for what in _PINNED}
+
+    def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
+        """Keep the largest group of sites that are alike; of equal ones that of the first name."""
+        known, ordered = self._traits, sorted(answers.values(), key=lambda answer: answer.site)
+        groups = Counter(
+            frozenset(answer.traits.items())
+            for answer in ordered
+            if all(known.get(trait, value) == value for trait, value in answer.traits.items())
+        )
+        self._traits |= dict(*(traits for traits, _ in groups.most_common(1)))
+        for node, answer in answers.items():
+            for trait, value in answer.traits.items():
+                if (expected := self._traits.get(trait, value)) != value:
+                    self._leave_out(node, shown(_unlike(trait, value, expected)))
+                    break
+
+    def _leave_out(self, node: int, reason: str) -> None:
+        self.missing[self.names.pop(node)] = reason
 
     def left_out(self) -> str:
         """Say who is missing and why."""
@@ -91,18 +175,23 @@ class Sites(Federation):
                 f"Too few sites: {len(self.names)}, but min_sites={self.min_sites}.{left_out}"
             )
 
-    def map(self, function: Callable, clients: Any) -> Iterator[np.ndarray]:
-        """Yield the message of every site; ``function`` runs there."""
-        _, _, kind, _, *arguments = clients[0]
-        answers = self.ask(kind, *arguments)
-        if len(answers) < len(clients):
-            raise SiteLost
-        shape = SHAPES[kind](*arguments)
-        messages = {a.site: a.array("message", shape) for a in answers}
-        if kind == "moments":
-            common({site: m.size - 1 for site, m in messages.items()}, "number of features")
-            for answer in answers:
-                count = messages[answer.site][-1]
-                if not count >= 1:
-                    raise answer.refused(f"a number of rows of {count}")
-        yield from messages.values()
+
+def _check_name(site: Any, node: int) -> None:
+    """Raise unless a site may have a name."""
+    if not isinstance(site, str) or not 0 < len(site) <= _LONGEST_NAME:
+        raise BadMessageError(f"sent no name of 1 to {_LONGEST_NAME} characters")
+    check_text("site", site)
+    if site.startswith("node ") and site != f"node {node}":
+        raise BadMessageError(f"is node {node}")
+
+
+def _unlike(trait: str, got: Any, expected: Any) -> str:
+    """How a site differs from the others."""
+    if trait == "columns" and None not in (got, expected):
+        try:
+            check_same_names(expected, got, "it")
+        except ValueError as error:
+            return str(error)
+    if trait == "columns":
+        return f"its columns have {'no ' if got is None else ''}names, unlike those of the others"
+    return f"its {trait} is {got}, that of the others {expected}"

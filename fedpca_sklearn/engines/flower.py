@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 import warnings
 from collections.abc import Callable
-from functools import singledispatch
 from numbers import Integral
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import check_at_most_features, check_rows, nonnegative_float
-from .._feature_names import check_names
-from .._triangle import Triangle, triangle_of_rows
-from ..federated import DistributedPCA, FederatedPCA, FederatedPowerPCA
-from ..federated._distributed_pca import factor_message
-from ..federated._federation import Message as Size
-from ..federated._local_fit import fit_site
-from ..federated._power_method import Client, moments_by_sum
-from ..subspace import Subspace
-from ._flower_messages import Answer, array_record, common, read_array
-from ._flower_sites import SHAPES, SiteLost, Sites
+from .._checks import check_rows, nonnegative_float
+from .._feature_names import check_names, check_text
+from ._flower_estimators import _fit, _site_work
+from ._flower_messages import array_record
+from ._flower_questions import (
+    RefusedError,
+    Task,
+    arguments_of,
+    count_question,
+    hold_fixed,
+    nonce_of,
+)
+from ._flower_sites import Sites
 from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, ServerApp
 
 __all__ = ["client_app", "fit_sites", "server_app"]
+
+# The log of a site, where what went wrong is told in full.
+_LOG = logging.getLogger("fedpca_sklearn")
 
 
 # -------------------------------------------------------------------- the two apps
@@ -39,6 +43,7 @@ def client_app(
     estimator: Any,
     *,
     site: Callable[[Context], str] | None = None,
+    min_rows: int = 10,
 ) -> ClientApp:
     """App of a site: it loads its own rows and answers what the server asks about them.
 
@@ -54,11 +59,25 @@ def client_app(
     site : callable or None, default=None
         ``site(context)`` returns the name of the site. None: ``site`` of the node's configuration
         (``flower-supernode --node-config 'site="north"'``), or ``"node ID"``.
+    min_rows : int, default=10
+        With fewer rows the site answers nothing: a summary of one or two rows gives them away.
 
     Returns
     -------
     app : flwr.clientapp.ClientApp
-        An exception at a site is sent as its type and text, as Flower does itself.
+
+    Notes
+    -----
+    The server is not trusted. Before the site works it checks the question: kind and number of
+    arguments; a mean of shape (d,), the same in all rounds; an orthonormal basis of no more
+    directions than its own estimator has; its own ``local_steps``; at most ``n_rounds`` products,
+    and one question of each other kind. A run may begin three times, as it does where the server
+    loses another site. The counts are in Flower's ``context.state``: they do not bind a server
+    that starts another run, or that sends many questions at once. What a server learns within
+    these rules, and what Flower lets it do beyond them, is in the promises of the documentation.
+
+    What goes wrong is written to the site's log, the logger ``"fedpca_sklearn"``. The server gets
+    the type of an exception and a reference to that log, not its text, which may hold data.
 
     Examples
     --------
@@ -68,10 +87,13 @@ def client_app(
     ...     return load_digits().data[context.node_config["part"] :: 2]
     >>> app = client_app(every_second, FederatedPCA(5))
     """
+    if not isinstance(min_rows, Integral) or min_rows < 1:
+        raise ValueError(f"min_rows must be an integer of at least 1, got {min_rows!r}.")
     name_of = _configured_site if site is None else site
+    tasks = _site_work(estimator)
     app = ClientApp()
-    for kind, work in _site_work(estimator).items():
-        app.query(kind)(_answering(load_rows, name_of, work))
+    for kind in tasks:
+        app.query(kind)(_answering(load_rows, name_of, min_rows, tasks, kind))
     return app
 
 
@@ -141,23 +163,30 @@ def fit_sites(
     Warns
     -----
     UserWarning
-        If a site failed or did not answer in time, and was left out.
+        If a site was left out.
 
     Raises
     ------
     RuntimeError
-        If fewer than ``min_sites`` are left.
-    ValueError
-        If two nodes are the same site, sites have different columns, or what a site sent is not
-        what it should be; the message names them.
+        If fewer than ``min_sites`` are left; the message names the others, and why.
 
     Notes
     -----
     `FederatedPCA` and `DistributedPCA` take one message of a site, `FederatedPowerPCA` one a round;
-    where one is left out between rounds, the rounds begin again without it. All that arrives is
-    untrusted: no pickle, nothing is allocated on an announced size, and shapes, dtypes and
-    finiteness are checked. A site that lies about its rows cannot be told from one that has others.
-    The server sees the message of each site, also where the estimator uses their sum only.
+    where one is left out between rounds, the rounds begin again without it, twice at most.
+
+    All that arrives is untrusted: no pickle, nothing is allocated on an announced size, and shapes,
+    dtypes and finiteness are checked. A site is left out if it fails, is late, refuses, or sends
+    what is not an answer to its question, not what it should be, or so large that sums overflow:
+    mean squares of a row above 2^924 (float32: 2^124), or 2^53 rows. Of sites with different
+    columns, numbers of features or centring the largest group stays, of equal ones the one with
+    the first name. A site that lies about its rows cannot be told from one that has others. The
+    server sees the message of each site, also where the estimator uses their sum only.
+
+    A node keeps the name, dtype and columns of its first answer. Of two nodes with one name the
+    first that the grid lists keeps it. Nodes without an answer are named by their id, and an error
+    proves no name. Which node may have which name is not checked: that needs Flower's node
+    authentication.
     """
     kept = clone(estimator)
     _site_work(kept)
@@ -198,163 +227,42 @@ def _configured_site(context: Context) -> str:
     return context.node_config.get("site", f"node {context.node_id}")
 
 
-def _answering(load_rows: Callable, name_of: Callable, work: Callable) -> Callable:
+def _answering(
+    load_rows: Callable, name_of: Callable, min_rows: int, tasks: dict[str, Task], kind: str
+) -> Callable:
     """Handler of one kind of message at a site."""
 
     def answer(message: Message, context: Context) -> Message:
-        config, arrays = {"site": str(name_of(context))}, {}
+        config, arrays = {"site": f"node {context.node_id}"}, array_record({})
         try:
-            sent = message.content.array_records["arguments"]
-            arguments = [read_array(sent[str(i)]) for i in range(len(sent))]
+            site = str(name_of(context))
+            check_text("site", site)
+            config |= {"site": site, "nonce": nonce_of(message)}
+            count_question(context, tasks, kind)
+            arguments = arguments_of(message, tasks[kind])
+            hold_fixed(context, tasks[kind], arguments)
             rows = load_rows(context)
             columns = _get_feature_names(rows)
             X = check_rows(rows)
-            numbers = [a if a.ndim else int(a) for a in arguments]
-            arrays = work(config["site"], X, *numbers)
+            if X.shape[0] < min_rows:
+                raise RefusedError(f"fewer than min_rows={min_rows} rows")
+            arrays = array_record(tasks[kind].work(site, X, *arguments))
             config["dtype"] = X.dtype.name
             if columns is not None:
                 config["columns"] = [str(column) for column in columns]
         except Exception as error:
-            config["error"] = f"{type(error).__name__}: {error}"
-        records = {"config": ConfigRecord(config), "arrays": array_record(arrays)}
+            config["error"] = _told(error, kind, context.run_id)
+        records = {"config": ConfigRecord(config), "arrays": arrays}
         return Message(RecordDict(records), reply_to=message)
 
     return answer
 
 
-# -------------------------------------------------------------------- the estimators
-
-
-@singledispatch
-def _site_work(estimator: Any) -> dict[str, Callable]:
-    """What a site does, by kind of message: ``work(site, X, *arguments)`` returns named arrays."""
-    raise TypeError(
-        "estimator must be FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
-        f"{type(estimator).__name__}."
-    )
-
-
-def _refuse_mechanism(estimator: Any) -> None:
-    """Raise: a site, which is started for each message, keeps no account of what it has spent."""
-    if estimator.mechanism is not None:
-        raise ValueError(
-            "mechanism must be None over Flower, where a site does not remember what it has spent "
-            f"of its budget, got {estimator.mechanism!r}. Send private summaries as files instead."
-        )
-
-
-@singledispatch
-def _fit(estimator: Any, sites: Sites) -> Any:
-    """Fit an estimator of the rows of all sites."""
-
-
-@_site_work.register
-def _(estimator: FederatedPCA) -> dict[str, Callable]:
-    _refuse_mechanism(estimator)
-
-    def summary(site, X):
-        local = clone(estimator)
-        prototype = local._prototype(X.shape[1], "fit", False)
-        rng = check_random_state(local.random_state)
-        seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
-        data = fit_site(site, None, prototype, seed, X, None, "fit").summary.to_bytes()
-        return {"summary": np.frombuffer(data, np.uint8)}
-
-    return {"summary": summary}
-
-
-@_fit.register
-def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    answers = sites.ask("summary")
-    summaries = [_summary(answer) for answer in answers]
-    by_site = dict(zip(sites.names.values(), summaries, strict=True))
-    common({site: s.n_features for site, s in by_site.items()}, "number of features")
-    common({site: s.centered for site, s in by_site.items()}, "centring")
-    named = [s._replace(site=site) for site, s in by_site.items()]
-    fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
-    return fitted.set_params(**estimator.get_params(deep=False))
-
-
-def _summary(answer: Answer) -> Subspace:
-    data = answer.array("summary", (None,), "|u1")
-    try:
-        return Subspace.from_bytes(data)
-    except ValueError as error:
-        raise answer.refused(f"no valid summary: {error}") from None
-
-
-@_site_work.register
-def _(estimator: DistributedPCA) -> dict[str, Callable]:
-    def factor(site, X):
-        t = triangle_of_rows(X)
-        above = t.factor[np.triu_indices(len(t.factor), m=X.shape[1])]
-        return {"factor": above, "mean": t.mean, "mean_rest": t.mean_rest, "count": [t.n_samples]}
-
-    return {"factor": factor}
-
-
-@_fit.register
-def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
-    answers = sites.ask("factor")
-    parts = {answer.site: _triangle(answer) for answer in answers}
-    d = common({site: len(part.mean) for site, part in parts.items()}, "number of features")
-    check_at_most_features(estimator.n_components, d)
-    estimator._start()
-    estimator._merge_step({a.site: (parts[a.site], parts[a.site].n_rows, a.dtype) for a in answers})
-    estimator.communication_ = sites.log
-    sizes = [factor_message(part.factor) for part in parts.values()]
-    sites.log.record([Size(m.n_floats + d + 1, m.nbytes + 16 * d + 8) for m in sizes])
-    return estimator
-
-
-def _triangle(answer: Answer) -> Triangle:
-    (count,) = answer.array("count", (1,))
-    if not 1 <= count < 2**53 or count != count // 1:
-        raise answer.refused(f"count={count}, expected a whole number of rows")
-    mean = answer.array("mean", (None,))
-    d = len(mean)
-    m = int(min(count, d))
-    above = answer.array("factor", (m * d - m * (m - 1) // 2,))
-    factor = np.zeros((m, d))
-    factor[np.triu_indices(m, m=d)] = above
-    return Triangle(factor, mean, answer.array("mean_rest", (d,)), float(count), int(count))
-
-
-@_site_work.register
-def _(estimator: FederatedPowerPCA) -> dict[str, Callable]:
-    if estimator.channel is not None:
-        raise ValueError(
-            f"channel must be None over a real network, got {estimator.channel!r}, a simulated one."
-        )
-
-    _refuse_mechanism(estimator)
-
-    def work(kind):
-        def message(site, X, *arguments):
-            return {"message": Client(site, X).message(kind, 0, *arguments)}
-
-        return message
-
-    return {kind: work(kind) for kind in SHAPES}
-
-
-@_fit.register
-def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
-    while True:
-        try:
-            return _by_rounds(clone(estimator), sites)
-        except SiteLost:
-            continue
-
-
-def _by_rounds(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
-    clients = [Client(site, None) for site in sites.names.values()]
-    mean, count = moments_by_sum(sites, clients)
-    d, n_rows = len(mean), max(1, round(count))
-    check_at_most_features(estimator.n_components, d)
-    estimator._start()
-    estimator.communication_ = sites.log
-    start = estimator._first_basis(d, n_rows, check_random_state(estimator.random_state))
-    mean = mean if estimator.center else np.zeros(d)
-    estimator._run_rounds(sites, clients, start, mean, n_rows, sites.dtype)
-    return estimator
+def _told(error: Exception, kind: str, run: int) -> str:
+    """What a server is told of an error; all of it goes to the log of the site."""
+    if isinstance(error, RefusedError):
+        _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)
+        return f"refused: {error}"
+    reference = secrets.token_hex(4)
+    _LOG.error("%s: question %r of run %s failed", reference, kind, run, exc_info=error)
+    return f"{type(error).__name__}, {reference} in the log of the site"

@@ -26,6 +26,8 @@ _STAYING = 1e-10
 _PATIENCE = 100
 # Blocks of directions that a Krylov space may hold before it is restarted.
 _MAX_BLOCKS = 8
+# Largest number in a message, so that those of very many clients can be added up.
+LARGEST = 2.0**983
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,11 @@ class Client:
 
     def message(self, kind: str, turn: int, *arguments: Any) -> np.ndarray:
         """What the client sends in a round: what a method of the name ``kind`` returns."""
-        return getattr(self, kind)(*arguments)
+        with np.errstate(over="ignore", invalid="ignore"):
+            message = getattr(self, kind)(*arguments)
+        if not np.abs(message).max() <= LARGEST:
+            raise ValueError("X holds values that are too large: their products overflow float64.")
+        return message
 
     def moments(self) -> np.ndarray:
         """Sum and number of the rows."""

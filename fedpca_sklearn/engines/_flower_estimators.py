@@ -1,0 +1,272 @@
+"""What each estimator sends over Flower: the work of a site, and the fit of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial, singledispatch
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from .._checks import check_at_most_features
+from .._triangle import Triangle, triangle_of_rows
+from ..federated import DistributedPCA, FederatedPCA, FederatedPowerPCA, Federation
+from ..federated._distributed_pca import factor_message
+from ..federated._federation import Message as Size
+from ..federated._local_fit import fit_site
+from ..federated._power_method import LARGEST, Client, moments_by_sum
+from ..subspace import Subspace
+from ._flower_messages import Answer
+from ._flower_questions import RefusedError, Task, check_basis, check_mean
+from ._flower_sites import Sites
+
+# Largest mean square of a row, by dtype, and of the mean about which others then take theirs: what
+# sites with fewer than 2^53 rows send can then be added up, and shown in the dtype.
+_LARGEST_SQUARE = {"float32": 2.0**124, "float64": 2.0**924}
+_MEAN_SHARE = 1 / 16
+
+
+@singledispatch
+def _site_work(estimator: Any) -> dict[str, Task]:
+    """What a site does, by kind of question; the first kind begins a fit."""
+    raise TypeError(
+        "estimator must be FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
+        f"{type(estimator).__name__}."
+    )
+
+
+@singledispatch
+def _fit(estimator: Any, sites: Sites) -> Any:
+    """Fit an estimator of the rows of all sites."""
+
+
+def _refuse_mechanism(estimator: Any) -> None:
+    """Raise: a site, which is started for each message, keeps no account of what it has spent."""
+    if estimator.mechanism is not None:
+        raise ValueError(
+            "mechanism must be None over Flower, where a site does not remember what it has spent "
+            f"of its budget, got {estimator.mechanism!r}. Send private summaries as files instead."
+        )
+
+
+def _check_count(answer: Answer, count: float) -> None:
+    if not 1 <= count < 2**53:
+        raise answer.refused(f"count={count}, expected a number of rows")
+
+
+def _check_squares(answer: Answer, mean: Any, squares: float, dtype: np.dtype) -> None:
+    """Leave a site out whose values would overflow in those of all sites."""
+    with np.errstate(over="ignore"):
+        of_mean = float(np.square(mean).sum())
+    largest = _LARGEST_SQUARE[dtype.name]
+    if not (of_mean <= _MEAN_SHARE * largest and squares <= largest):
+        raise answer.refused(
+            f"values that are too large: mean squares of {max(of_mean, squares):.1e} per row"
+        )
+
+
+# -------------------------------------------------------------------- summaries
+
+
+@_site_work.register
+def _(estimator: FederatedPCA) -> dict[str, Task]:
+    _refuse_mechanism(estimator)
+
+    def summary(site, X):
+        local = clone(estimator)
+        prototype = local._prototype(X.shape[1], "fit", False)
+        rng = check_random_state(local.random_state)
+        seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
+        data = fit_site(site, None, prototype, seed, X, None, "fit").summary.to_bytes()
+        return {"summary": np.frombuffer(data, np.uint8)}
+
+    return {"summary": Task(summary)}
+
+
+@_fit.register
+def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    summaries = sites.ask("summary", _summary).items()
+    named = [s._replace(site=site, feature_names=None) for site, s in summaries]
+    fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
+    return fitted.set_params(**estimator.get_params(deep=False))
+
+
+def _summary(answer: Answer) -> Subspace:
+    data = answer.array("summary", (None,), "|u1")
+    try:
+        summary = Subspace.from_bytes(data)
+    except ValueError as error:
+        raise answer.refused(f"no valid summary: {error}") from None
+    _check_count(answer, summary.n_samples)
+    squares = summary.scatter / summary.n_samples
+    _check_squares(answer, summary.mean, squares, summary.components.dtype)
+    answer.agree("number of features", summary.n_features)
+    answer.agree("centring", summary.centered)
+    return summary
+
+
+# -------------------------------------------------------------------- triangles
+
+
+@_site_work.register
+def _(estimator: DistributedPCA) -> dict[str, Task]:
+    def factor(site, X):
+        t = triangle_of_rows(X)
+        above = t.factor[np.triu_indices(len(t.factor), m=X.shape[1])]
+        return {"factor": above, "mean": t.mean, "mean_rest": t.mean_rest, "count": [t.n_samples]}
+
+    return {"factor": Task(factor)}
+
+
+@_fit.register
+def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
+    found = sites.ask("factor", _triangle)
+    parts = [part for part, _, _ in found.values()]
+    d = len(parts[0].mean)
+    check_at_most_features(estimator.n_components, d)
+    estimator._start()
+    estimator._merge_step(found)
+    estimator.communication_ = sites.log
+    sizes = [factor_message(part.factor) for part in parts]
+    sites.log.record([Size(m.n_floats + d + 1, m.nbytes + 16 * d + 8) for m in sizes])
+    return estimator
+
+
+def _triangle(answer: Answer) -> tuple[Triangle, int, np.dtype]:
+    (count,) = answer.array("count", (1,))
+    _check_count(answer, count)
+    if count != count // 1:
+        raise answer.refused(f"count={count}, expected a whole number of rows")
+    mean = answer.array("mean", (None,))
+    d = len(mean)
+    m = int(min(count, d))
+    rest = answer.array("mean_rest", (d,))
+    above = answer.array("factor", (m * d - m * (m - 1) // 2,))
+    with np.errstate(over="ignore"):
+        squares = float(above @ above) / count
+        _check_squares(answer, np.abs(mean) + np.abs(rest), squares, answer.dtype)
+    answer.agree("number of features", d)
+    factor = np.zeros((m, d))
+    factor[np.triu_indices(m, m=d)] = above
+    return Triangle(factor, mean, rest, float(count), int(count)), int(count), answer.dtype
+
+
+# -------------------------------------------------------------------- rounds
+
+
+@_site_work.register
+def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
+    if estimator.channel is not None:
+        raise ValueError(
+            f"channel must be None over a real network, got {estimator.channel!r}, a simulated one."
+        )
+    _refuse_mechanism(estimator)
+    steps, center = estimator.local_steps, estimator.center
+
+    def check(X, V, mean):
+        d = X.shape[1]
+        check_mean(mean, d, center)
+        check_basis(V, d, min(estimator.n_components or d, d))
+
+    def moments(site, X):
+        return {"message": Client(site, X).message("moments", 0)}
+
+    def times_scatter(site, X, V, mean, local_steps):
+        check(X, V, mean)
+        if local_steps.shape or local_steps != steps:
+            raise RefusedError(f"local_steps must be {steps}")
+        return {"message": Client(site, X).message("times_scatter", 0, V, mean, steps)}
+
+    def variances(site, X, V, mean):
+        check(X, V, mean)
+        return {"message": Client(site, X).message("variances", 0, V, mean)}
+
+    return {
+        "moments": Task(moments),
+        "times_scatter": Task(times_scatter, estimator.n_rounds, fixed=1),
+        "variances": Task(variances, fixed=1),
+    }
+
+
+class SiteLostError(Exception):
+    """A site that took part in earlier rounds is left out."""
+
+
+class _Rounds(Federation):
+    """Rounds of sums, whose messages come from sites."""
+
+    def __init__(self, sites: Sites):
+        super().__init__(log=sites.log)
+        self.sites = sites
+
+    def map(self, function: Callable, clients: Any) -> Iterator[np.ndarray]:
+        """Yield the message of every site; ``function`` runs there."""
+        _, _, kind, _, *arguments = clients[0]
+        messages = self.sites.ask(kind, partial(_READ[kind], self.sites, *arguments), *arguments)
+        if kind != "moments" and len(messages) < len(clients):
+            raise SiteLostError
+        yield from messages.values()
+
+
+def _read_moments(sites: Sites, answer: Answer) -> np.ndarray:
+    message = answer.array("message", (None,))
+    if len(message) < 2:
+        raise answer.refused("no sum of rows")
+    *total, count = message
+    _check_count(answer, count)
+    _check_squares(answer, np.divide(total, count), 0.0, answer.dtype)
+    answer.agree("number of features", len(total))
+    return message
+
+
+def _read_product(
+    sites: Sites, V: np.ndarray, mean: np.ndarray, steps: int, answer: Answer
+) -> np.ndarray:
+    message = answer.array("message", V.shape)
+    if np.abs(message).max() > LARGEST:
+        raise answer.refused("values that are too large: their sum would overflow")
+    return message
+
+
+def _read_variances(sites: Sites, V: np.ndarray, mean: np.ndarray, answer: Answer) -> np.ndarray:
+    message = answer.array("message", (len(V) ** 2 + 2,))
+    *inner, scatter, count = message
+    _check_count(answer, count)
+    if scatter < 0:
+        raise answer.refused(f"scatter={scatter}, expected a sum of squares")
+    with np.errstate(over="ignore"):
+        squares = max(scatter, float(np.abs(inner).sum())) / count
+    _check_squares(answer, 0.0, squares, sites.dtype)
+    return message
+
+
+_READ = {"moments": _read_moments, "times_scatter": _read_product, "variances": _read_variances}
+
+
+@_fit.register
+def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
+    while True:
+        try:
+            return _by_rounds(clone(estimator), sites)
+        except SiteLostError:
+            continue
+
+
+def _by_rounds(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
+    rounds = _Rounds(sites)
+
+    def clients():
+        return [Client(site, None) for site in sites.names.values()]
+
+    mean, count = moments_by_sum(rounds, clients())
+    d, n_rows = len(mean), max(1, round(count))
+    check_at_most_features(estimator.n_components, d)
+    estimator._start()
+    estimator.communication_ = sites.log
+    start = estimator._first_basis(d, n_rows, check_random_state(estimator.random_state))
+    mean = mean if estimator.center else np.zeros(d)
+    estimator._run_rounds(rounds, clients(), start, mean, n_rows, sites.dtype)
+    return estimator

@@ -1,0 +1,119 @@
+"""What a site lets itself be asked: questions that it counts and checks before it works."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import _linalg
+from ._flower_messages import BadMessageError, read_array
+from ._flwr import ConfigRecord, Context, Message
+
+# Times that a run may begin: once, and again where the server lost another site.
+BEGINNINGS = 3
+# How far from orthonormal the basis of a question may be.
+_ORTHONORMAL = 1e-6
+# Records of the site's own state, which Flower keeps between the messages of a run.
+_RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
+
+
+class RefusedError(ValueError):
+    """A question that a site does not answer; the text is sent, and tells nothing about rows."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a site does about one kind of question.
+
+    Attributes
+    ----------
+    work : callable
+        ``work(site, X, *arguments)`` returns arrays by name. Arguments are finite arrays; it raises
+        `RefusedError` for those it should not be asked.
+    times : int
+        Questions of this kind before the server has to begin again.
+    fixed : int or None
+        Position of an argument that stays the same until then.
+    """
+
+    work: Callable
+    times: int = 1
+    fixed: int | None = None
+
+
+def nonce_of(message: Message) -> str:
+    """What binds an answer to its question."""
+    nonce = message.content.config_records.get("config", {}).get("nonce")
+    if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
+        raise RefusedError("a question needs a nonce of 1 to 64 characters")
+    return nonce
+
+
+def arguments_of(message: Message, task: Task) -> list[np.ndarray]:
+    """Arguments of a question, as many as its kind has."""
+    sent = message.content.array_records.get("arguments", {})
+    n = len(inspect.signature(task.work).parameters) - 2  # besides the site and its rows
+    if set(sent) != {str(i) for i in range(n)}:
+        raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
+    arguments = []
+    for i in range(n):
+        try:
+            arguments.append(read_array(sent[str(i)]))
+        except BadMessageError as error:
+            raise RefusedError(f"argument {i} is {error}") from None
+    return arguments
+
+
+def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
+    """Count a question before it is read; the first kind begins anew.
+
+    Raises
+    ------
+    RefusedError
+        If the run has had its questions of this kind, or its beginnings.
+    """
+    run = dict(context.state.get(_RUN, {}))
+    asked = dict(context.state.get(_ASKED, {}))
+    if run.get("id") != str(context.run_id):  # a series of runs shares one state
+        run, asked = {"id": str(context.run_id), "begun": 0}, {}
+    if kind == next(iter(tasks)):
+        if run["begun"] == BEGINNINGS:
+            raise RefusedError(f"a run begins at most {BEGINNINGS} times")
+        run, asked = {"id": run["id"], "begun": run["begun"] + 1}, {}
+    asked[kind] = asked.get(kind, 0) + 1
+    context.state[_RUN], context.state[_ASKED] = ConfigRecord(run), ConfigRecord(asked)
+    if asked[kind] > tasks[kind].times:
+        raise RefusedError(f"more than {tasks[kind].times} questions of the kind {kind!r}")
+
+
+def hold_fixed(context: Context, task: Task, arguments: list[np.ndarray]) -> None:
+    """Raise if the argument that stays the same in a run is another one than before."""
+    if task.fixed is None:
+        return
+    argument = arguments[task.fixed]
+    digest = hashlib.sha256(repr(argument.shape).encode() + argument.tobytes()).hexdigest()
+    run = context.state[_RUN]
+    if run.setdefault("fixed", digest) != digest:
+        raise RefusedError(f"argument {task.fixed} must stay the same until the server begins anew")
+
+
+def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
+    """Raise unless a vector is a mean of rows with d columns."""
+    if mean.shape != (d,):
+        raise RefusedError(f"the mean must have shape ({d},), got {mean.shape}")
+    if not center and mean.any():
+        raise RefusedError("the mean must be zero with center=False")
+
+
+def check_basis(V: np.ndarray, d: int, rank: int) -> None:
+    """Raise unless the rows of a matrix are a basis of at most ``rank`` of d directions."""
+    if V.ndim != 2 or V.shape[1] != d or len(V) > rank:
+        raise RefusedError(f"the basis must have shape (k, {d}) with k <= {rank}, got {V.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = _linalg.orthonormality_error(V)
+    if not error <= _ORTHONORMAL:
+        raise RefusedError(f"the basis must have orthonormal rows, they are off by {error:.1e}")
