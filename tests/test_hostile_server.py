@@ -243,7 +243,7 @@ def npy(header, data=bytes(16)):
 
 
 def head(shape, dtype="'<f8'", by_columns=False):
-    return f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}}}\n".encode()
+    return f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}, }}\n".encode()
 
 
 ARRAYS = {

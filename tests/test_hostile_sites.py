@@ -25,7 +25,7 @@ from fedpca_sklearn import (
     Subspace,
 )
 from fedpca_sklearn._feature_names import check_text
-from fedpca_sklearn.engines._flower_messages import Answer
+from fedpca_sklearn.engines._flower_messages import Answer, BadMessageError
 from fedpca_sklearn.engines.flower import fit_sites
 
 SUMMARY, FACTOR, POWER = KINDS
@@ -100,7 +100,7 @@ def assert_left_out(estimator, spoil, reason, name="west", parts=PARTS):
 
 def announcing(shape, dtype="'<f8'", by_columns=False, data=bytes(16)):
     """An array of a few bytes with a header of its own."""
-    header = f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}}}\n".encode()
+    header = f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}, }}\n".encode()
     return raw(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
 
 
@@ -183,7 +183,7 @@ ATTACKS = {
     ),
     "a giant": (FACTOR, arrays(factor=HUGE), "16 bytes that announces"),
     "a giant by its product": (FACTOR, arrays(factor=announcing((2**30, 2**30))), "announces"),
-    "of negative length": (FACTOR, arrays(factor=announcing((-1, -2))), "announces"),
+    "of negative length": (FACTOR, arrays(factor=announcing((-1, -2))), "not a numpy"),
     "of nothing": (FACTOR, arrays(factor=announcing((0,), data=b"")), "announces"),
     "objects": (FACTOR, arrays(factor=announcing((2,), "'|O'")), "announces dtype .O"),
     "a pickle": (
@@ -206,6 +206,13 @@ ATTACKS = {
         arrays(factor=raw(b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535)),
         "not",
     ),
+    "a header that numpy fails on": (
+        FACTOR,
+        arrays(factor=raw(b"\x93NUMPY\x01\x00\x40\x00" + b"{'descr': '''".ljust(63) + b"\n")),
+        "not a numpy array",
+    ),
+    "a header that takes long": (FACTOR, arrays(factor=announcing("1" * 5000)), "not a numpy"),
+    "very many lengths": (FACTOR, arrays(factor=announcing((1,) * 5000)), "not a numpy array"),
     "no array": (FACTOR, arrays(factor=raw(b"junk")), "not a numpy array"),
     "a mean of two rows": (FACTOR, arrays(mean=np.ones((2, 32))), r"shape .2, 32."),
     "half a mean": (FACTOR, arrays(mean_rest=np.ones(63)), r"shape .63,., expected .64,."),
@@ -357,13 +364,15 @@ def test_two_nodes_of_one_name(estimator):
 @pytest.mark.parametrize("name", ["north", "another", "", 7, None])
 def test_another_name_in_a_later_round(kind, name):
     change = sending(site=name)
-    assert_left_out(POWER, lambda: spoiling(change, kind=kind), "another site than before")
+    assert_left_out(
+        POWER, lambda: spoiling(change, kind=kind), "another name, dtype or columns than before"
+    )
 
 
 def test_another_dtype_or_other_columns_in_a_later_round():
     for entry in ({"dtype": "float32"}, {"columns": ["a"] * 64}):
         change = sending(**entry)
-        reason = f"another {next(iter(entry))} than before"
+        reason = "another name, dtype or columns than before"
         assert_left_out(POWER, lambda change=change: spoiling(change, kind="variances"), reason)
 
 
@@ -682,3 +691,18 @@ def test_a_client_in_one_process_whose_products_overflow_is_named():
 
 def test_there_are_enough_attacks():
     assert len(list(chain(ATTACKS, ROUNDS))) >= 41
+
+
+def test_changed_bytes_of_an_array_are_refused_or_an_array():
+    rng = np.random.default_rng(0)
+    data = Array(np.arange(12.0).reshape(3, 4)).data
+    for _ in range(3000):
+        hostile = bytearray(data)
+        i = int(rng.integers(128))
+        n = int(rng.integers(3))
+        hostile[i : i + n] = rng.integers(0, 256, int(rng.integers(3)), dtype=np.uint8).tobytes()
+        try:
+            found = Answer("west", {}, {"a": raw(bytes(hostile))}).array("a", (3, None))
+        except BadMessageError:
+            continue
+        np.testing.assert_array_equal(found.ravel()[:10], np.arange(10.0))

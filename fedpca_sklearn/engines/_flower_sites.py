@@ -14,8 +14,6 @@ from ..federated import CommunicationLog
 from ._flower_messages import Answer, BadMessageError, array_record, shown
 from ._flwr import ConfigRecord, Grid, Message, RecordDict
 
-# What a node says of itself, which may not change from answer to answer.
-_PINNED = ("site", "dtype", "columns")
 _LONGEST_NAME = 255
 
 
@@ -27,8 +25,10 @@ class Sites:
         self.log = CommunicationLog()
         self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
         self.missing: dict[str, str] = {}
-        self._pinned: dict[int, dict[str, Any]] = {}
-        self._traits: dict[str, Any] = {}  # what all sites have in common
+        # what first answers said, which holds for good: names, dtypes, and what all have in common
+        self._nodes: dict[str, int] = {}
+        self._dtypes: dict[int, np.dtype] = {}
+        self._traits: dict[str, Any] = {}
         self._check_enough()
 
     @property
@@ -39,7 +39,7 @@ class Sites:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows of all sites."""
-        return np.result_type(*(self._pinned[node]["dtype"] for node in self.names))
+        return np.result_type(*(self._dtypes[node] for node in self.names))
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
@@ -65,7 +65,6 @@ class Sites:
             try:
                 answer = self._open(node, replies.get(node), nonce)
                 values[node] = read(answer)
-                self._read_columns(node, answer)
                 self._pin(node, answer)
                 answers[node] = answer
             except (ValueError, TypeError, OverflowError) as error:
@@ -106,45 +105,35 @@ class Sites:
         config = dict(reply.content.config_records.get("config", {}))
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
-        site, known = config.get("site"), self._pinned.get(node)
-        if known is None:
+        site = config.get("site")
+        if node not in self._dtypes:
             _check_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
-        for what, value in (known or {}).items():
-            if config.get(what) != value:
-                raise BadMessageError(f"sent another {what} than before")
-        answer = Answer(site, config, dict(reply.content.array_records.get("arrays", {})))
-        _ = answer.dtype
-        return answer
+        return Answer(site, config, dict(reply.content.array_records.get("arrays", {})))
 
     def _claim(self, node: int, reply: Message | None) -> str:
         """How a node without a name calls itself, which a bad answer does not prove."""
-        if node in self._pinned or reply is None or not reply.has_content():
+        if node in self._dtypes or reply is None or not reply.has_content():
             return ""
         site = reply.content.config_records.get("config", {}).get("site")
         return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
 
-    def _read_columns(self, node: int, answer: Answer) -> None:
-        """Note the names of the columns, which are checked where they are new."""
-        if node in self._pinned:
-            return
-        columns = answer.config.get("columns")
-        if columns is not None:
-            if not isinstance(columns, list):
-                raise answer.refused("columns that are not a list of names")
-            columns = check_names(columns, answer.traits.get("number of features", len(columns)))
-        answer.agree("columns", columns)
-
     def _pin(self, node: int, answer: Answer) -> None:
-        """Give a node the name of its first answer for good, unless another node has it."""
-        if node in self._pinned:
+        """Hold a node to the name, dtype and columns of its first answer."""
+        columns, dtype = answer.config.get("columns"), answer.dtype
+        if node in self._dtypes:
+            before = self.names[node], self._dtypes[node], self.columns and list(self.columns)
+            if (answer.site, dtype, columns) != before:
+                raise answer.refused("another name, dtype or columns than before")
             return
-        for other, name in self.names.items():
-            if other in self._pinned and name == answer.site:
-                raise BadMessageError(f"node {other} has this name")
-        self.names[node] = answer.site
-        self._pinned[node] = {what: answer.config.get(what) for what in _PINNED}
+        if not isinstance(columns, list | None):
+            raise answer.refused("columns that are not a list of names")
+        n_features = answer.traits.get("number of features", len(columns or ()))
+        answer.agree("columns", check_names(columns, n_features))
+        if (first := self._nodes.setdefault(answer.site, node)) != node:
+            raise BadMessageError(f"node {first} has this name")
+        self.names[node], self._dtypes[node] = answer.site, dtype
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""

@@ -58,7 +58,8 @@ def client_app(
         sub-estimator is fitted here.
     site : callable or None, default=None
         ``site(context)`` returns the name of the site. None: ``site`` of the node's configuration
-        (``flower-supernode --node-config 'site="north"'``), or ``"node ID"``.
+        (``flower-supernode --node-config 'site="north"'``), or ``"node ID"``; no other name may
+        begin with ``"node "``.
     min_rows : int, default=10
         With fewer rows the site answers nothing: a summary of one or two rows gives them away.
 
@@ -73,8 +74,9 @@ def client_app(
     directions than its own estimator has; its own ``local_steps``; at most ``n_rounds`` products,
     and one question of each other kind. A run may begin three times, as it does where the server
     loses another site. The counts are in Flower's ``context.state``: they do not bind a server
-    that starts another run, or that sends many questions at once. What a server learns within
-    these rules, and what Flower lets it do beyond them, is in the promises of the documentation.
+    that starts another run. What a server learns within these rules, and what Flower lets it do
+    beyond them, is in the promises of the documentation: above all, that Flower sends this app
+    from the server, unless the site takes signed ones only.
 
     What goes wrong is written to the site's log, the logger ``"fedpca_sklearn"``. The server gets
     the type of an exception and a reference to that log, not its text, which may hold data.
@@ -173,7 +175,8 @@ def fit_sites(
     Notes
     -----
     `FederatedPCA` and `DistributedPCA` take one message of a site, `FederatedPowerPCA` one a round;
-    where one is left out between rounds, the rounds begin again without it, twice at most.
+    where one is left out between rounds, the rounds begin again without it. A site lets a run begin
+    three times in all.
 
     All that arrives is untrusted: no pickle, nothing is allocated on an announced size, and shapes,
     dtypes and finiteness are checked. A site is left out if it fails, is late, refuses, or sends
