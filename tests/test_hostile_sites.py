@@ -20,6 +20,7 @@ from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    FederatedSubspaceTracker,
     ProjectionAverage,
     StreamingPCA,
     Subspace,
@@ -360,13 +361,18 @@ def test_two_nodes_of_one_name(estimator):
     assert_same(fitted, clone(estimator).fit(X[HONEST], clients=LABELS[HONEST]))
 
 
+def test_one_name_in_two_spellings():
+    with pytest.warns(UserWarning, match="site 'node 3' .calls itself .*: node 1 has this name"):
+        fitted = run(FACTOR, sites=["Z\u00fcrich", "north", "Zu\u0308rich"])
+    assert fitted.clients_ == ["Z\u00fcrich", "north"]
+
+
 @pytest.mark.parametrize("kind", ["times_scatter", "variances"])
 @pytest.mark.parametrize("name", ["north", "another", "", 7, None])
 def test_another_name_in_a_later_round(kind, name):
     change = sending(site=name)
-    assert_left_out(
-        POWER, lambda: spoiling(change, kind=kind), "another name, dtype or columns than before"
-    )
+    reason = "another name, dtype or columns than before|sent no name"
+    assert_left_out(POWER, lambda: spoiling(change, kind=kind), reason)
 
 
 def test_another_dtype_or_other_columns_in_a_later_round():
@@ -687,6 +693,8 @@ def test_a_client_in_one_process_whose_products_overflow_is_named():
         rows = np.where(LABELS[:, None] == "north", X * scale, X)
         with pytest.raises(ValueError, match=r"^Client 'north': X holds values that are too large"):
             FederatedPowerPCA(5, center=False, random_state=0).fit(rows, clients=LABELS)
+        with pytest.raises(ValueError, match=r"^Client 'north': X holds values that are too large"):
+            FederatedSubspaceTracker(5, random_state=0).fit(rows, clients=LABELS)
 
 
 def test_there_are_enough_attacks():

@@ -6,6 +6,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -105,9 +106,7 @@ class Sites:
         config = dict(reply.content.config_records.get("config", {}))
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
-        site = config.get("site")
-        if node not in self._dtypes:
-            _check_name(site, node)
+        site = _checked_name(config.get("site"), node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
         return Answer(site, config, dict(reply.content.array_records.get("arrays", {})))
@@ -165,13 +164,14 @@ class Sites:
             )
 
 
-def _check_name(site: Any, node: int) -> None:
-    """Raise unless a site may have a name."""
+def _checked_name(site: Any, node: int) -> str:
+    """Name of a site in composed form, or an error for what a node may not call itself."""
     if not isinstance(site, str) or not 0 < len(site) <= _LONGEST_NAME:
         raise BadMessageError(f"sent no name of 1 to {_LONGEST_NAME} characters")
     check_text("site", site)
     if site.startswith("node ") and site != f"node {node}":
         raise BadMessageError(f"is node {node}")
+    return normalize("NFC", site)
 
 
 def _unlike(trait: str, got: Any, expected: Any) -> str:
