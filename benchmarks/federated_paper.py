@@ -45,7 +45,7 @@ def by_clients(quick):
             real, _ = fastest(lambda model=whole, X=X: model.fit(X))
             one, model = fastest(lambda X=X[: n // s]: StreamingPCA(10).fit(X))
             pair = [model.subspace_] * 2
-            level, _ = fastest(lambda pair=pair: merge.merge(pair, 10, between=22))
+            level, _ = fastest(lambda pair=pair: merge.merge(pair, 22))
             amortised = one + int(np.ceil(np.log2(s))) * level
             rows.append({"sizes": kind, "clients": s, "seconds": real, "amortised": amortised})
     table("federated_paper_time", rows)

@@ -32,6 +32,12 @@ def rank_for_fraction(singular_values: np.ndarray, scatter: float, fraction: flo
     return min(int(np.searchsorted(explained, wanted, side="right")) + 1, len(singular_values))
 
 
+def was_truncated(subspace: Subspace) -> bool:
+    """Whether the scatter is more than that along the directions, beyond what rounding explains."""
+    energy = float(subspace.singular_values @ subspace.singular_values)
+    return subspace.scatter - energy > 1e-6 * subspace.scatter
+
+
 def absorb(
     subspace: Subspace,
     X: Any,

@@ -7,6 +7,9 @@ CHUNK_ENTRIES = 2**18
 # Up to this many features all directions are kept, and sparse rows are few numbers anyway.
 SMALL_DIMENSION = 256
 
+# Up to this many rows, or columns, of a stack its leading directions are found all at once.
+EXACT_ORDER = 1024
+
 
 def auto_oversampling(n_components: int) -> int:
     """Directions kept beyond the asked ones: one and a quarter times as many, at least 10."""

@@ -125,6 +125,40 @@ def top_right_singular(
     return np.ascontiguousarray(V), s[:p].copy()
 
 
+def add_scatter(G: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Add ``M.T @ M`` in place."""
+    G += M.T @ M
+    return G
+
+
+def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """R factor of a matrix under the R factor of those before it."""
+    both = np.empty((len(R) + len(M), M.shape[1]), order="F")
+    both[: len(R)], both[len(R) :] = R, M
+    R = scipy.linalg.qr(both, mode="raw", overwrite_a=True, check_finite=False)[1]
+    return R[: M.shape[1]]
+
+
+def top_of_scatter(
+    G: np.ndarray, max_keep: int, count: Callable[[np.ndarray], int], forced: bool = False
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Top eigenvectors, as rows, and singular values from a small Gram matrix ``M.T @ M``.
+
+    None where they are not certain to ten digits, unless ``forced``. ``count`` tells from the
+    singular values how many are wanted, ``max_keep`` or fewer.
+    """
+    d = len(G)
+    lam, W = eigh_top(G, max_keep)
+    s = np.sqrt(lam.clip(0))
+    p = min(count(s), max_keep)
+    # the relative error of an eigenvalue is about eps lam_1 / lam_i
+    floor = 4 * np.finfo(np.float64).eps * s[0] ** 2
+    if not forced and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[G.dtype]):
+        return None
+    p = min(p, int(np.sum(lam > d * floor)))
+    return np.ascontiguousarray(W[:, :p].T), s[:p].copy()
+
+
 def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted."""
     m, max_keep = G.shape[0], max(max_keep, 1)

@@ -31,6 +31,7 @@ from ._linalg import (
     flip_signs,
     is_orthonormal,
     orthonormalised,
+    top_of_scatter,
     top_right_singular,
 )
 
@@ -219,17 +220,17 @@ class DenseBlock(Block):
 
     def _by_small_gram(self, max_keep, keep, past_scatter, solver):
         M = self._stack()
-        lam, W = np.linalg.eigh(M.T @ M)
-        lam, W = lam[::-1], W[:, ::-1]
-        s = np.sqrt(lam.clip(0))
-        p = count_kept(s, max_keep, keep, past_scatter + self.scatter)
-        # the relative error of an eigenvalue is about eps lam_1 / lam_i
-        floor = 4 * np.finfo(np.float64).eps * s[0] ** 2
-        if solver == "auto" and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[M.dtype]):
+        scatter = past_scatter + self.scatter
+        found = top_of_scatter(
+            M.T @ M,
+            self.d if keep else min(max_keep, self.d),
+            lambda s: count_kept(s, max_keep, keep, scatter),
+            forced=solver == "gram",
+        )
+        if found is None:
             return self._finish_qr(M, max_keep, keep, past_scatter)
-        p = min(p, int(np.sum(lam > self.d * floor)))
-        V = np.ascontiguousarray(W[:, :p].T, dtype=self.V.dtype)
-        return flip_signs(V), s[:p].copy()
+        V, s = found
+        return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
     def _by_qr(self, max_keep, keep, past_scatter):
         return self._finish_qr(self._stack(), max_keep, keep, past_scatter)

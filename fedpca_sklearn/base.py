@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _linalg
-from ._absorb import rank_for_fraction
+from ._absorb import rank_for_fraction, was_truncated
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
 from ._doc_link import DocLinkMixin
@@ -64,9 +64,7 @@ class SubspaceTransformer(
         d = subspace.n_features
         exist = min(n_rows, d)
         if n_components is None:
-            energy = float(subspace.singular_values @ subspace.singular_values)
-            truncated = subspace.scatter - energy > 1e-6 * subspace.scatter
-            rank = max(1, subspace.n_components) if truncated else exist
+            rank = max(1, subspace.n_components) if was_truncated(subspace) else exist
         elif n_components < 1:
             fraction = float(n_components)
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))

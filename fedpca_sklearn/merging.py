@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from . import _linalg
-from ._absorb import kept_directions, rank_for_fraction
-from ._block_sizes import SMALL_DIMENSION
+from ._absorb import kept_directions, rank_for_fraction, was_truncated
+from ._block_sizes import EXACT_ORDER, SMALL_DIMENSION
 from ._checks import check_n_components, float_array
 from ._feature_names import check_same_names
-from ._update import DenseBlock
+from ._merge_methods import MERGE_METHODS, Cut, stack
 from .subspace import Subspace
+
+# Directions that are stacked at once: so many for each feature, and so many at least.
+_ROWS_PER_FEATURE = 4
+_ROWS_AT_ONCE = 1024
 
 
 def tighter_fraction(fraction: float) -> float:
@@ -27,92 +31,15 @@ def tighter_fraction(fraction: float) -> float:
 def directions_between(
     subspaces: Sequence[Subspace], n_components: int | float | None
 ) -> int | float | None:
-    """Directions to keep while more merges follow: a number, a fraction, or None for all."""
+    """Directions to keep where more merges may follow: a number, a fraction, or None for all."""
     check_n_components(n_components, fraction=True)
     if n_components is None or not len(subspaces):
         return None
+    d = subspaces[0].n_features
     if n_components < 1:
-        return tighter_fraction(n_components)
+        return None if d <= SMALL_DIMENSION else tighter_fraction(n_components)
     widest = max(s.n_components for s in subspaces)
-    return max(widest, kept_directions(n_components, subspaces[0].n_features))
-
-
-def _merge_svd(parts, corrections, max_keep):
-    """Grammenos et al. (2020), Algorithm 4: SVD of the stacked, scaled bases."""
-    M = _stack(parts, corrections)
-    _, s, Vt = scipy.linalg.svd(M, full_matrices=False, check_finite=False)
-    p = min(max_keep, _linalg.numerical_rank(s))
-    return Vt[:p], s[:p]
-
-
-def _merge_qr(parts, corrections, max_keep):
-    """Grammenos et al. (2020), Algorithm 5: QR of the stack, then the SVD of its triangle."""
-    return _linalg.top_right_singular(_stack(parts, corrections), lambda s: min(len(s), max_keep))
-
-
-def _merge_gram(parts, corrections, max_keep, fallback=False):
-    """Eigenvectors of the small side of the stack's Gram matrix."""
-    M = _stack(parts, corrections)
-    d = M.shape[1]
-    block = DenseBlock(np.zeros((0, d)), np.zeros(0), np.zeros(d), 0.0, M, None, False)
-    return block.reduce(max_keep, solver="auto" if fallback else "gram")
-
-
-def _merge_auto(parts, corrections, max_keep):
-    """The Gram method, with QR where its certificate fails."""
-    return _merge_gram(parts, corrections, max_keep, fallback=True)
-
-
-def _merge_orthogonal(parts, corrections, max_keep):
-    """Grammenos et al. (2020), Algorithm 2: rotate within span(V1, what V2 adds to it).
-
-    Each further summary is projected on the complement of the basis so far; a pivoted QR of the
-    remainder leaves out what is dependent, so that the basis stays orthonormal for any ranks.
-    """
-    V, s = parts[0]
-    for i in range(1, len(parts)):
-        V2, s2 = parts[i]
-        B = np.concatenate([s2[:, None] * V2, corrections[i - 1 : i]])
-        C = B @ V.T
-        rest = B - C @ V
-        again = rest @ V.T
-        rest -= again @ V
-        C += again
-        Q, R, order = scipy.linalg.qr(rest.T, mode="economic", pivoting=True, check_finite=False)
-        scale = np.finfo(np.float64).eps * _linalg.RANK_EPS * np.linalg.norm(B)
-        new = int(np.sum(np.abs(np.diag(R)) > scale))
-        Q = Q[:, :new]
-        if new:
-            Q -= V.T @ (V @ Q)
-            Q, T = scipy.linalg.qr(Q, mode="economic", check_finite=False)
-            R = T @ R[:new]
-        small = np.zeros((len(s) + len(B), len(s) + new))
-        small[: len(s), : len(s)] = np.diag(s)
-        small[len(s) :, : len(s)] = C
-        small[len(s) + order, len(s) :] = R[:new].T
-        _, s, Wt = np.linalg.svd(small, full_matrices=False)  # takes 1 x 0 as well
-        p = _linalg.numerical_rank(s)
-        V, s = Wt[:p] @ np.concatenate([V, Q.T]), s[:p]
-    return V[:max_keep], s[:max_keep]
-
-
-MERGE_METHODS: dict[str, Callable] = {
-    "auto": _merge_auto,
-    "gram": _merge_gram,
-    "qr": _merge_qr,
-    "svd": _merge_svd,
-    "orthogonal": _merge_orthogonal,
-}
-
-
-def _stack(parts, corrections) -> np.ndarray:
-    M = np.empty((sum(len(s) for _, s in parts) + len(corrections), corrections.shape[1]))
-    at = 0
-    for V, s in parts:
-        np.multiply(s[:, None], V, out=M[at : at + len(s)])
-        at += len(s)
-    M[at:] = corrections
-    return M
+    return max(widest, kept_directions(n_components, d))
 
 
 def check_subspaces(subspaces: Any) -> list[Subspace]:
@@ -148,12 +75,11 @@ def merge_subspaces(
     *,
     method: str = "auto",
     weights: Any = None,
-    between: int | float | None = None,
 ) -> Subspace:
     """Merge summaries of disjoint sets of rows into the summary of all rows.
 
-    Without truncation the result is exact, so order and grouping do not matter. The difference of
-    the means is part of the merge.
+    The result is exact for what the summaries hold: only ``n_components`` cuts, at the end. The
+    difference of the means is part of the merge.
 
     Parameters
     ----------
@@ -171,9 +97,6 @@ def merge_subspaces(
     weights : array-like of shape (len(subspaces),), default=None
         The factors lambda_i of [1]_: the singular values of summary i are multiplied by them,
         its count and scatter by their squares. The mean is weighted in the same way.
-    between : int, float or None, default=None
-        Directions to keep where a long list is merged group by group; None: ``n_components`` with
-        oversampling, and no fewer than the widest summary has.
 
     Returns
     -------
@@ -187,9 +110,9 @@ def merge_subspaces(
 
     Notes
     -----
-    Mean correction: Bai, Chan and Luk (2005), Theorem 1. Time O(R^2 d + R^3) for R directions in
-    all, memory O(R d). Lists with many directions are merged group by group, with oversampling in
-    between.
+    Mean correction: Bai, Chan and Luk (2005), Theorem 1. With R directions in all, and m the
+    smaller of R and d: time O(R m d + m^3), memory O(m d) beyond the summaries. A list of more than
+    4 d directions (and 1,024) passes through a d x d matrix, a few rows at a time.
 
     References
     ----------
@@ -221,19 +144,13 @@ def merge_subspaces(
     subspaces = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not subspaces:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)._named(names)
-    check_n_components(between, fraction=True, name="between")
-    if between is None:
-        between = directions_between(subspaces, n_components)
-    bound = between if isinstance(between, Integral) else 0
-    limit = 8 * d if d <= SMALL_DIMENSION else max(512, 4 * bound)
-    result = subspaces[0]
-    group, rows = [], result.n_components
-    for i, subspace in enumerate(subspaces[1:], 2):
-        group.append(subspace)
-        rows += subspace.n_components + 1
-        if rows >= limit or i == len(subspaces):
-            result = _merge_group([result, *group], between, method)
-            group, rows = [], result.n_components
+    if n_components is not None and any(map(was_truncated, subspaces)):
+        while _order(subspaces) > EXACT_ORDER and len(subspaces) > 4:
+            widest = max(s.n_components + 1 for s in subspaces)
+            between = directions_between(subspaces, n_components)
+            groups = _groups(subspaces, max(_ROWS_AT_ONCE // 2, 4 * widest))
+            subspaces = [_merged(group, between, method) for group in groups]
+    result = _merged(subspaces, n_components, method)
     result = _cut(result, n_components)
     if result.site is not None or result.feature_names is not names:
         result = result._replace(feature_names=names, site=None)
@@ -306,13 +223,55 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     return Subspace._trusted(empty, np.zeros(0), mean, n, scatter, first.centered), corrections
 
 
-def _merge_group(
-    subspaces: list[Subspace], n_components: int | float | None, method: str
-) -> Subspace:
-    """One merge of summaries that all hold rows, all in float64."""
-    total, corrections = pooled_moments(subspaces)
-    parts = [(s.components, s.singular_values) for s in subspaces]
-    max_keep = n_components if isinstance(n_components, Integral) else total.n_features
-    V, s = MERGE_METHODS[method](parts, corrections, max_keep)
+def _merged(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:
+    """One merge of summaries that all hold rows, all in float64, however many they are."""
+    if len(subspaces) == 1:
+        return subspaces[0]
+    d = subspaces[0].n_features
+    whole = isinstance(n_components, Integral)
+    max_keep, fraction = (n_components, None) if whole else (d, n_components)
+    groups = _groups(subspaces, max(_ROWS_PER_FEATURE * d, _ROWS_AT_ONCE))
+    found = None
+    if len(groups) == 1:
+        total, corrections = pooled_moments(subspaces)
+        cut = Cut(max_keep, fraction, total.scatter)
+        found = MERGE_METHODS[method](_directions(subspaces), corrections, cut)
+    elif method in ("auto", "gram"):
+        total, G = _folded(groups, _linalg.add_scatter, np.zeros((d, d)))
+        cut = Cut(max_keep, fraction, total.scatter)
+        found = _linalg.top_of_scatter(G, max_keep, cut, forced=method == "gram")
+    if found is None:
+        total, R = _folded(groups, _linalg.triangle, np.zeros((0, d)))
+        cut = Cut(max_keep, fraction, total.scatter)
+        parts = [(R[:0], np.zeros(0)), (R, np.ones(len(R)))]
+        found = MERGE_METHODS["qr" if method == "auto" else method](parts, R[:0], cut)
+    V, s = found
     V = _linalg.flip_signs(np.array(V, order="C"))
-    return _cut(total._replace(components=V, singular_values=s.copy()), n_components)
+    return total._replace(components=V, singular_values=s.copy())
+
+
+def _order(subspaces: list[Subspace]) -> int:
+    """The smaller of the number of all directions and that of features."""
+    return min(sum(s.n_components + 1 for s in subspaces), subspaces[0].n_features)
+
+
+def _directions(subspaces: list[Subspace]) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(s.components, s.singular_values) for s in subspaces]
+
+
+def _groups(subspaces: list[Subspace], n_rows: int) -> list[list[Subspace]]:
+    """Summaries in their order, in groups of about so many directions and corrections."""
+    ends = np.cumsum([s.n_components + 1 for s in subspaces])
+    cuts = np.flatnonzero(np.diff(ends // n_rows)) + 1
+    return [subspaces[a:b] for a, b in pairwise([0, *cuts.tolist(), len(subspaces)])]
+
+
+def _folded(
+    groups: list[list[Subspace]], fold: Callable, result: np.ndarray
+) -> tuple[Subspace, np.ndarray]:
+    """Moments of all rows, and what a function makes of one part of their stack after another."""
+    total = None
+    for group in groups:
+        total, corrections = pooled_moments(group if total is None else [total, *group])
+        result = fold(result, stack(_directions(group), corrections))
+    return total, result

@@ -277,7 +277,7 @@ def _merge_stream(forgetting_factor: float, between: int | float | None, parts: 
     for part in reversed(parts):
         faded.append(part.subspace.decay(float(forgetting_factor) ** n_later))
         n_later += part.n_passed
-    subspace = merge_subspaces(faded[::-1], between, between=between)
+    subspace = merge_subspaces(faded[::-1], between)
     return Part(subspace, sum(part.n_rows for part in parts), n_later)
 
 

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .._absorb import kept_directions
 from .._checks import check_at_most_features
-from ..merging import check_subspaces, directions_between, merge_subspaces, tighter_fraction
+from ..merging import check_subspaces, merge_subspaces, tighter_fraction
 from ..privacy import SecondMomentMechanism
 from ..privacy._mechanism import Account, charged
 from ..streaming import StreamingPCA
@@ -333,12 +333,12 @@ class FederatedPCA(StreamingClientsTransformer):
             sent.extend(messages)
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
-        kept = directions_between(summaries, self.n_components)
         kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
         memory = list(self._memory.get(kind, ()))
+        kept = strategy.directions_kept(summaries, self.n_components)
         subspace = strategy.merge(
             summaries,
-            self.n_components,
+            kept,
             between=kept,
             record=None if self._trust == "sum" else record,  # sums were sent, and are logged
             memory=memory,

@@ -7,6 +7,8 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from .._absorb import absorb
+from .._block_sizes import EXACT_ORDER
 from ..merging import merge_subspaces
 from ..subspace import Subspace
 from ._federation import Message, message_of
@@ -76,4 +78,6 @@ class LeftVectorMerge(VerticalMethod):
 
 def _left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     """Left singular vectors and values of a client's columns."""
-    return Subspace.from_rows(rows, size, center=False)
+    start = Subspace.empty(rows.shape[1], centered=False)
+    at_once = max(rows.shape) if min(rows.shape) <= EXACT_ORDER else None
+    return absorb(start, rows, max_keep=size, block_size=at_once)

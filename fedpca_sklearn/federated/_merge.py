@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._absorb import was_truncated
 from ..merging import (
     MERGE_METHODS,
     check_subspaces,
@@ -44,6 +45,23 @@ class MergeStrategy(BaseEstimator, ABC):
         """
         return n_components
 
+    def directions_kept(
+        self, subspaces: Sequence[Subspace], n_components: int | float | None
+    ) -> int | float | None:
+        """Directions that `merge` is asked for by a caller who shows ``n_components`` of them.
+
+        Parameters
+        ----------
+        subspaces : sequence of Subspace
+        n_components : int, float or None
+
+        Returns
+        -------
+        n_components : int, float or None
+            More than the caller shows where merges may follow; here as many.
+        """
+        return n_components
+
     @abstractmethod
     def merge(
         self,
@@ -64,8 +82,9 @@ class MergeStrategy(BaseEstimator, ABC):
             Directions asked for, as in `merge_subspaces`.
         weights : array-like of shape (len(subspaces),), default=None
         between : int, float or None, default=None
-            Directions that the caller can hold, on the way and in the result; None: as in
-            `merge_subspaces` on the way, and ``n_components`` in the result.
+            Directions that an inner node of a tree keeps of summaries that were cut before; of
+            others it keeps all. None: ``n_components`` and extra ones. The result has
+            ``n_components`` in any case.
         record : callable, default=None
             Called once per round with the list of the summaries that are sent in it and, unless
             the server takes them all, the list of who does.
@@ -88,8 +107,9 @@ class SubspaceMerge(MergeStrategy):
         See `merge_subspaces`.
     fan_in : int or None, default=None
         Summaries merged at each node of a tree with ceil(log_fan_in(s)) levels, the DASM levels of
-        the paper. None: all at the server at once. Within the tree, extra directions are kept;
-        the cut to ``n_components`` comes at the root.
+        the paper. None: all at the server at once. Summaries from which nothing was cut are not
+        cut within the tree either; of others extra directions are kept. The cut to
+        ``n_components`` comes at the root.
 
     See Also
     --------
@@ -98,7 +118,8 @@ class SubspaceMerge(MergeStrategy):
     Notes
     -----
     A level of a tree with fan-in f costs O((f k)^2 d) a node; the server of a flat merge holds all
-    s summaries, O(s k d), a node of the tree f of them.
+    s summaries, O(s k d), a node of the tree f of them, which have more directions up the tree
+    where nothing has been cut.
 
     Examples
     --------
@@ -121,6 +142,12 @@ class SubspaceMerge(MergeStrategy):
         self.method = method
         self.fan_in = fan_in
 
+    def directions_kept(
+        self, subspaces: Sequence[Subspace], n_components: int | float | None
+    ) -> int | float | None:
+        """Extra directions, so that the result can be merged again."""
+        return directions_between(subspaces, n_components)
+
     def merge(
         self,
         subspaces: Sequence[Subspace],
@@ -137,9 +164,7 @@ class SubspaceMerge(MergeStrategy):
         nodes = weighted(check_subspaces(subspaces), weights)
         if between is None:
             between = directions_between(nodes, n_components)
-        else:
-            n_components = between
-        before = {tuple(map(id, group)): node for group, node in memory or ()}
+        before = {(*map(id, group), cut): node for group, cut, node in memory or ()}
         if memory is not None:
             memory.clear()
         while fan_in is not None and len(nodes) > fan_in:
@@ -151,14 +176,15 @@ class SubspaceMerge(MergeStrategy):
             nodes = [self._node(group, between, before, memory) for group in groups]
         if record is not None:
             record(nodes)
-        return merge_subspaces(nodes, n_components, method=self.method, between=between)
+        return merge_subspaces(nodes, n_components, method=self.method)
 
     def _node(self, group, between, before, memory):
         """An inner node of the tree, or the one of the last merge if its children are the same."""
         if len(group) == 1:
             return group[0]
-        key = tuple(id(child) for child in group)
-        node = before.get(key) or merge_subspaces(group, between, method=self.method)
+        cut = between if any(map(was_truncated, group)) else None
+        key = (*map(id, group), cut)
+        node = before.get(key) or merge_subspaces(group, cut, method=self.method)
         if memory is not None:
-            memory.append((group, node))
+            memory.append((group, cut, node))
         return node
