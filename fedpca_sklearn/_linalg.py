@@ -140,23 +140,21 @@ def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 
 def top_of_scatter(
-    G: np.ndarray, max_keep: int, count: Callable[[np.ndarray], int], forced: bool = False
+    lam: np.ndarray, W: np.ndarray, count: Callable[[np.ndarray], int], forced: bool = False
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Top eigenvectors, as rows, and singular values from a small Gram matrix ``M.T @ M``.
+    """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
     None where they are not certain to ten digits, unless ``forced``. ``count`` tells from the
-    singular values how many are wanted, ``max_keep`` or fewer.
+    singular values how many are wanted.
     """
-    d = len(G)
-    lam, W = eigh_top(G, max_keep)
     s = np.sqrt(lam.clip(0))
-    p = min(count(s), max_keep)
+    p = count(s)
     # the relative error of an eigenvalue is about eps lam_1 / lam_i
     floor = 4 * np.finfo(np.float64).eps * s[0] ** 2
-    if not forced and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[G.dtype]):
+    if not forced and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[W.dtype]):
         return None
-    p = min(p, int(np.sum(lam > d * floor)))
-    return np.ascontiguousarray(W[:, :p].T), s[:p].copy()
+    p = min(p, int(np.sum(lam > len(W) * floor)))
+    return W[:, :p].T, s[:p].copy()
 
 
 def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:

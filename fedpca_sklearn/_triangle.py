@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
 from . import _linalg
+from ._too_large import TooLargeError
 from .subspace import Subspace
 
 TOO_LARGE = "X holds values that are too large: the sum of their squares overflows."
@@ -35,6 +36,11 @@ class Triangle:
     mean_rest: np.ndarray
     n_samples: float
     n_rows: int
+
+    @property
+    def scatter(self) -> float:
+        """Sum of squares about the mean."""
+        return float(np.einsum("ij,ij->", self.factor, self.factor))
 
 
 def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
@@ -153,7 +159,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         means *= np.sqrt(n)[:, None]
         scatter = float(np.einsum("ij,ij->", means, means))
     if not math.isfinite(scatter):
-        raise ValueError(TOO_LARGE)
+        raise TooLargeError(TOO_LARGE)
     factor = _factor_of(np.concatenate([factor, means]))
     if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
@@ -165,10 +171,9 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 
 def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
     """All principal directions of the rows: the SVD of their factor."""
-    R = triangle.factor
-    scatter = float(np.einsum("ij,ij->", R, R))
+    R, scatter = triangle.factor, triangle.scatter
     if not math.isfinite(scatter):
-        raise ValueError(TOO_LARGE)
+        raise TooLargeError(TOO_LARGE)
     if len(R) == R.shape[1]:
         _, s, V = scipy.linalg.svd(R, check_finite=False)
     elif len(R):

@@ -220,17 +220,18 @@ class DenseBlock(Block):
 
     def _by_small_gram(self, max_keep, keep, past_scatter, solver):
         M = self._stack()
+        lam, W = np.linalg.eigh(M.T @ M)
         scatter = past_scatter + self.scatter
         found = top_of_scatter(
-            M.T @ M,
-            self.d if keep else min(max_keep, self.d),
+            lam[::-1],
+            W[:, ::-1],
             lambda s: count_kept(s, max_keep, keep, scatter),
             forced=solver == "gram",
         )
         if found is None:
             return self._finish_qr(M, max_keep, keep, past_scatter)
         V, s = found
-        return flip_signs(V.astype(self.V.dtype, copy=False)), s
+        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
 
     def _by_qr(self, max_keep, keep, past_scatter):
         return self._finish_qr(self._stack(), max_keep, keep, past_scatter)

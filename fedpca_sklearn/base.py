@@ -16,6 +16,7 @@ from ._absorb import rank_for_fraction, was_truncated
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
 from ._doc_link import DocLinkMixin
+from ._too_large import TooLargeError
 from .engines import RowChunks, is_dask, lazy_transform
 from .subspace import Subspace
 
@@ -83,7 +84,7 @@ class SubspaceTransformer(
             return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
 
         if subspace.total_variance > float(np.finfo(dtype).max):
-            raise ValueError(
+            raise TooLargeError(
                 f"X holds values that are too large: their variance overflows {dtype.name}."
             )
 

@@ -16,6 +16,7 @@ from ._block_sizes import EXACT_ORDER, SMALL_DIMENSION
 from ._checks import check_n_components, float_array
 from ._feature_names import check_same_names
 from ._merge_methods import MERGE_METHODS, Cut, stack
+from ._too_large import TooLargeError, largest_named
 from .subspace import Subspace
 
 # Directions that are stacked at once: so many for each feature, and so many at least.
@@ -42,6 +43,14 @@ def directions_between(
     return max(widest, kept_directions(n_components, d))
 
 
+def names_of_parts(subspaces: Sequence[Subspace]) -> list[str]:
+    """What errors call the summaries of a list: their position, and their site if it is known."""
+    return [
+        f"subspaces[{i}]" + (f" (site {s.site!r})" if s.site is not None else "")
+        for i, s in enumerate(subspaces)
+    ]
+
+
 def check_subspaces(subspaces: Any) -> list[Subspace]:
     """Return a non-empty list of summaries that fit together, or raise."""
     if isinstance(subspaces, Subspace):
@@ -49,23 +58,29 @@ def check_subspaces(subspaces: Any) -> list[Subspace]:
     subspaces = list(subspaces)
     if not subspaces:
         raise ValueError("subspaces must hold at least one Subspace, got none.")
-    for subspace in subspaces:
+    for i, subspace in enumerate(subspaces):
         if not isinstance(subspace, Subspace):
-            raise TypeError(f"subspaces must be Subspace objects, got {type(subspace).__name__}.")
-    first = subspaces[0]
+            kind = type(subspace).__name__
+            raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
+    first, who = subspaces[0], names_of_parts(subspaces)
     for i, subspace in enumerate(subspaces):
         if subspace.n_features != first.n_features:
             raise ValueError(
-                f"subspaces[{i}] has {subspace.n_features} features, subspaces[0] has "
-                f"{first.n_features}."
+                f"{who[i]} has {subspace.n_features} features, {who[0]} has {first.n_features}."
             )
         if subspace.centered != first.centered:
-            raise ValueError("subspaces must be all centred or all not centred, got both.")
+            raise ValueError(
+                "subspaces must be all centred or all not centred, got both: "
+                f"{who[0]} has centered={first.centered}, {who[i]} does not."
+            )
     known = next((i for i, s in enumerate(subspaces) if s.feature_names is not None), None)
     if known is not None:
         for i, subspace in enumerate(subspaces):
-            who = f"subspaces[{i}], unlike subspaces[{known}],"
-            check_same_names(subspaces[known].feature_names, subspace.feature_names, who)
+            check_same_names(
+                subspaces[known].feature_names,
+                subspace.feature_names,
+                f"{who[i]}, unlike {who[known]},",
+            )
     return subspaces
 
 
@@ -141,16 +156,11 @@ def merge_subspaces(
     d = first.n_features
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
-    subspaces = [in_float64(s) for s in subspaces if s.n_samples > 0]
-    if not subspaces:
+    there = [in_float64(s) for s in subspaces if s.n_samples > 0]
+    if not there:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)._named(names)
-    if n_components is not None and any(map(was_truncated, subspaces)):
-        while _order(subspaces) > EXACT_ORDER and len(subspaces) > 4:
-            widest = max(s.n_components + 1 for s in subspaces)
-            between = directions_between(subspaces, n_components)
-            groups = _groups(subspaces, max(_ROWS_AT_ONCE // 2, 4 * widest))
-            subspaces = [_merged(group, between, method) for group in groups]
-    result = _merged(subspaces, n_components, method)
+    with largest_named(names_of_parts(subspaces), subspaces):
+        result = _in_steps(there, n_components, method)
     result = _cut(result, n_components)
     if result.site is not None or result.feature_names is not names:
         result = result._replace(feature_names=names, site=None)
@@ -171,7 +181,13 @@ def weighted(subspaces: list[Subspace], weights: Any) -> list[Subspace]:
         )
     if np.any(weights < 0):
         raise ValueError(f"weights must be non-negative, got {weights.min()!r}.")
-    return [s.decay(w * w) for s, w in zip(subspaces, weights, strict=True)]
+    weighted = []
+    for s, w, who in zip(subspaces, weights, names_of_parts(subspaces), strict=True):
+        try:
+            weighted.append(s.decay(w * w))
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from None
+    return weighted
 
 
 def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
@@ -214,13 +230,24 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
             n += sum(s.n_samples for s in subspaces[1:])
     scatter += sum(s.scatter for s in subspaces[1:])
     if not (math.isfinite(scatter) and math.isfinite(n)):
-        raise ValueError(
-            "subspaces hold values that are too large to merge: the sum of their squares or of "
-            "their counts is not finite."
+        raise TooLargeError(
+            "Values are too large to merge: the sum of their squares or of their counts is not "
+            "finite."
         )
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     empty = np.zeros((0, first.n_features), dtype)
     return Subspace._trusted(empty, np.zeros(0), mean, n, scatter, first.centered), corrections
+
+
+def _in_steps(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:
+    """One merge, or where it would take long and parts have been cut already, one of merges."""
+    if n_components is not None and any(map(was_truncated, subspaces)):
+        while _order(subspaces) > EXACT_ORDER and len(subspaces) > 4:
+            widest = max(s.n_components + 1 for s in subspaces)
+            between = directions_between(subspaces, n_components)
+            groups = _groups(subspaces, max(_ROWS_AT_ONCE // 2, 4 * widest))
+            subspaces = [_merged(group, between, method) for group in groups]
+    return _merged(subspaces, n_components, method)
 
 
 def _merged(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:
@@ -239,7 +266,8 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     elif method in ("auto", "gram"):
         total, G = _folded(groups, _linalg.add_scatter, np.zeros((d, d)))
         cut = Cut(max_keep, fraction, total.scatter)
-        found = _linalg.top_of_scatter(G, max_keep, cut, forced=method == "gram")
+        top = _linalg.eigh_top(G, max_keep)
+        found = _linalg.top_of_scatter(*top, cut, forced=method == "gram")
     if found is None:
         total, R = _folded(groups, _linalg.triangle, np.zeros((0, d)))
         cut = Cut(max_keep, fraction, total.scatter)

@@ -281,6 +281,8 @@ class ScreeDisplay(_FittedDisplay):
 class CommunicationDisplay(_FittedDisplay):
     """Floats sent, up and down together, over the rounds; what the rows would have cost beside it.
 
+    Of more than 1,000 rounds the last ones are drawn, from what was sent before them.
+
     Parameters
     ----------
     communication : CommunicationLog
@@ -322,8 +324,10 @@ class CommunicationDisplay(_FittedDisplay):
         return (estimator.communication_,)
 
     def _points(self):
-        floats = [row["floats_up"] + row["floats_down"] for row in self.communication.table]
-        return np.arange(1, len(floats) + 1), np.cumsum(floats)
+        log = self.communication
+        floats = np.cumsum([row["floats_up"] + row["floats_down"] for row in log.table])
+        before = log.floats_up + log.floats_down - (floats[-1] if len(floats) else 0)
+        return np.arange(1, len(floats) + 1) + log.rounds - len(floats), before + floats
 
     def _add_to_line(self):
         self.ax_.set_yscale("log")

@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_rows
+from .._too_large import largest_named
 from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ..engines import RowChunks, run
 from ..streaming import StreamingPCA
 from ._clients import StreamingClientsTransformer, count_rows, rows_of
-from ._federation import Message, named
+from ._federation import Message, clients_named, named
 from ._schedule import merge_levels, update_pair
 
 __all__ = ["DistributedPCA"]
@@ -136,6 +137,10 @@ class DistributedPCA(StreamingClientsTransformer):
 
         ``merged`` is the factor of all of them, if it is known.
         """
+        with largest_named(clients_named(found), [triangle for triangle, _, _ in found.values()]):
+            self._merge(found, merged)
+
+    def _merge(self, found: dict, merged: np.ndarray | None) -> None:
         state = self._state
         parts = [triangle for triangle, _, _ in found.values()]
         n_rows = state.n_rows + sum(n for _, n, _ in found.values())

@@ -15,18 +15,22 @@ from sklearn.utils.metaestimators import available_if
 
 from .._absorb import kept_directions
 from .._checks import check_at_most_features
+from .._too_large import largest_named
 from ..merging import check_subspaces, merge_subspaces, tighter_fraction
 from ..privacy import SecondMomentMechanism
 from ..privacy._mechanism import Account, charged
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, label_order, rows_of
-from ._federation import Federation
+from ._federation import Federation, clients_named
 from ._local_fit import Site, fit_site, labels_of_sites
 from ._merge import MergeStrategy, SubspaceMerge
 from ._private import Release, private_summary, refuse_weight, seeds_of, summary_of_sums
 
 __all__ = ["FederatedPCA"]
+
+# In the place of a client where only sums over clients are known.
+_SUM = 0
 
 
 def _clients_can_partial_fit(self: FederatedPCA) -> bool:
@@ -280,7 +284,7 @@ class FederatedPCA(StreamingClientsTransformer):
     def _private_step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> list[Any]:
         """One release of each client, after its account has been charged for it."""
         refuse_weight(weight)
-        mechanism, (n, d) = self.mechanism, X.shape
+        mechanism, d = self.mechanism, X.shape[1]
         labels = [label for label, _ in shards]
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
         accounts = charged(self._accounts, labels, mechanism, costs)
@@ -300,7 +304,7 @@ class FederatedPCA(StreamingClientsTransformer):
         self.privacy_spent_ = mechanism.spent(max(a.mu2 for a in accounts.values()))
         if mechanism.trust == "sum":
             summary = summary_of_sums(Federation(self.n_jobs, log=self.communication_), releases)
-            made = {self._calls: Site(None, n, summary)}
+            made = {_SUM: self._with_release(_SUM, summary, max_keep)}
         else:
             fitted = self._map(private_summary, releases, shards)
             made = {
@@ -311,7 +315,7 @@ class FederatedPCA(StreamingClientsTransformer):
         return labels
 
     def _with_release(self, label: Any, summary: Subspace, max_keep: int | None) -> Site:
-        """A client's releases so far, which it merges before it sends."""
+        """The releases of a client so far, or of sums over clients, merged."""
         n_rows = round(summary.n_samples)
         if label not in self._clients:
             return Site(None, n_rows, summary)
@@ -336,15 +340,18 @@ class FederatedPCA(StreamingClientsTransformer):
         kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
         memory = list(self._memory.get(kind, ()))
         kept = strategy.directions_kept(summaries, self.n_components)
-        subspace = strategy.merge(
-            summaries,
-            kept,
-            between=kept,
-            record=None if self._trust == "sum" else record,  # sums were sent, and are logged
-            memory=memory,
-        )
+        names = clients_named(self._clients)
+        with largest_named(names, summaries):
+            subspace = strategy.merge(
+                summaries,
+                kept,
+                between=kept,
+                record=None if self._trust == "sum" else record,  # sums were sent, and are logged
+                memory=memory,
+            )
         self._sent, self._memory = sent, {kind: memory}
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())
-        self._set_fitted(subspace, self.n_components, n_rows)
+        with largest_named(names, summaries):
+            self._set_fitted(subspace, self.n_components, n_rows)

@@ -22,17 +22,23 @@ __all__ = ["CommunicationLog", "Federation"]
 logger = logging.getLogger(__name__)
 
 
+# Rounds of which a log keeps the rows of its table; totals are of all rounds.
+ROUNDS_KEPT = 1000
+
+
 @dataclass
 class CommunicationLog:
-    """What travelled between clients and server, round by round.
+    """What travelled between clients and server: the last rounds one by one, and totals of all.
 
     Attributes
     ----------
     table : list of dict
-        One entry per round: ``messages_up``, ``floats_up``, ``bytes_up``, ``messages_down``,
-        ``floats_down``, ``bytes_down``, ``floats_busiest``.
+        One entry for each of the last 1,000 rounds: ``messages_up``, ``floats_up``, ``bytes_up``,
+        ``messages_down``, ``floats_down``, ``bytes_down``, ``floats_busiest``.
     floats_pooled : int
         Numbers in the rows seen: what sending them would have cost (non-zeros, if sparse).
+    totals : dict
+        Number of all ``rounds``, and the sums over them of what the table has.
 
     Examples
     --------
@@ -45,6 +51,13 @@ class CommunicationLog:
 
     table: list[dict[str, int]] = field(default_factory=list)
     floats_pooled: int = field(default=0, compare=False)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.totals:
+            rounds, self.table = self.table, []
+            for row in rounds:
+                self._add(row)
 
     def copy(self) -> CommunicationLog:
         """Return a log that can be gone on with.
@@ -53,7 +66,7 @@ class CommunicationLog:
         -------
         log : CommunicationLog
         """
-        return CommunicationLog(list(self.table), self.floats_pooled)
+        return CommunicationLog(list(self.table), self.floats_pooled, dict(self.totals))
 
     def record(
         self,
@@ -79,7 +92,7 @@ class CommunicationLog:
         for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
             floats = message.n_floats
             load[receiver] = max(load[receiver], floats) if summed else load[receiver] + floats
-        self.table.append(
+        self._add(
             {
                 "messages_up": len(up),
                 "floats_up": sum(m.n_floats for m in up),
@@ -96,13 +109,19 @@ class CommunicationLog:
             self.table[-1],
         )
 
+    def _add(self, row: dict[str, int]) -> None:
+        self.table.append(row)
+        del self.table[:-ROUNDS_KEPT]
+        for name, value in {"rounds": 1, **row}.items():
+            self.totals[name] = self.totals.get(name, 0) + value
+
     def _total(self, name: str) -> int:
-        return sum(row[name] for row in self.table)
+        return self.totals.get(name, 0)
 
     @property
     def rounds(self) -> int:
         """Number of rounds."""
-        return len(self.table)
+        return self._total("rounds")
 
     @property
     def floats_up(self) -> int:
@@ -262,6 +281,11 @@ class Federation:
             return
         with single_blas_thread():
             yield from parallel(calls)
+
+
+def clients_named(labels: Iterable[Any]) -> list[str]:
+    """What errors call the clients."""
+    return [f"Client {label!r}" for label in labels]
 
 
 def named(function: Callable, label: Any, *arguments: Any) -> Any:

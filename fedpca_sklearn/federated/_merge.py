@@ -11,11 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._absorb import was_truncated
+from .._too_large import largest_named
 from ..merging import (
     MERGE_METHODS,
     check_subspaces,
     directions_between,
     merge_subspaces,
+    names_of_parts,
     weighted,
 )
 from ..subspace import Subspace
@@ -160,8 +162,12 @@ class SubspaceMerge(MergeStrategy):
     ) -> Subspace:
         """Merge summaries level by level; see `MergeStrategy.merge`."""
         self.validate()
-        fan_in = self.fan_in
         nodes = weighted(check_subspaces(subspaces), weights)
+        with largest_named(names_of_parts(nodes), nodes):
+            return self._up_the_tree(nodes, n_components, between, record, memory)
+
+    def _up_the_tree(self, nodes, n_components, between, record, memory):
+        fan_in = self.fan_in
         if between is None:
             between = directions_between(nodes, n_components)
         before = {(*map(id, group), cut): node for group, cut, node in memory or ()}

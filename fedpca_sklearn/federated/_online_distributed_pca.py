@@ -12,11 +12,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._block_sizes import SMALL_DIMENSION
 from .._checks import check_at_most_features, check_rows
 from .._projections import ProjectionMean, along, centred_product
+from .._too_large import largest_named
 from ..merging import pooled_moments
 from ..streaming._blocks import float_dtype, is_stream
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, count_rows, rows_of
-from ._federation import Federation, message_of
+from ._federation import Federation, clients_named, message_of
 
 __all__ = ["OnlineDistributedPCA"]
 
@@ -186,12 +187,14 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
         )
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
-        total, corrections = pooled_moments(parts)
+        with largest_named(clients_named(spaces), list(spaces.values())):
+            total, corrections = pooled_moments(parts)
         before = state.moments @ (state.mean.vectors @ basis)
         seen = np.linalg.qr(np.concatenate([before, *moments, corrections @ basis]), mode="r")
 
         self._state = _State(mean, seen, total, n_rows, state.n_steps + 1, state.dtype)
-        self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
+        with largest_named(clients_named(spaces), list(spaces.values())):
+            self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
         self.projection_values_ = mean.values.copy()
         self.projection_error_ = mean.dropped
         self.n_steps_ = self._state.n_steps

@@ -28,6 +28,7 @@ _PATIENCE = 100
 _MAX_BLOCKS = 8
 # Largest number in a message, so that those of very many clients can be added up.
 LARGEST = 2.0**983
+_TOO_LARGE = "its rows hold values that are too large: their products overflow float64."
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,16 @@ class Client:
         with np.errstate(over="ignore", invalid="ignore"):
             message = getattr(self, kind)(*arguments)
         if not np.abs(message).max() <= LARGEST:
-            raise ValueError("X holds values that are too large: their products overflow float64.")
+            raise ValueError(_TOO_LARGE)
         return message
 
     def moments(self) -> np.ndarray:
-        """Sum and number of the rows."""
+        """Sum and number of the rows, whose squares must not overflow, as others work with both."""
         X, w = self.rows, self.weight
+        with np.errstate(over="ignore"):
+            squares = scatter_about(X, np.zeros(X.shape[1]), w)
+        if not np.isfinite(squares):
+            raise ValueError(_TOO_LARGE)
         total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
         return np.append(np.asarray(total).ravel(), self.n_samples)
 
@@ -77,8 +82,12 @@ class Client:
 
 
 def _message(label: Any, client: Client, kind: str, turn: int, *arguments: Any) -> np.ndarray:
-    """Local work of one client: a message."""
-    return client.message(kind, turn, *arguments)
+    """Local work of one client: a message, which must be finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        message = client.message(kind, turn, *arguments)
+    if not np.isfinite(message).all():
+        raise ValueError(_TOO_LARGE)
+    return message
 
 
 def sum_of(

@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._projections import ROWS_AT_ONCE, ProjectionMean, along
-from ..merging import check_subspaces, pooled_moments, weighted
+from .._too_large import largest_named
+from ..merging import check_subspaces, names_of_parts, pooled_moments, weighted
 from ..subspace import Subspace
 from ._merge import MergeStrategy
 
@@ -113,8 +114,8 @@ class ProjectionAverage(MergeStrategy):
         size = self.directions_needed(n_components)
         # what a client sent before it does not send again
         before = {(id(whole), part.n_components): (whole, part) for whole, part in memory or ()}
-        pairs = []
-        for whole in check_subspaces(subspaces):
+        pairs, subspaces = [], check_subspaces(subspaces)
+        for whole in subspaces:
             k = whole.n_components if size is None else min(size, whole.n_components)
             pairs.append(before.get((id(whole), k)) or (whole, whole.truncate(k)))
         if memory is not None:
@@ -132,7 +133,8 @@ class ProjectionAverage(MergeStrategy):
         shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in sent]
         max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
         mean = ProjectionMean.empty(sent[0].n_features).add(sent, shares, max_keep)
-        total, corrections = pooled_moments(sent)
+        with largest_named(names_of_parts(subspaces), subspaces):
+            total, corrections = pooled_moments(sent)
 
         def factor_along(V):
             factors = [part.singular_values[:, None] * (part.components @ V.T) for part in sent]

@@ -10,12 +10,13 @@ from sklearn.utils._param_validation import Interval
 
 from .._absorb import rank_for_fraction
 from .._checks import check_rows
+from .._too_large import largest_named
 from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ..merging import merge_subspaces
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, count_rows, rows_of
-from ._federation import Message
+from ._federation import Message, clients_named
 
 __all__ = ["TruncatedDistributedPCA"]
 
@@ -120,7 +121,8 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
         self.communication_.record(_without_scatter(sent[label]) for label in found)
         self.local_components_ = {label: sent[label].n_components for label in sent}
         n_rows = sum(local.n_rows for local in self._local.values())
-        self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
+        with largest_named(clients_named(sent), list(sent.values())):
+            self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
         return list(found)
 
 

@@ -184,9 +184,12 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
                 for i, columns in enumerate(groups)
             ]
             with np.errstate(over="ignore"):
-                scatter = sum(float(np.einsum("ij,ij->", c.rows, c.rows)) for c in clients)
-            if not np.isfinite(scatter):
-                raise ValueError("X holds values that are too large: its variance overflows.")
+                scatters = [float(np.einsum("ij,ij->", c.rows, c.rows)) for c in clients]
+            if not np.isfinite(sum(scatters)):
+                raise ValueError(
+                    f"Client {int(np.argmax(scatters))}: X holds values that are too large: its "
+                    "variance overflows."
+                )
             rounds = partial(rounds_of, self)
             U, n_iter, apart = method.left_vectors(
                 federation, clients, min(self.n_components, n), rounds

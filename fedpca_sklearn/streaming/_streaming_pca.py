@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,18 +24,17 @@ from ..rank import RankRule
 from ..subspace import Subspace
 from ._blocks import cut, float_dtype, is_on_disk, is_stream, validated_batches
 
+# Blocks whose rank is remembered.
+_RANKS_KEPT = 10_000
+
 
 @dataclass(frozen=True)
 class _State:
-    """What a stream leaves behind: a summary, the rows it stands for, and where the rank is.
-
-    ``ranks`` are those after the blocks of the current call.
-    """
+    """What a stream leaves behind: a summary, the rows it stands for, and where the rank is."""
 
     subspace: Subspace
     n_rows: int
     rank: int | None
-    ranks: tuple[int, ...] = ()
     blocks_since_change: int = 0
 
 
@@ -91,7 +91,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     subspace_ : Subspace
         The whole state: save it, send it, merge it.
     rank_history_ : ndarray of shape (n_blocks,)
-        Rank after each block, with a ``rank_rule``.
+        Rank after each block, of the last 10,000 ones, with a ``rank_rule``.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -210,7 +210,6 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         self._validate_params()
         if self.rank_rule is not None:
             self.rank_rule.validate()
-        first_call = state is None
         with self._unchanged_on_error():
             if sample_weight is not None and is_stream(X):
                 raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
@@ -224,29 +223,31 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             state = self._state = take(X, sample_weight, state)
             request = self.n_components if self.rank_rule is None else state.rank
             self._set_fitted(state.subspace, request, state.n_rows)
-            history = [] if first_call else getattr(self, "rank_history_", [])
-            vars(self).pop("rank_history_", None)
-            if self.rank_rule is not None:
-                self.rank_history_ = np.concatenate([history, state.ranks]).astype(int)
+            if self.rank_rule is None:
+                vars(self).pop("rank_history_", None)
         return self
 
     def _take_blocks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
         """Go through rows in their order."""
-        blocks = self._blocks(X, sample_weight, state is None)
+        new = state is None
+        blocks = self._blocks(X, sample_weight, new)
         first = next(blocks)
         rows, d = first[0], first[0].shape[1]
-        if state is None:
+        if new:
             state = self._empty_state(d, rows.dtype)
         if self.rank_rule is None:
-            state = replace(state, rank=None, ranks=())
-        else:
-            rank = min(self._start_rank(), d) if state.rank is None else state.rank
-            state = replace(state, rank=rank, ranks=())
-        n_blocks = None
+            state = replace(state, rank=None)
+        elif state.rank is None:
+            state = replace(state, rank=min(self._start_rank(), d))
+        n_blocks, ranks = None, deque(maxlen=_RANKS_KEPT)
         if hasattr(X, "shape") and not is_dask(X):
             n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
         for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
             state = self._advance(state, rows, w)
+            ranks.append(state.rank)
+        if self.rank_rule is not None:
+            before = [] if new else getattr(self, "rank_history_", [])
+            self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
         return state
 
     def _merge_chunks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
@@ -311,7 +312,6 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             state,
             subspace=subspace.truncate(self._kept(d, rank - 1)[0]),
             rank=rank,
-            ranks=(*state.ranks, rank),
             blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
         )
 

@@ -26,6 +26,8 @@ _LACKING = 1e-6
 # largest eigenvalue of the rows, below which residuals are rounding errors.
 _CHANGE = 2.0
 _ROUNDING = 1e-16
+# Changes that are remembered.
+_CHANGES_KEPT = 1000
 
 
 class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
@@ -67,7 +69,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     center : bool, default=False
         Subtract the mean of the filled rows that count. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
-        Keep the basis after every batch in ``subspaces_``.
+        Keep the basis after every batch in ``subspaces_``, which grows with the stream.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`; rows seen.
     change_points_ : ndarray of int
-        Index of the first row of each batch in which a change was detected.
+        Index of the first row of each batch in which a change was detected, of the last 1,000.
     subspaces_ : list of ndarray of shape (n_components, n_features), float64
         Only with ``store_subspaces``; one for each full batch.
 
@@ -215,7 +217,7 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
             if self._has_changed(state, level):
                 changes = state.change_points
                 if not changes or state.n_rows - changes[-1] > size:  # not the rest of the last one
-                    changes = (*changes, state.n_rows)
+                    changes = (*changes, state.n_rows)[-_CHANGES_KEPT:]
                 after = replace(after, change_points=changes, updates_left=self.n_updates)
             elif not state.updates_left:
                 return after

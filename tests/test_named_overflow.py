@@ -1,0 +1,146 @@
+"""Sums over clients that overflow: the error names who holds the values."""
+
+import numpy as np
+import pytest
+
+from fedpca_sklearn import (
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+    OnlineDistributedPCA,
+    ProjectionAverage,
+    Subspace,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+    VerticalFederatedPCA,
+    merge_subspaces,
+)
+
+STRATEGIES = [None, SubspaceMerge("qr"), SubspaceMerge(fan_in=2), ProjectionAverage()]
+EXTREMES = {
+    "mean": {"mean": [0, -1e155, 0]},
+    "count": {"n_samples": 1.7e308},
+    "scatter": {"singular_values": [1e154], "scatter": 1.7e308},
+}
+
+
+def summaries(fields, at=3, n=6, **common):
+    """Summaries of which the one at a position is valid, and too large to be added to others."""
+    valid = {
+        "components": np.eye(3)[:1],
+        "singular_values": [1.0],
+        "mean": np.zeros(3),
+        "n_samples": 1e308 if "n_samples" in fields else 5.0,
+        "scatter": 1e308 if "scatter" in fields else 1.0,
+        **common,
+    }
+    return [Subspace(**(valid | (fields if i == at else {}))) for i in range(n)]
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+@pytest.mark.parametrize("at", [0, 3, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_merge_names_the_position_and_the_site(kind, at, strategy):
+    parts = summaries(EXTREMES[kind], at)
+    calls = [lambda parts: (strategy or SubspaceMerge()).merge(parts, 1)]
+    if strategy is None:
+        calls.append(lambda parts: merge_subspaces(parts, 1))
+    for merge in calls:
+        with pytest.raises(ValueError, match=rf"^subspaces\[{at}\]: .*too large to merge"):
+            merge(parts)
+        named = [part._replace(site=f"site {i}") for i, part in enumerate(parts)]
+        with pytest.raises(ValueError, match=rf"^subspaces\[{at}\] \(site 'site {at}'\): .*"):
+            merge(named)
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_files_of_sites_are_named(kind, strategy):
+    parts = summaries(EXTREMES[kind])
+    with pytest.raises(ValueError, match=r"^Client 3: .*too large to merge"):
+        FederatedPCA.from_subspaces(parts, 1, merge=strategy)
+    parts = [part._replace(site=name) for part, name in zip(parts, "abcdef", strict=True)]
+    with pytest.raises(ValueError, match=r"^Client 'd': .*too large to merge"):
+        FederatedPCA.from_subspaces(parts, 1, merge=strategy)
+
+
+def test_the_error_says_what_is_too_large():
+    with pytest.raises(ValueError, match=r"n_samples=5, scatter=1 and a mean of up to 1e\+155"):
+        merge_subspaces(summaries(EXTREMES["mean"]))
+
+
+def test_a_weight_that_overflows_names_its_summary():
+    parts = summaries({}, n_samples=1e300)
+    parts[2] = parts[2]._replace(site="north")
+    with pytest.raises(ValueError, match=r"^subspaces\[2\] \(site 'north'\): weight=.*too large"):
+        merge_subspaces(parts, weights=[1, 1, 1e10, 1, 1, 1])
+
+
+def test_summaries_that_do_not_fit_are_named():
+    a, b = Subspace.empty(3)._replace(site="north"), Subspace.empty(4)._replace(site="west")
+    with pytest.raises(ValueError, match=r"subspaces\[1\] \(site 'west'\) has 4 features"):
+        merge_subspaces([a, b])
+    c = Subspace.empty(3, centered=False)._replace(site="west")
+    with pytest.raises(ValueError, match=r"all not centred.*\(site 'west'\)"):
+        merge_subspaces([a, c])
+    with pytest.raises(TypeError, match=r"got int as subspaces\[1\]"):
+        merge_subspaces([a, 5])
+
+
+def rows(value):
+    """Rows of three clients, of which 'b' holds a value everywhere."""
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    X[20:40] = value
+    return X, np.repeat(["a", "b", "c"], 20)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FederatedPCA(2),
+        FederatedPCA(2, merge=SubspaceMerge(fan_in=2)),
+        FederatedPCA(2, merge=ProjectionAverage()),
+        DistributedPCA(2),
+        TruncatedDistributedPCA(2),
+        OnlineDistributedPCA(2),
+        FederatedPowerPCA(2, random_state=0),
+        FederatedPowerPCA(2, local_steps=3, random_state=0),
+        FederatedPowerPCA(2, center=False, random_state=0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("value", [1e155, -1e200, 1e300])
+def test_rows_far_out_name_their_client(model, value):
+    X, clients = rows(value)
+    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+        model.fit(X, clients=clients)
+
+
+@pytest.mark.parametrize("model", [FederatedPCA(2), DistributedPCA(2), OnlineDistributedPCA(2)])
+def test_float32_that_overflows_names_the_largest_client(model):
+    X, clients = rows(0.0)
+    X[20:40] += 5e18 * np.sign(np.arange(20) - 9.5)[:, None]
+    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+        model.fit((8 * X).astype(np.float32), clients=clients)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("value", [1e155, 1e200])
+def test_a_tracker_names_its_client(robust, value):
+    X, clients = rows(value)
+    tracker = FederatedSubspaceTracker(2, batch_size=60, robust=robust, random_state=0)
+    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+        tracker.fit(X, clients=clients)
+    good = np.random.default_rng(1).standard_normal((60, 4))
+    tracker.fit(good, clients=clients)
+    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+        tracker.partial_fit(X, clients=clients)
+
+
+@pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
+def test_columns_that_overflow_name_their_client(method):
+    X = np.random.default_rng(0).standard_normal((30, 6))
+    X[:, 2:4] *= 1e160
+    with pytest.raises(ValueError, match=r"^Client 1: .*too large"):
+        VerticalFederatedPCA(2, feature_groups=3, method=method, random_state=0).fit(X)
