@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,12 +18,13 @@ class TooLargeError(ValueError):
 
 
 @contextmanager
-def largest_named(names: Sequence[str], parts: Sequence[Any]) -> Iterator[None]:
+def largest_named(names: Callable[[], Sequence[str]], parts: Sequence[Any]) -> Iterator[None]:
     """Name the part with the largest values where the block raises a `TooLargeError`.
 
     Parameters
     ----------
-    names : sequence of str
+    names : callable
+        Returns a name for each part.
     parts : sequence of Subspace or Triangle
         With ``n_samples``, ``scatter`` and ``mean``.
     """
@@ -33,7 +34,7 @@ def largest_named(names: Sequence[str], parts: Sequence[Any]) -> Iterator[None]:
         i = _largest(parts)
         part, reach = parts[i], float(np.abs(parts[i].mean).max())
         raise TooLargeError(
-            f"{names[i]}: {error.reason} It has n_samples={part.n_samples:g}, "
+            f"{names()[i]}: {error.reason} It has n_samples={part.n_samples:g}, "
             f"scatter={part.scatter:g} and a mean of up to {reach:g}.",
             error.reason,
         ) from None

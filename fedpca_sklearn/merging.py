@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -62,19 +63,22 @@ def check_subspaces(subspaces: Any) -> list[Subspace]:
         if not isinstance(subspace, Subspace):
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
-    first, who = subspaces[0], names_of_parts(subspaces)
+    first = subspaces[0]
     for i, subspace in enumerate(subspaces):
         if subspace.n_features != first.n_features:
+            who = names_of_parts(subspaces)
             raise ValueError(
                 f"{who[i]} has {subspace.n_features} features, {who[0]} has {first.n_features}."
             )
         if subspace.centered != first.centered:
+            who = names_of_parts(subspaces)
             raise ValueError(
                 "subspaces must be all centred or all not centred, got both: "
                 f"{who[0]} has centered={first.centered}, {who[i]} does not."
             )
     known = next((i for i, s in enumerate(subspaces) if s.feature_names is not None), None)
     if known is not None:
+        who = names_of_parts(subspaces)
         for i, subspace in enumerate(subspaces):
             check_same_names(
                 subspaces[known].feature_names,
@@ -159,7 +163,7 @@ def merge_subspaces(
     there = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not there:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)._named(names)
-    with largest_named(names_of_parts(subspaces), subspaces):
+    with largest_named(partial(names_of_parts, subspaces), subspaces):
         result = _in_steps(there, n_components, method)
     result = _cut(result, n_components)
     if result.site is not None or result.feature_names is not names:
@@ -182,11 +186,11 @@ def weighted(subspaces: list[Subspace], weights: Any) -> list[Subspace]:
     if np.any(weights < 0):
         raise ValueError(f"weights must be non-negative, got {weights.min()!r}.")
     weighted = []
-    for s, w, who in zip(subspaces, weights, names_of_parts(subspaces), strict=True):
+    for i, (subspace, weight) in enumerate(zip(subspaces, weights, strict=True)):
         try:
-            weighted.append(s.decay(w * w))
+            weighted.append(subspace.decay(weight * weight))
         except ValueError as error:
-            raise ValueError(f"{who}: {error}") from None
+            raise ValueError(f"{names_of_parts(subspaces)[i]}: {error}") from None
     return weighted
 
 

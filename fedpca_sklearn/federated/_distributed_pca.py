@@ -137,7 +137,9 @@ class DistributedPCA(StreamingClientsTransformer):
 
         ``merged`` is the factor of all of them, if it is known.
         """
-        with largest_named(clients_named(found), [triangle for triangle, _, _ in found.values()]):
+        with largest_named(
+            partial(clients_named, found), [triangle for triangle, _, _ in found.values()]
+        ):
             self._merge(found, merged)
 
     def _merge(self, found: dict, merged: np.ndarray | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -340,7 +341,7 @@ class FederatedPCA(StreamingClientsTransformer):
         kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
         memory = list(self._memory.get(kind, ()))
         kept = strategy.directions_kept(summaries, self.n_components)
-        names = clients_named(self._clients)
+        names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
             subspace = strategy.merge(
                 summaries,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -163,14 +164,14 @@ class SubspaceMerge(MergeStrategy):
         """Merge summaries level by level; see `MergeStrategy.merge`."""
         self.validate()
         nodes = weighted(check_subspaces(subspaces), weights)
-        with largest_named(names_of_parts(nodes), nodes):
+        with largest_named(partial(names_of_parts, nodes), nodes):
             return self._up_the_tree(nodes, n_components, between, record, memory)
 
     def _up_the_tree(self, nodes, n_components, between, record, memory):
         fan_in = self.fan_in
         if between is None:
             between = directions_between(nodes, n_components)
-        before = {(*map(id, group), cut): node for group, cut, node in memory or ()}
+        before = {(*map(id, group), kept): node for group, kept, node in memory or ()}
         if memory is not None:
             memory.clear()
         while fan_in is not None and len(nodes) > fan_in:
@@ -188,9 +189,11 @@ class SubspaceMerge(MergeStrategy):
         """An inner node of the tree, or the one of the last merge if its children are the same."""
         if len(group) == 1:
             return group[0]
-        cut = between if any(map(was_truncated, group)) else None
-        key = (*map(id, group), cut)
-        node = before.get(key) or merge_subspaces(group, cut, method=self.method)
+        key = (*map(id, group), between)
+        node = before.get(key)
+        if node is None:
+            cut = between if any(map(was_truncated, group)) else None
+            node = merge_subspaces(group, cut, method=self.method)
         if memory is not None:
-            memory.append((group, cut, node))
+            memory.append((group, between, node))
         return node

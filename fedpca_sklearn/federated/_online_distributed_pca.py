@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -187,13 +188,13 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
         )
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
-        with largest_named(clients_named(spaces), list(spaces.values())):
+        with largest_named(partial(clients_named, spaces), list(spaces.values())):
             total, corrections = pooled_moments(parts)
         before = state.moments @ (state.mean.vectors @ basis)
         seen = np.linalg.qr(np.concatenate([before, *moments, corrections @ basis]), mode="r")
 
         self._state = _State(mean, seen, total, n_rows, state.n_steps + 1, state.dtype)
-        with largest_named(clients_named(spaces), list(spaces.values())):
+        with largest_named(partial(clients_named, spaces), list(spaces.values())):
             self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
         self.projection_values_ = mean.values.copy()
         self.projection_error_ = mean.dropped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -133,7 +134,7 @@ class ProjectionAverage(MergeStrategy):
         shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in sent]
         max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
         mean = ProjectionMean.empty(sent[0].n_features).add(sent, shares, max_keep)
-        with largest_named(names_of_parts(subspaces), subspaces):
+        with largest_named(partial(names_of_parts, subspaces), subspaces):
             total, corrections = pooled_moments(sent)
 
         def factor_along(V):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -121,7 +122,7 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
         self.communication_.record(_without_scatter(sent[label]) for label in found)
         self.local_components_ = {label: sent[label].n_components for label in sent}
         n_rows = sum(local.n_rows for local in self._local.values())
-        with largest_named(clients_named(sent), list(sent.values())):
+        with largest_named(partial(clients_named, sent), list(sent.values())):
             self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
         return list(found)
 
