@@ -97,8 +97,8 @@ def merge_subspaces(
 ) -> Subspace:
     """Merge summaries of disjoint sets of rows into the summary of all rows.
 
-    The result is exact for what the summaries hold: only ``n_components`` cuts, at the end. The
-    difference of the means is part of the merge.
+    Where nothing was cut from the summaries the result is exact, in any order and grouping: only
+    ``n_components`` cuts, at the end. The difference of the means is part of the merge.
 
     Parameters
     ----------
@@ -132,6 +132,11 @@ def merge_subspaces(
     Mean correction: Bai, Chan and Luk (2005), Theorem 1. With R directions in all, and m the
     smaller of R and d: time O(R m d + m^3), memory O(m d) beyond the summaries. A list of more than
     4 d directions (and 1,024) passes through a d x d matrix, a few rows at a time.
+
+    Summaries that have been cut already are merged by groups, with oversampling in between, where
+    m exceeds 1,024 and ``n_components`` is given. For 20 of 45 directions of each of 32 sites with
+    2,000 features, that is off by a sine of 0.004 where variances fall like 1 / i, and of 0.15
+    where they fall like 1 / sqrt(i). Summaries from which nothing was cut are merged at once.
 
     References
     ----------
@@ -246,10 +251,12 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
 def _in_steps(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:
     """One merge, or where it would take long and parts have been cut already, one of merges."""
     if n_components is not None and any(map(was_truncated, subspaces)):
+        between = directions_between(subspaces, n_components)
+        if isinstance(between, Integral):
+            between *= 2  # a third of the time more, and errors six times smaller
         while _order(subspaces) > EXACT_ORDER and len(subspaces) > 4:
             widest = max(s.n_components + 1 for s in subspaces)
-            between = directions_between(subspaces, n_components)
-            groups = _groups(subspaces, max(_ROWS_AT_ONCE // 2, 4 * widest))
+            groups = _groups(subspaces, max(EXACT_ORDER // 2, 4 * widest))
             subspaces = [_merged(group, between, method) for group in groups]
     return _merged(subspaces, n_components, method)
 

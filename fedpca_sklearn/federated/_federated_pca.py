@@ -92,7 +92,8 @@ class FederatedPCA(StreamingClientsTransformer):
     -----
     Federated PCA of Grammenos et al. (2020), section 3: SPCA or SAPCA at the clients, merged
     pairwise or in a tree (DASM), with the mean correction of Bai, Chan and Luk (2005). Clients
-    work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back.
+    work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back. `partial_fit`
+    merges all summaries again, or with a ``fan_in`` those on the paths of clients that changed.
 
     The labels ``clients`` are metadata of the rows, like the ``groups`` of a splitter: with
     metadata routing enabled they pass through Pipeline and GridSearchCV without further requests.
