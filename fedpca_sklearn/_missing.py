@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._checks import check_weight
+from .base import PublishedStateMixin
 
 # Rows whose coordinates are computed at once.
 _ROWS_AT_ONCE = 64
@@ -20,7 +21,7 @@ _UNDETERMINED = 1e-10
 _FOLDS = 5
 
 
-class MissingEntriesMixin:
+class MissingEntriesMixin(PublishedStateMixin):
     """Transform, imputation and score of estimators for rows with missing entries."""
 
     def _check_X(self, X: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -24,20 +27,67 @@ from .subspace import Subspace
 _ENTRIES_AT_ONCE = 2**18
 
 
-class UnchangedOnErrorMixin(DocLinkMixin):
-    """What fails leaves no trace on the estimator."""
+# Where an estimator keeps, while it is fitted, by which thread, and what it was before.
+_BEFORE = "_before_fit"
+# Methods that read the fitted state. Each works on a view of it, taken once.
+_READERS = (
+    "transform",
+    "inverse_transform",
+    "score_samples",
+    "score",
+    "get_covariance",
+    "get_precision",
+    "impute",
+    "decompose",
+)
+# Fitted attributes that look like the state of a stream, which is elsewhere.
+_NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
+
+
+class PublishedStateMixin:
+    """Methods that read see one fitted state, whatever a fit in another thread does meanwhile."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
+        for name in _READERS:
+            if name in vars(cls):
+                setattr(cls, name, _of_one_state(vars(cls)[name]))
+
+    def _published(self) -> Any:
+        """A view of the state now, or of that before the fit in which another thread is."""
+        state = dict(vars(self))  # at once: no assignment comes in between
+        fitting, before = state.pop(_BEFORE, (None, state))
+        view = object.__new__(type(self))
+        view.__dict__ = state if fitting == threading.get_ident() else dict(before)
+        return view
+
+
+def _of_one_state(method: Callable) -> Callable:
+    @wraps(method)
+    def on_view(self, *args, **kwargs):
+        return method(self._published(), *args, **kwargs)
+
+    return on_view
+
+
+class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
+    """What fails leaves no trace on the estimator; other threads see the end of a fit only."""
 
     @contextmanager
     def _unchanged_on_error(self):
-        """Undo every attribute assignment if the block raises."""
+        """Undo every attribute assignment if the block raises; a nested block is a part of it."""
         before = dict(vars(self))
+        vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
         try:
             yield
         except BaseException:
-            callbacks = callback_state(self)
-            vars(self).clear()
-            vars(self).update({**before, **callbacks})
+            self.__dict__ = {**before, **callback_state(self)}
             raise
+        if _BEFORE not in before:
+            del vars(self)[_BEFORE]
+
+    def __getstate__(self):
+        return super(UnchangedOnErrorMixin, self._published()).__getstate__()
 
 
 class SubspaceTransformer(
@@ -72,29 +122,42 @@ class SubspaceTransformer(
         else:
             rank = min(n_components, exist)
         dtype = subspace.components.dtype
-        self.subspace_ = subspace._named(getattr(self, "feature_names_in_", None))
-        self.n_components_ = rank
-        self.n_samples_ = self.n_samples_seen_ = n_rows
-        self.mean_ = subspace.mean.astype(dtype)
         known = subspace.components[:rank]
         missing = rank - len(known)
-        self.components_ = known.copy() if not missing else _linalg.complete_basis(known, rank)
 
         def padded(values):
             return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
 
-        if subspace.total_variance > float(np.finfo(dtype).max):
-            raise TooLargeError(
-                f"X holds values that are too large: their variance overflows {dtype.name}."
-            )
-
-        self.singular_values_ = padded(subspace.singular_values)
-        self.explained_variance_ = padded(subspace.explained_variance)
-        self.explained_variance_ratio_ = padded(subspace.explained_variance_ratio)
+        largest = float(np.finfo(dtype).max)
+        sizes = {"mean": np.abs(subspace.mean).max(), "variance": subspace.total_variance}
+        for name, size in sizes.items():
+            if size > largest:
+                raise TooLargeError(
+                    f"X holds values that are too large: their {name} overflows {dtype.name}."
+                )
         rest = subspace.total_variance - float(subspace.explained_variance[:rank].sum())
         if rank == d or rest <= _linalg.RANK_EPS * np.finfo(dtype).eps * subspace.total_variance:
             rest = 0.0
-        self.noise_variance_ = dtype.type(rest / max(d - rank, 1))
+        vars(self).update(
+            subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
+            n_components_=rank,
+            n_samples_=n_rows,
+            n_samples_seen_=n_rows,
+            mean_=subspace.mean.astype(dtype),
+            components_=known.copy() if not missing else _linalg.complete_basis(known, rank),
+            singular_values_=padded(subspace.singular_values),
+            explained_variance_=padded(subspace.explained_variance),
+            explained_variance_ratio_=padded(subspace.explained_variance_ratio),
+            noise_variance_=dtype.type(rest / max(d - rank, 1)),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NOT_READ:
+            raise AttributeError(
+                f"{name} tells what a fit found, and no method would read another value; "
+                "StreamingPCA.from_subspace and FederatedPCA.from_subspaces start from summaries."
+            )
+        super().__setattr__(name, value)
 
     # ---------------------------------------------------------------- transformer
 

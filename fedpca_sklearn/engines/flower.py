@@ -209,7 +209,7 @@ def fit_sites(
     if sites.columns is not None:
         names = check_names(sites.columns, fitted.n_features_in_)
         fitted.feature_names_in_ = np.array(names, dtype=object)
-        fitted.subspace_ = fitted.subspace_._named(names)
+        vars(fitted)["subspace_"] = fitted.subspace_._named(names)
     if sites.missing:
         warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=2)
     return fitted
