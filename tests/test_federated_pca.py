@@ -1117,17 +1117,32 @@ def test_none_shows_what_truncated_summaries_still_hold():
     assert pca.score(X) > FederatedPCA.from_subspaces(sites, 1).score(X)
 
 
-def test_rows_for_a_site_that_is_known_by_its_summary_need_another_label():
-    X = make_power_law(300, 20, random_state=0)
-    sites = [StreamingPCA(5).fit(X[i::3]).subspace_ for i in range(2)]
-    pca = FederatedPCA.from_subspaces(sites, 5)
-    with pytest.raises(ValueError, match="Client 0: it was given as a summary"):
-        pca.partial_fit(X[2::3], clients=[0] * 100)
-    pca.partial_fit(X[2::3], clients=[2] * 100)
+@pytest.mark.parametrize("d", [20, 300])
+def test_a_site_that_is_known_by_its_summary_goes_on(d):
+    X = make_power_law(300, d, random_state=0)
+    sites = [StreamingPCA(5).fit(X[i::3][:60]) for i in range(3)]
+    pca = FederatedPCA.from_subspaces([site.subspace_ for site in sites[:2]], 5)
+    labels = np.repeat([0, 2, 1], [40, 100, 40])
+    pca.partial_fit(np.concatenate([X[::3][60:], X[2::3], X[1::3][60:]]), clients=labels)
     assert pca.clients_ == [0, 1, 2]
-    assert list(pca.estimators_) == [2]
+    assert list(pca.estimators_) == [0, 1, 2]
+    assert pca.n_samples_ == 300
+    for i, site in enumerate(sites[:2]):  # as if the site had gone on by itself
+        site.partial_fit(X[i::3][60:])
+        assert_array_equal(pca.estimators_[i].components_, site.components_)
+        assert_array_equal(pca.estimators_[i].singular_values_, site.singular_values_)
     s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
-    np.testing.assert_allclose(pca.singular_values_, s[:5], rtol=1e-9)
+    assert_allclose(pca.singular_values_, s[:5], rtol=1e-9 if d == 20 else 2e-2)
+
+
+def test_a_site_that_is_known_by_its_summary_needs_an_estimator_that_can_go_on():
+    X = make_power_law(300, 20, random_state=0)
+    pca = FederatedPCA.from_subspaces([Subspace.from_rows(X[:90], 5), Subspace.empty(20)], 5)
+    pca.partial_fit(X[90:120], clients=[1] * 30)  # of no rows so far
+    pca.set_params(estimator=IncrementalPCA(5))
+    with pytest.raises(ValueError, match=r"Client 0: it was given as a summary.*IncrementalPCA"):
+        pca.partial_fit(X[120:], clients=[0] * 180)
+    assert pca.n_samples_ == 120
 
 
 def test_a_tree_goes_on_after_pickling():

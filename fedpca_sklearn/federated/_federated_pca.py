@@ -194,7 +194,8 @@ class FederatedPCA(StreamingClientsTransformer):
         -------
         pca : FederatedPCA
             ``clients_`` are the sites, if all summaries know theirs, or else the positions in the
-            list; a later ``partial_fit`` adds clients with other labels to these.
+            list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
+            of these, as `StreamingPCA.from_subspace` does.
         """
         pca = cls(n_components, merge=merge)
         pca._validate_params()

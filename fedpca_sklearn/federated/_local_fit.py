@@ -32,9 +32,7 @@ def fit_site(
     """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
     n_rows, n_samples, scatter = 0, 0.0, 0.0
     if before is not None:
-        if before.estimator is None:
-            raise ValueError("it was given as a summary; use another label for further rows.")
-        estimator, n_rows = deepcopy(before.estimator), before.n_rows
+        estimator, n_rows = _going_on(before, prototype), before.n_rows
         n_samples, scatter = before.summary.n_samples, before.summary.scatter
     else:
         estimator = clone(prototype)
@@ -54,6 +52,22 @@ def fit_site(
         scatter += _sum_of_squares(X, weight)
         summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
     return Site(estimator, n_rows, summary)
+
+
+def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:
+    """A copy of the estimator of a site, or one that goes on where its summary was."""
+    if before.estimator is not None:
+        return deepcopy(before.estimator)
+    if not before.n_rows:
+        return clone(prototype)
+    if not hasattr(prototype, "from_subspace"):
+        raise ValueError(
+            f"it was given as a summary, from which {type(prototype).__name__} cannot go on, "
+            "unlike StreamingPCA; use another label for further rows."
+        )
+    summary = before.summary._replace(feature_names=None)  # rows come without names
+    parameters = clone(prototype).get_params(deep=False)
+    return prototype.from_subspace(summary, n_samples_seen=before.n_rows, **parameters)
 
 
 def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:

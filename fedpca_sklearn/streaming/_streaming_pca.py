@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from numbers import Integral, Real
 from typing import Any
@@ -14,15 +14,16 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from .._absorb import absorb_block, kept_directions, rank_for_fraction
-from .._block_sizes import SMALL_DIMENSION, auto_block_size, peak_bytes
+from .._absorb import absorb_block
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_weight
 from ..base import SubspaceTransformer
 from ..engines import RowChunks, is_dask, summarise
+from ..merging import check_subspaces
 from ..rank import RankRule
 from ..subspace import Subspace
 from ._blocks import cut, float_dtype, is_on_disk, is_stream, validated_batches
+from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -38,7 +39,7 @@ class _State:
     blocks_since_change: int = 0
 
 
-class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
+class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
     The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
@@ -168,6 +169,78 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         self.whiten = whiten
         self.svd_solver = svd_solver
 
+    @classmethod
+    def from_subspace(
+        cls,
+        subspace: Subspace,
+        n_components: int | float | None = None,
+        *,
+        n_samples_seen: int | None = None,
+        **parameters: Any,
+    ) -> StreamingPCA:
+        """Build a fitted estimator that goes on where the stream of a summary was.
+
+        With the parameters of the estimator that the whole `subspace_` is from, `partial_fit` gives
+        the numbers that this estimator would have given, bit by bit.
+
+        Parameters
+        ----------
+        subspace : Subspace
+            Of at least one row. Directions that were cut from it are lost.
+        n_components : int, float or None, default=None
+            With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
+        n_samples_seen : int, default=None
+            Rows that the summary stands for. None: its ``n_samples``, rounded up, which is their
+            number unless they were weighted or forgotten.
+        **parameters
+            Of the estimator. Without ``center``, that of the summary.
+
+        Returns
+        -------
+        pca : StreamingPCA
+
+        Notes
+        -----
+        A summary knows neither ``rank_history_``, which starts anew, nor how many blocks ago a
+        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. "auto" as
+        ``block_size`` depends on the first rank, so above 256 features give it as a number.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedpca_sklearn import StreamingPCA, Subspace
+        >>> X = np.random.default_rng(0).standard_normal((100, 5))
+        >>> pca = StreamingPCA(2).fit(X[:60])
+        >>> message = pca.subspace_.to_bytes()
+        >>> elsewhere = StreamingPCA.from_subspace(Subspace.from_bytes(message), 2)
+        >>> goes_on, stays = elsewhere.partial_fit(X[60:]), pca.partial_fit(X[60:])
+        >>> bool(np.array_equal(goes_on.components_, stays.components_))
+        True
+        """
+        (subspace,) = check_subspaces([subspace])
+        pca = cls(n_components, **{"center": subspace.centered, **parameters})
+        pca._check_parameters()
+        if pca.center != subspace.centered:
+            raise ValueError(
+                f"center={pca.center!r} differs from the summary, which is about the "
+                f"{'mean' if subspace.centered else 'origin'}."
+            )
+        check_at_most_features(n_components, subspace.n_features)
+        if not subspace.n_samples > 0:
+            raise ValueError("subspace must hold at least one row, it has n_samples=0.")
+        if n_samples_seen is None:
+            n_samples_seen = max(math.ceil(subspace.n_samples), subspace.n_components)
+        elif not isinstance(n_samples_seen, Integral) or n_samples_seen < 1:
+            raise ValueError(f"n_samples_seen must be a positive integer, got {n_samples_seen!r}.")
+        pca.n_features_in_ = subspace.n_features
+        if subspace.feature_names is not None:
+            pca.feature_names_in_ = np.array(subspace.feature_names, dtype=object)
+        rank = None
+        if pca.rank_rule is not None:
+            rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
+        pca._publish(_State(subspace, int(n_samples_seen), rank))
+        return pca
+
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
         """Fit from scratch.
@@ -206,10 +279,13 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         """
         return self._consume(X, sample_weight, getattr(self, "_state", None))
 
-    def _consume(self, X: Any, sample_weight: Any, state: _State | None) -> StreamingPCA:
+    def _check_parameters(self) -> None:
         self._validate_params()
         if self.rank_rule is not None:
             self.rank_rule.validate()
+
+    def _consume(self, X: Any, sample_weight: Any, state: _State | None) -> StreamingPCA:
+        self._check_parameters()
         with self._unchanged_on_error():
             if sample_weight is not None and is_stream(X):
                 raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
@@ -220,12 +296,16 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
                 )
             in_order = not is_dask(X) or self.rank_rule is not None
             take = self._take_blocks if in_order else self._merge_chunks
-            state = self._state = take(X, sample_weight, state)
-            request = self.n_components if self.rank_rule is None else state.rank
-            self._set_fitted(state.subspace, request, state.n_rows)
-            if self.rank_rule is None:
-                vars(self).pop("rank_history_", None)
+            self._publish(take(X, sample_weight, state))
         return self
+
+    def _publish(self, state: _State) -> None:
+        """Keep the state of a stream, and set the fitted attributes."""
+        self._state = state
+        request = self.n_components if self.rank_rule is None else state.rank
+        self._set_fitted(state.subspace, request, state.n_rows)
+        if self.rank_rule is None:
+            vars(self).pop("rank_history_", None)
 
     def _take_blocks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
         """Go through rows in their order."""
@@ -263,13 +343,6 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
 
     def _empty_state(self, d: int, dtype: Any) -> _State:
         return _State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
-
-    def _start_rank(self) -> int:
-        if isinstance(self.n_components, float):
-            raise ValueError(
-                f"n_components={self.n_components!r} must be an integer or None with a rank_rule."
-            )
-        return 1 if self.n_components is None else self.n_components
 
     def _blocks(self, X: Any, sample_weight: Any, first: bool) -> Iterator[tuple[Any, Any]]:
         """Validated blocks of rows with their weights."""
@@ -314,62 +387,3 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             rank=rank,
             blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
         )
-
-    def _oversampled(self, n_components: int, n_features: int) -> int:
-        oversampling = None if self.oversampling == "auto" else self.oversampling
-        return kept_directions(n_components, n_features, oversampling)
-
-    def _kept(self, n_features: int, rank: int | None) -> tuple[int | None, Any]:
-        """Bound on the directions kept after a block, and the function that chooses fewer."""
-        if rank is not None:  # one more than the rank, which may grow
-            return self._oversampled(min(rank + 1, n_features), n_features), None
-        if self.n_components is None:
-            return None, None
-        if not isinstance(self.n_components, float):
-            return self._oversampled(self.n_components, n_features), None
-        if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
-            return n_features, None
-        return None, partial(self._keep_fraction, n_features)
-
-    def _keep_fraction(self, n_features: int, s: np.ndarray, scatter: float) -> int:
-        return self._oversampled(rank_for_fraction(s, scatter, self.n_components), n_features)
-
-    def _block_size(self, n_features: int, sparse: bool) -> int:
-        if self.block_size != "auto":
-            return self.block_size
-        rank = None if self.rank_rule is None else self._start_rank()
-        max_keep, _ = self._kept(n_features, rank)
-        # a rank rule moves once per block, so its blocks do not grow with sparsity
-        return auto_block_size(max_keep, n_features, sparse and rank is None)
-
-    # ---------------------------------------------------------------- memory
-
-    def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
-        """State in advance the peak memory of a fit on dense rows, up to a sixth; not the input.
-
-        Parameters
-        ----------
-        n_features : int
-        dtype : dtype, default=float64
-            Of the rows.
-
-        Returns
-        -------
-        n_bytes : int
-            Two bases of k directions, one stack or a chunk of it, and small matrices. Only for an
-            ``n_components`` that is a number (otherwise k depends on the data) or where all
-            directions are kept. If ``svd_solver="auto"`` has to fall back to QR for a block with
-            more columns than rows, the peak is that of ``svd_solver="qr"``.
-        """
-        d = n_features
-        rank = None if self.rank_rule is None else self._start_rank()
-        k, keep = self._kept(d, rank)
-        if k is None:
-            if keep is not None or d > SMALL_DIMENSION:
-                raise ValueError(
-                    f"n_components={self.n_components!r} must be an integer: the number of "
-                    "directions kept depends on the data."
-                )
-            k = d
-        b = self._block_size(d, False)
-        return peak_bytes(k, b, d, np.dtype(dtype).itemsize, self.center, self.svd_solver)

@@ -1,0 +1,79 @@
+"""Directions that `StreamingPCA` keeps, rows that it takes at once, and the memory of both."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._absorb import kept_directions, rank_for_fraction
+from .._block_sizes import SMALL_DIMENSION, auto_block_size, peak_bytes
+
+
+class SizesMixin:
+    """What follows from the parameters and the number of features alone."""
+
+    def _start_rank(self) -> int:
+        if isinstance(self.n_components, float):
+            raise ValueError(
+                f"n_components={self.n_components!r} must be an integer or None with a rank_rule."
+            )
+        return 1 if self.n_components is None else self.n_components
+
+    def _oversampled(self, n_components: int, n_features: int) -> int:
+        oversampling = None if self.oversampling == "auto" else self.oversampling
+        return kept_directions(n_components, n_features, oversampling)
+
+    def _kept(self, n_features: int, rank: int | None) -> tuple[int | None, Any]:
+        """Bound on the directions kept after a block, and the function that chooses fewer."""
+        if rank is not None:  # one more than the rank, which may grow
+            return self._oversampled(min(rank + 1, n_features), n_features), None
+        if self.n_components is None:
+            return None, None
+        if not isinstance(self.n_components, float):
+            return self._oversampled(self.n_components, n_features), None
+        if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
+            return n_features, None
+        return None, partial(self._keep_fraction, n_features)
+
+    def _keep_fraction(self, n_features: int, s: np.ndarray, scatter: float) -> int:
+        return self._oversampled(rank_for_fraction(s, scatter, self.n_components), n_features)
+
+    def _block_size(self, n_features: int, sparse: bool) -> int:
+        if self.block_size != "auto":
+            return self.block_size
+        rank = None if self.rank_rule is None else self._start_rank()
+        max_keep, _ = self._kept(n_features, rank)
+        # a rank rule moves once per block, so its blocks do not grow with sparsity
+        return auto_block_size(max_keep, n_features, sparse and rank is None)
+
+    def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
+        """State in advance the peak memory of a fit on dense rows, up to a sixth; not the input.
+
+        Parameters
+        ----------
+        n_features : int
+        dtype : dtype, default=float64
+            Of the rows.
+
+        Returns
+        -------
+        n_bytes : int
+            Two bases of k directions, one stack or a chunk of it, and small matrices. Only for an
+            ``n_components`` that is a number (otherwise k depends on the data) or where all
+            directions are kept. If ``svd_solver="auto"`` has to fall back to QR for a block with
+            more columns than rows, the peak is that of ``svd_solver="qr"``.
+        """
+        d = n_features
+        rank = None if self.rank_rule is None else self._start_rank()
+        k, keep = self._kept(d, rank)
+        if k is None:
+            if keep is not None or d > SMALL_DIMENSION:
+                raise ValueError(
+                    f"n_components={self.n_components!r} must be an integer: the number of "
+                    "directions kept depends on the data."
+                )
+            k = d
+        b = self._block_size(d, False)
+        return peak_bytes(k, b, d, np.dtype(dtype).itemsize, self.center, self.svd_solver)
