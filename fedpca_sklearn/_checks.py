@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
+from ._containers import as_rows
+
 # Components of the estimators that follow a few directions, where nothing is said.
 _DEFAULT_RANK = 10
 
@@ -44,7 +46,8 @@ def nonnegative_float(name: str, value: Any) -> float:
 def check_rows(X: Any) -> np.ndarray | sp.csr_array:
     """Finite float rows, dense or CSR."""
     dtypes = [np.float64, np.float32]
-    X = check_array(X, accept_sparse="csr", dtype=dtypes, ensure_all_finite=False, input_name="X")
+    checks = {"accept_sparse": "csr", "dtype": dtypes, "ensure_all_finite": False}
+    X = check_array(as_rows(X), input_name="X", **checks)
     check_finite(X)
     return X
 

@@ -8,7 +8,8 @@ from typing import Any
 
 def names_of(X: Any) -> tuple[str, ...] | None:
     """Column names of a data frame, if all are strings, as scikit-learn takes them."""
-    names = getattr(X, "columns", None)
+    arrow = type(X).__module__.startswith("pyarrow")  # its columns are arrays
+    names = getattr(X, "column_names" if arrow else "columns", None)
     names = None if names is None else tuple(names)
     return names if names and all(isinstance(name, str) for name in names) else None
 

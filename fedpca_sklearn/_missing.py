@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._checks import check_weight
+from ._containers import validate_data
 from .base import PublishedStateMixin
 
 # Rows whose coordinates are computed at once.

@@ -12,12 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _linalg
 from ._absorb import rank_for_fraction, was_truncated
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
+from ._containers import validate_data
 from ._doc_link import DocLinkMixin
 from ._too_large import TooLargeError
 from .engines import RowChunks, is_dask, lazy_transform
@@ -167,8 +168,6 @@ class SubspaceTransformer(
 
     def _check_X(self, X: Any) -> Any:
         check_is_fitted(self, "components_")
-        if hasattr(X, "__next__"):
-            raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
         check_finite(X)

@@ -5,9 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
-from fedpca_sklearn import NpyRows, StreamingPCA
+from fedpca_sklearn import NpyRows, OjaPCA, StreamingPCA
+from fedpca_sklearn.streaming import _disk
 
 LIMITED = """
 import resource, sys
@@ -165,3 +167,69 @@ def test_a_file_that_was_cut_is_refused(tmp_path, monkeypatch):
     (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:-8])
     with pytest.raises(ValueError, match="shorter than its header says"):
         rows[:9]
+
+
+# ------------------------------------------------------------------------------ chunks on disk
+
+
+class Chunked:
+    """An array on disk in compressed chunks, which counts how often each is read."""
+
+    def __init__(self, X, chunks):
+        self.X, self.chunks, self.shape, self.dtype = X, chunks, X.shape, X.dtype
+        self.reads, self.biggest = np.zeros(-(-X.shape[0] // chunks[0]), dtype=int), 0
+
+    def __getitem__(self, rows):
+        start, stop, _ = rows.indices(self.shape[0])
+        self.reads[start // self.chunks[0] : -(-stop // self.chunks[0])] += 1
+        self.biggest = max(self.biggest, (stop - start) * self.shape[1] * self.dtype.itemsize)
+        return self.X[rows]
+
+
+def in_hdf5(X, chunks, path):
+    file = pytest.importorskip("h5py").File(path / "X.h5", "w")
+    return file.create_dataset("X", data=X, chunks=chunks, compression="gzip")
+
+
+def in_zarr(X, chunks, path):
+    zarr = pytest.importorskip("zarr")
+    return zarr.create_array(path / "X.zarr", data=X, chunks=chunks)
+
+
+def in_memory(X, chunks, path):
+    return X
+
+
+@pytest.mark.parametrize("hold", [in_hdf5, in_zarr, in_memory])
+@pytest.mark.parametrize(
+    "model", [StreamingPCA(3), StreamingPCA(3, block_size=70), OjaPCA(3, random_state=0)]
+)
+@pytest.mark.parametrize("chunks", [(1000, 300), (333, 300), (4000, 300), (512, 7), (1, 300)])
+def test_each_chunk_is_read_once(chunks, model, hold, tmp_path, monkeypatch):
+    monkeypatch.setattr(_disk, "_READ_AT_ONCE", 2**20)  # 436 rows, as 32 MB are of more columns
+    X = np.random.default_rng(0).standard_normal((4000, 300)) / np.sqrt(1 + np.arange(300))
+    n = 400 if chunks[0] == 1 else 4000
+    stored = Chunked(hold(X[:n], chunks, tmp_path), chunks)
+    fitted = clone(model).fit(stored)
+    assert stored.reads.max() == 1
+    assert stored.biggest <= max(2**20, chunks[0] * 2400)
+    assert_array_equal(fitted.components_, clone(model).fit(X[:n]).components_)
+
+
+def test_a_row_of_chunks_beyond_the_bound_is_read_in_parts(monkeypatch):
+    monkeypatch.setattr(_disk, "_READ_AT_ONCE", 2**16)
+    monkeypatch.setattr(_disk, "_MOST_AT_ONCE", 2**18)
+    X = np.random.default_rng(0).standard_normal((3000, 30))
+    stored = Chunked(X, (3000, 1))  # a chunk for each column: a row of chunks is all
+    fitted = StreamingPCA(3).fit(stored)
+    assert stored.biggest <= 2**18
+    assert stored.reads.max() == -(-X.nbytes // 2**18)
+    assert_array_equal(fitted.components_, StreamingPCA(3).fit(X).components_)
+
+
+def test_weights_go_with_the_rows_of_chunks():
+    X = np.random.default_rng(0).standard_normal((1000, 30))
+    weight = np.arange(1000) % 3
+    fitted = StreamingPCA(3).fit(Chunked(X, (7, 30)), sample_weight=weight)
+    want = StreamingPCA(3).fit(X, sample_weight=weight)
+    assert_array_equal(fitted.components_, want.components_)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import validate_data
 
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_weight
+from .._containers import validate_data
 from ..engines import RowChunks, is_dask, refuse_dask
 from ._federation import CommunicationLog, Federation, log_fit
 from ._label_column import LabelColumnMixin

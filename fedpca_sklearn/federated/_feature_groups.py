@@ -6,7 +6,8 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+
+from .._containers import validate_data
 
 
 def split_columns(estimator: Any, X: Any) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -9,10 +9,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import _linalg
 from .._callbacks import CallbackSupportMixin, rounds_of, with_callbacks
+from .._containers import validate_data
 from ..base import UnchangedOnErrorMixin
 from ..engines import refuse_dask
 from ._feature_groups import split_columns

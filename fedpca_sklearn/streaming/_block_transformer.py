@@ -120,7 +120,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                     "before; call fit to start again."
                 )
         with self._unchanged_on_error():
-            batches = validated_batches(self, X, first, self._block_rows)
+            batches = validated_batches(self, X, first)
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
                 d = batch.shape[1]

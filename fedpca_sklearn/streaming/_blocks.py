@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import validate_data
 
 from .._checks import check_finite
+from .._containers import as_rows, validate_data
 from ..engines import chunks_in_order, is_dask
+from ._disk import slices
 
 
 def is_stream(X: Any) -> bool:
     """Whether X is an iterable without a length, or a list or tuple, of batches of rows."""
     if isinstance(X, (list, tuple)):
-        return len(X) > 0 and getattr(X[0], "ndim", 0) == 2
+        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
     array_like = ("shape", "__array__", "__dataframe__", "__len__")
     return hasattr(X, "__next__") or (
         hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like)
@@ -28,7 +29,7 @@ def is_on_disk(X: Any) -> bool:
     return (
         not isinstance(X, np.ndarray)
         and not sp.issparse(X)
-        and not hasattr(X, "columns")
+        and not any(hasattr(X, name) for name in ("columns", "__dlpack__"))
         and hasattr(X, "__getitem__")
         and hasattr(X, "dtype")
         and len(getattr(X, "shape", ())) == 2
@@ -36,13 +37,12 @@ def is_on_disk(X: Any) -> bool:
 
 
 def validated_batches(
-    estimator: Any, X: Any, reset: bool, block_size: Callable[[int], int]
+    estimator: Any, X: Any, reset: bool, block_size: Callable[[int], int] | None = None
 ) -> Iterator[Any]:
     """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
 
-    Arrays come whole, streams batch by batch, a dask.array chunk by chunk, arrays on disk in slices
-    of whole blocks, about 32 MB each. ``block_size`` tells the rows of a block for a number of
-    features.
+    Arrays come whole, streams batch by batch, a dask.array chunk by chunk, arrays on disk in
+    `slices`: of whole blocks, if ``block_size`` tells their rows for a number of features.
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):
@@ -51,15 +51,12 @@ def validated_batches(
             yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
         if n_batches == 0:
             raise ValueError("X is a stream without batches; at least one row is required.")
-    elif is_on_disk(X):
-        n, d = X.shape
-        if n == 0:
-            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-        block = block_size(d)
-        step = block * max(1, 2**25 // (8 * max(d, 1) * block))
-        for start in range(0, n, step):
-            rows = np.asarray(X[start : start + step])
-            yield validate_data(estimator, rows, reset=reset and start == 0, **checks)
+        return
+    X = as_rows(X)
+    if is_on_disk(X):
+        for rows in slices(X, 1 if block_size is None else block_size(X.shape[1])):
+            yield validate_data(estimator, rows, reset=reset, **checks)
+            reset = False
     else:
         yield validate_data(estimator, X, reset=reset, **checks)
 

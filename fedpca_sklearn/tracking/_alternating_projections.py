@@ -12,11 +12,11 @@ import scipy.sparse as sp
 import scipy.special
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from .. import _linalg
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, rank_or_default
+from .._containers import validate_data
 from .._missing import MissingEntriesMixin
 from ..base import SubspaceTransformer
 from ..engines import refuse_dask

@@ -1,0 +1,68 @@
+"""What users hold rows in: what is taken as it is, what is turned, and what is refused by name."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data as _validate_data
+
+# Library and class of what holds rows that it has not read, and how to get at them.
+_READ_BY = {
+    ("polars", "LazyFrame"): "X.collect() reads them",
+    ("duckdb", "DuckDBPyRelation"): "X.df() reads them, X.arrow() too, or in batches",
+    ("pyarrow", "Dataset"): "X.to_table() reads them, X.to_batches() in batches",
+    ("pyarrow", "Scanner"): "X.to_table() reads them, X.to_batches() in batches",
+    ("pyarrow", "ParquetFile"): "X.read() reads them, X.iter_batches() in batches",
+    ("h5py", "Group"): "X[name] is one of its arrays",
+    ("zarr", "Group"): "X[name] is one of its arrays",
+}
+
+
+def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
+    """scikit-learn's validation of whatever holds rows."""
+    return _validate_data(estimator, as_rows(X), **checks)
+
+
+def as_rows(X: Any) -> Any:
+    """X as scikit-learn can read it with the names of its columns, or a TypeError that says how."""
+    if isinstance(X, np.ndarray):
+        return X
+    if hasattr(X, "__next__"):
+        raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")
+    first = X[0] if isinstance(X, (list, tuple)) and X else X
+    if isinstance(first, (str, os.PathLike)):
+        raise TypeError(
+            f"X must be rows, got {first!r}, which may be the path of a file; "
+            'np.load(path, mmap_mode="r") reads a .npy file slice by slice.'
+        )
+    for kind in type(X).__mro__:
+        library = kind.__module__.partition(".")[0].lstrip("_")
+        if (library, kind.__name__) in _READ_BY:
+            raise TypeError(
+                f"X must be rows, got a {kind.__name__} of {library}, which has not read them; "
+                f"{_READ_BY[library, kind.__name__]}."
+            )
+        if (library, kind.__name__) == ("pyarrow", "RecordBatch"):
+            return _as_table(X)
+    return _as_numpy(X) if hasattr(X, "__dlpack__") else X
+
+
+def _as_table(X: Any) -> Any:
+    """A batch of Arrow's as a table of it, whose names scikit-learn reads; nothing is copied."""
+    import pyarrow
+
+    return pyarrow.Table.from_batches([X])
+
+
+def _as_numpy(X: Any) -> np.ndarray:
+    """An array of torch, JAX, CuPy and alike."""
+    try:
+        return np.asarray(X)
+    except Exception as error:
+        raise TypeError(
+            f"X must be rows that numpy can read, got an array of {type(X).__module__} that it "
+            f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor, X.get() "
+            "one of a CuPy array."
+        ) from error

@@ -1,0 +1,257 @@
+"""Whatever holds rows keeps the names of its columns, or is refused by a message that helps."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from fedpca_sklearn import (
+    AlternatingProjections,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+    OjaPCA,
+    OnlineDistributedPCA,
+    RobustSubspaceTracker,
+    StreamingPCA,
+    Subspace,
+    SubspaceTracker,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+)
+
+NAMES = ["heat", "light", "noise", "wind"]
+FRAME = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 4)), columns=NAMES)
+
+
+def in_pandas(frame):
+    return frame
+
+
+def in_polars(frame):
+    return pytest.importorskip("polars").DataFrame({n: frame[n].to_numpy() for n in frame})
+
+
+def in_table(frame):
+    return pytest.importorskip("pyarrow").table({n: frame[n].to_numpy() for n in frame})
+
+
+def in_record_batch(frame):
+    return in_table(frame).to_batches()[0]
+
+
+def in_numpy(frame):
+    return frame.to_numpy()
+
+
+NAMED = [in_pandas, in_polars, in_table, in_record_batch]
+ONE_ARRAY = [
+    FederatedPCA(2),
+    DistributedPCA(2),
+    OnlineDistributedPCA(2),
+    FederatedPowerPCA(2, random_state=0),
+    AlternatingProjections(2),
+    VerticalFederatedPCA(2, random_state=0),
+    VerticalFederatedKernelPCA(2, random_state=0),
+]
+STREAMS = [
+    StreamingPCA(2),
+    OjaPCA(2, random_state=0),
+    SubspaceTracker(2, batch_size=9),
+    RobustSubspaceTracker(2, batch_size=9, init="svd"),
+    FederatedSubspaceTracker(2, batch_size=9, random_state=0),
+]
+SAME_ORDER = "Feature names must be in the same order as they were in fit"
+
+
+def named(model):
+    return type(model).__name__
+
+
+@pytest.mark.parametrize("hold", NAMED)
+@pytest.mark.parametrize("model", STREAMS + ONE_ARRAY, ids=named)
+def test_columns_in_another_order_are_refused_whatever_holds_them(model, hold):
+    model = clone(model).fit(hold(FRAME))
+    assert list(model.feature_names_in_) == NAMES
+    want = clone(model).fit(in_numpy(FRAME)).transform(in_numpy(FRAME))
+    np.testing.assert_allclose(model.transform(hold(FRAME)), want, atol=1e-12)
+    moved = hold(FRAME[NAMES[::-1]])
+    before = model.transform(hold(FRAME))
+    calls = [name for name in ("partial_fit", "transform", "score") if hasattr(model, name)]
+    for name in calls:
+        with pytest.raises(ValueError, match=SAME_ORDER):
+            getattr(model, name)(moved)
+    with pytest.raises(ValueError, match="Feature names seen at fit time, yet now missing"):
+        model.transform(hold(FRAME[NAMES[:3]]))
+    assert_array_equal(model.transform(hold(FRAME)), before)
+
+
+@pytest.mark.parametrize("hold", NAMED)
+@pytest.mark.parametrize("model", [*STREAMS, OnlineDistributedPCA(2)], ids=named)
+def test_a_batch_in_another_order_ends_the_stream_without_a_trace(model, hold):
+    parts = [FRAME[:20], FRAME[20:40], FRAME[40:]]
+    whole = clone(model).fit(hold(part) for part in parts)
+    assert list(whole.feature_names_in_) == NAMES
+    listed = clone(model).fit([hold(part) for part in parts])
+    assert_array_equal(listed.components_, whole.components_)
+    with pytest.raises(ValueError, match=SAME_ORDER):
+        clone(model).fit(hold(part) for part in [*parts[:2], parts[2][NAMES[::-1]]])
+    before = whole.transform(FRAME)
+    with pytest.raises(ValueError, match=SAME_ORDER):
+        whole.partial_fit(hold(part) for part in [parts[0], parts[1][NAMES[::-1]]])
+    assert_array_equal(whole.transform(FRAME), before)
+
+
+@pytest.mark.parametrize("model", STREAMS + ONE_ARRAY, ids=named)
+def test_rows_without_names_have_none(model):
+    assert not hasattr(clone(model).fit(in_numpy(FRAME)), "feature_names_in_")
+
+
+@pytest.mark.parametrize("hold", NAMED)
+def test_summaries_take_the_names(hold):
+    summary = Subspace.from_rows(hold(FRAME))
+    assert summary.feature_names == tuple(NAMES)
+    with pytest.raises(ValueError, match="same features in another order"):
+        summary.update(hold(FRAME[NAMES[::-1]]))
+
+
+def test_readers_of_arrow_are_streams_with_names(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pyarrow.dataset
+    import pyarrow.parquet
+
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(in_table(FRAME), path, row_group_size=25)
+    want = StreamingPCA(2).fit(FRAME)
+    for batches in (
+        pyarrow.parquet.ParquetFile(path).iter_batches(10),
+        pyarrow.dataset.dataset(path).to_batches(),
+        in_table(FRAME).to_reader(7),
+    ):
+        pca = StreamingPCA(2).fit(batches)
+        assert list(pca.feature_names_in_) == NAMES
+        np.testing.assert_allclose(pca.components_, want.components_, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+def lazy_frame(folder):
+    return in_polars(FRAME).lazy()
+
+
+def relation(folder):
+    connection = pytest.importorskip("duckdb").connect()
+    connection.register("frame", in_table(FRAME))
+    return connection.sql("select * from frame")
+
+
+def written(folder):
+    pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(in_table(FRAME), folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def dataset(folder):
+    path = written(folder)
+    import pyarrow.dataset
+
+    return pyarrow.dataset.dataset(path)
+
+
+def scanner(folder):
+    return dataset(folder).scanner()
+
+
+def parquet_file(folder):
+    path = written(folder)
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(path)
+
+
+def hdf5_file(folder):
+    return pytest.importorskip("h5py").File(folder / "rows.h5", "w")
+
+
+def on_a_device(folder):
+    strict = pytest.importorskip("array_api_strict")
+    return strict.asarray(FRAME.to_numpy(), device=strict.Device("device1"))
+
+
+class Tensor:
+    """A tensor that is on a device, as torch has it."""
+
+    shape, dtype, ndim = (60, 4), "float64", 2
+
+    def __dlpack__(self):
+        raise BufferError
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy.")
+
+
+REFUSED = [
+    (lazy_frame, r"LazyFrame of polars.*X\.collect\(\)"),
+    (relation, r"DuckDBPyRelation of duckdb.*X\.df\(\).*X\.arrow\(\)"),
+    (dataset, r"Dataset of pyarrow.*X\.to_batches\(\)"),
+    (scanner, r"Scanner of pyarrow.*X\.to_batches\(\)"),
+    (parquet_file, r"ParquetFile of pyarrow.*X\.iter_batches\(\)"),
+    (hdf5_file, r"Group of h5py.*X\[name\]"),
+    (lambda folder: str(folder / "X.npy"), r'X\.npy.*np\.load\(path, mmap_mode="r"\)'),
+    (lambda folder: folder / "X.npy", r'X\.npy.*np\.load\(path, mmap_mode="r"\)'),
+    (lambda folder: [str(folder / "X.npy")] * 2, r'X\.npy.*np\.load\(path, mmap_mode="r"\)'),
+    (on_a_device, r"array_api_strict.*X\.detach\(\)\.cpu\(\)\.numpy\(\)"),
+    (lambda folder: Tensor(), r"cuda:0 device.*X\.detach\(\)\.cpu\(\)\.numpy\(\)"),
+]
+
+
+@pytest.mark.parametrize(("hold", "words"), REFUSED)
+@pytest.mark.parametrize("model", STREAMS + ONE_ARRAY, ids=named)
+def test_what_holds_no_rows_yet_is_refused_with_what_to_call(model, hold, words, tmp_path):
+    held = hold(tmp_path)
+    model = clone(model)
+    with pytest.raises(TypeError, match=words):
+        model.fit(held)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    model.fit(in_numpy(FRAME))
+    with pytest.raises(TypeError, match=words):
+        model.transform(held)
+    if hasattr(model, "partial_fit"):
+        with pytest.raises(TypeError, match=words):
+            model.partial_fit(held)
+
+
+@pytest.mark.parametrize("model", ONE_ARRAY[:2] + ONE_ARRAY[3:], ids=named)
+def test_batches_are_refused_where_rows_are_needed_at_once(model):
+    with pytest.raises(TypeError, match="rows in one array here, got an iterator"):
+        clone(model).fit(iter([in_numpy(FRAME)]))
+
+
+def test_arrays_of_other_libraries_are_read_where_numpy_can():
+    strict = pytest.importorskip("array_api_strict")
+    X = in_numpy(FRAME)
+    for model in STREAMS + ONE_ARRAY:
+        fitted = clone(model).fit(strict.asarray(X))
+        assert_array_equal(fitted.transform(strict.asarray(X)), clone(model).fit(X).transform(X))
+
+
+def test_nothing_is_imported_to_tell_containers_apart():
+    code = (
+        "import sys, numpy as np; from fedpca_sklearn import StreamingPCA;"
+        "StreamingPCA(1).fit(np.eye(3)).transform(np.eye(3));"
+        "print([m for m in ('polars', 'duckdb', 'h5py', 'zarr', 'torch') if m in sys.modules])"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
+    assert done.stdout.strip() == "[]"
