@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,21 @@ from ._update import Block, DenseBlock, Keep
 
 if TYPE_CHECKING:
     from .subspace import Subspace
+
+# Count of rows below which sums and squares are taken in other units.
+_TINY = 2.0**-500
+
+
+def unit_of(n_samples: float) -> float:
+    """Power of four, in units of which a tiny count and sums of squares keep their digits.
+
+    Weights near the smallest float lose digits in every product. Powers of four change none, and
+    their roots are exact as well. 1 for all other counts.
+    """
+    if not 0 < n_samples < _TINY:
+        return 1.0
+    exponent = math.frexp(n_samples)[1]
+    return 2.0 ** max(exponent + exponent % 2, -1020)
 
 
 def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:
@@ -88,18 +104,21 @@ def absorb_block(
 ) -> Subspace:
     """Update a summary with one block of validated rows."""
     m, d = Y.shape
+    options = {
+        "max_keep": max_keep,
+        "keep": keep,
+        "forgetting_factor": forgetting_factor,
+        "svd_solver": svd_solver,
+        "wanted": wanted,
+    }
+    unit = 1.0 if w is None else unit_of(max(float(w.max()), subspace.n_samples))
+    if unit < 1:
+        return absorb_block(subspace.decay(1 / unit), Y, w / unit, **options).decay(unit)
     if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples:
         columns = used_columns(Y)
         if SMALL_DIMENSION < len(columns) <= d // 2:
             dtype = subspace.components.dtype
             few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
-            options = {
-                "max_keep": max_keep,
-                "keep": keep,
-                "forgetting_factor": forgetting_factor,
-                "svd_solver": svd_solver,
-                "wanted": wanted,
-            }
             return _spread(absorb_block(few, only_columns(Y, columns), w, **options), columns, d)
     if sp.issparse(Y) and _block_kind(Y, d) is DenseBlock:
         Y = Y.toarray()

@@ -43,11 +43,11 @@ def nonnegative_float(name: str, value: Any) -> float:
     return number
 
 
-def check_rows(X: Any) -> np.ndarray | sp.csr_array:
+def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> np.ndarray | sp.csr_array:
     """Finite float rows, dense or CSR."""
-    dtypes = [np.float64, np.float32]
-    checks = {"accept_sparse": "csr", "dtype": dtypes, "ensure_all_finite": False}
-    X = check_array(as_rows(X), input_name="X", **checks)
+    checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
+    with np.errstate(over="ignore"):  # what overflows a dtype is not finite
+        X = check_array(as_rows(X), input_name="X", **checks)
     check_finite(X)
     return X
 

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from . import _linalg
-from ._absorb import rank_for_fraction, was_truncated
+from ._absorb import rank_for_fraction, unit_of, was_truncated
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
 from ._containers import validate_data
@@ -114,9 +114,10 @@ class SubspaceTransformer(
         if n_rows < 1:
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
         d = subspace.n_features
+        larger = subspace.decay(1 / unit_of(subspace.n_samples))  # with the same variances
         exist = min(n_rows, d)
         if n_components is None:
-            rank = max(1, subspace.n_components) if was_truncated(subspace) else exist
+            rank = max(1, subspace.n_components) if was_truncated(larger) else exist
         elif n_components < 1:
             fraction = float(n_components)
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
@@ -130,14 +131,14 @@ class SubspaceTransformer(
             return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
 
         largest = float(np.finfo(dtype).max)
-        sizes = {"mean": np.abs(subspace.mean).max(), "variance": subspace.total_variance}
+        sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
         for name, size in sizes.items():
             if size > largest:
                 raise TooLargeError(
                     f"X holds values that are too large: their {name} overflows {dtype.name}."
                 )
-        rest = subspace.total_variance - float(subspace.explained_variance[:rank].sum())
-        if rank == d or rest <= _linalg.RANK_EPS * np.finfo(dtype).eps * subspace.total_variance:
+        rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
+        if rank == d or rest <= _linalg.RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0
         vars(self).update(
             subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
@@ -147,8 +148,8 @@ class SubspaceTransformer(
             mean_=subspace.mean.astype(dtype),
             components_=known.copy() if not missing else _linalg.complete_basis(known, rank),
             singular_values_=padded(subspace.singular_values),
-            explained_variance_=padded(subspace.explained_variance),
-            explained_variance_ratio_=padded(subspace.explained_variance_ratio),
+            explained_variance_=padded(larger.explained_variance),
+            explained_variance_ratio_=padded(larger.explained_variance_ratio),
             noise_variance_=dtype.type(rest / max(d - rank, 1)),
         )
 

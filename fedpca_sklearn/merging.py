@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _linalg
-from ._absorb import kept_directions, rank_for_fraction, was_truncated
+from ._absorb import kept_directions, rank_for_fraction, unit_of, was_truncated
 from ._block_sizes import EXACT_ORDER, SMALL_DIMENSION
 from ._checks import check_n_components, float_array
 from ._feature_names import check_same_names
@@ -168,6 +168,10 @@ def merge_subspaces(
     there = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not there:
         return Subspace.empty(d, centered=first.centered, dtype=dtype)._named(names)
+    unit = unit_of(max(s.n_samples for s in there))
+    if unit < 1:
+        larger = [s.decay(1 / unit) for s in subspaces]
+        return merge_subspaces(larger, n_components, method=method).decay(unit)
     with largest_named(partial(names_of_parts, subspaces), subspaces):
         result = _in_steps(there, n_components, method)
     result = _cut(result, n_components)

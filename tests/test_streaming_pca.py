@@ -20,7 +20,18 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA, IncrementalPCA
 
-from fedpca_sklearn import ContributionBounds, EnergyBounds, RankRule, StreamingPCA, make_power_law
+from fedpca_sklearn import (
+    ContributionBounds,
+    EnergyBounds,
+    FederatedPCA,
+    OnlineDistributedPCA,
+    RankRule,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    make_power_law,
+    merge_subspaces,
+)
 
 IRIS = load_iris().data
 FITTED = ["components_", "mean_", "singular_values_", "explained_variance_"]
@@ -478,6 +489,52 @@ def test_integer_weights_are_repeated_rows(d, sparse):
         if weight[a:b].any():
             parts.partial_fit(data[a:b], sample_weight=weight[a:b])
     assert_is_pca_of(parts, repeated, 5)
+
+
+@pytest.mark.parametrize("exponent", [-1063, -1020, -700, 900])
+@pytest.mark.parametrize("d", [12, 300])
+@pytest.mark.parametrize(
+    "model",
+    [
+        StreamingPCA(4),
+        StreamingPCA(4, svd_solver="qr"),
+        StreamingPCA(0.6),
+        StreamingPCA(),
+        StreamingPCA(4, forgetting_factor=0.9),
+        FederatedPCA(4, n_clients=3),
+        FederatedPCA(4, n_clients=5, merge=SubspaceMerge("orthogonal", fan_in=2)),
+        OnlineDistributedPCA(4),
+    ],
+)
+def test_weights_of_any_size_give_the_same_directions(model, d, exponent):
+    if getattr(model, "forgetting_factor", 1) < 1:  # a count that fades needs its digits
+        exponent = max(exponent, -1000)
+    X = rows(200, d)
+    weight = np.random.default_rng(1).integers(0, 9, 200).astype(float)
+    plain, scaled = clone(model), clone(model)
+    for part in slice(0, 120), slice(120, 200):  # the first scale is exact: no digit is lost
+        plain.partial_fit(X[part], sample_weight=weight[part])
+        scaled.partial_fit(X[part], sample_weight=np.ldexp(weight[part], exponent))
+    k = min(plain.n_components_, 20)
+    assert scaled.n_components_ == plain.n_components_ or model.n_components is None
+    assert sine_of_orthonormal(scaled.components_[:k], plain.components_[:k]) < 1e-9
+    assert_allclose(scaled.mean_, plain.mean_, rtol=1e-12)
+    root = 2.0 ** (exponent / 2)
+    assert_allclose(scaled.singular_values_[:4] / root, plain.singular_values_[:4], rtol=1e-7)
+    # a scatter of so few digits has no more
+    ratios = scaled.explained_variance_ratio_, plain.explained_variance_ratio_
+    assert_allclose(ratios[0][:4], ratios[1][:4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["auto", "gram", "qr", "svd", "orthogonal"])
+def test_summaries_of_almost_no_weight_are_merged_as_any(method):
+    X = rows(200, 12)
+    parts = [Subspace.from_rows(X[i::4]) for i in range(4)]
+    faded = [part.decay(2.0**-1060) for part in parts]
+    want, merged = (merge_subspaces(some, 4, method=method) for some in (parts, faded))
+    assert sine_of_orthonormal(merged.components, want.components) < 1e-9
+    assert_allclose(merged.mean, want.mean, rtol=1e-9)
+    assert_allclose(merged.singular_values * 2.0**530, want.singular_values, rtol=1e-9)
 
 
 def test_huge_counts_do_not_overflow():

@@ -23,7 +23,16 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import GROUSE, PETRELS, SubspaceTracker, make_subspace_stream
+from fedpca_sklearn import (
+    GROUSE,
+    PETRELS,
+    FederatedSubspaceTracker,
+    OjaPCA,
+    OnlineDistributedPCA,
+    RobustSubspaceTracker,
+    SubspaceTracker,
+    make_subspace_stream,
+)
 from fedpca_sklearn._missing import coordinates
 from fedpca_sklearn.streaming._block_transformer import BlockTransformer
 
@@ -1479,3 +1488,24 @@ def test_changes_are_not_looked_for_with_zeros_filled_in():
     model = SubspaceTracker(2, fill="zeros", detect_changes=True)
     with pytest.raises(ValueError, match="detect_changes needs fill='subspace'"):
         model.fit(np.ones((50, 4)))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SubspaceTracker(2, batch_size=10),
+        SubspaceTracker(2, batch_size=10, center=True),
+        RobustSubspaceTracker(2, batch_size=10, init="svd", center=True),
+        OjaPCA(2, random_state=0),
+        FederatedSubspaceTracker(2, batch_size=10, random_state=0),
+        OnlineDistributedPCA(2),
+    ],
+)
+def test_a_mean_beyond_the_first_rows_dtype_is_refused(model):
+    X = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+    model = clone(model).fit(X)
+    before = model.transform(X)
+    with pytest.raises(ValueError, match=r"too large.*float32"):
+        model.partial_fit(np.full((40, 6), 1e39))
+    assert_array_equal(model.transform(X), before)
+    assert model.n_samples_seen_ == 40

@@ -233,7 +233,7 @@ def _local_eigenspace(
     label: Any, X: Any, weight: Any, size: int | None, dtype: np.dtype
 ) -> tuple[Subspace, int]:
     """Local work of one client: the leading eigenspace of its rows, and their number."""
-    X = check_rows(X).astype(dtype, copy=False)
+    X = check_rows(X, [dtype])
     return Subspace.from_rows(X, size, sample_weight=weight), count_rows(X, weight)
 
 
