@@ -147,12 +147,20 @@ def test_nan_in_a_chunk_names_X_and_changes_nothing(pca, cluster):
     bad[700, 3] = np.nan
     fitted = clone(pca).fit(da.from_array(X, chunks=(250, 40)))
     before = dict(vars(fitted))
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match=r"(Chunk|Client) 2: Input X contains NaN"):
         fitted.partial_fit(da.from_array(bad, chunks=(250, 40)))
     assert vars(fitted).keys() == before.keys()
     assert all(vars(fitted)[name] is before[name] for name in before)
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=r"Chunk 2: .*NaN"):
         fitted.transform(da.from_array(bad, chunks=(250, 40))).compute()
+
+
+@pytest.mark.parametrize("pca", [GROUSE(5), StreamingPCA(5, rank_rule=ContributionBounds())])
+def test_infinity_in_a_chunk_that_comes_in_order_names_the_chunk(pca, threads):
+    X = rows()
+    X[700, 3] = np.inf
+    with pytest.raises(ValueError, match="Chunk 2: Input X contains infinity"):
+        clone(pca).fit(da.from_array(X, chunks=(250, 40)))
 
 
 def _peak_rss(dask_worker):

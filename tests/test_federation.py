@@ -160,3 +160,21 @@ def test_errors_come_back_from_other_processes():
 def test_an_interrupt_is_not_disguised():
     with pytest.raises(KeyboardInterrupt):
         list(Federation(1).map(fail, [("a", KeyboardInterrupt)]))
+
+
+@pytest.mark.parametrize("raised", [MemoryError, np.linalg.LinAlgError, TypeError, KeyError])
+def test_an_error_at_a_client_keeps_its_type_where_callers_know_it(raised):
+    def fail(label):
+        raise raised("too much")
+
+    known = {MemoryError: MemoryError, np.linalg.LinAlgError: ValueError, TypeError: TypeError}
+    with pytest.raises(known.get(raised, RuntimeError), match=r"Client 'north': .*too much"):
+        list(Federation().map(fail, [("north",)]))
+
+
+def test_an_interruption_at_a_client_is_one():
+    def interrupted(label):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(Federation().map(interrupted, [("north",)]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from .._checks import check_weight
+from .._checks import check_finite, check_weight
 from .._threads import single_blas_thread
 from ..merging import merge_subspaces, tighter_fraction
 from ..subspace import Subspace
@@ -140,13 +141,24 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
     return sample_weight.to_delayed().ravel().tolist()
 
 
-def chunks_in_order(X: Any) -> Iterator[Any]:
+def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
     """Yield the row chunks that have rows one after the other, for what depends on the order."""
     _check_2d(X)
-    for chunk in _whole_rows(X).to_delayed().ravel():
+    for number, chunk in enumerate(_whole_rows(X).to_delayed().ravel()):
         (rows,) = _compute(chunk)
+        with _of_chunk(number):
+            check_finite(rows, allow_nan)
         if rows.shape[0]:
             yield rows
+
+
+@contextmanager
+def _of_chunk(number: int) -> Iterator[None]:
+    """Tell in an error about values which row chunk they are in."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"Chunk {number}: {error}") from error
 
 
 def _present(rows: Any, weight: Any) -> tuple[Any, np.ndarray | None, bool]:
@@ -246,7 +258,10 @@ def summarise(
     empty = before.decay(0.0)
     task = delayed(_summarise_chunk, pure=True)
     weights = chunks.weights or [None] * len(chunks)
-    leaves = [task(model, between, empty, *pair) for pair in zip(chunks.rows, weights, strict=True)]
+    leaves = [
+        task(number, model, between, empty, *pair)
+        for number, pair in enumerate(zip(chunks.rows, weights, strict=True))
+    ]
     merge = partial(_merge_stream, pca.forgetting_factor, between)
     (new,) = _compute(_tree(leaves, merge))
     if not new.n_passed:
@@ -255,7 +270,12 @@ def summarise(
     return whole.subspace, whole.n_rows
 
 
-def _summarise_chunk(
+def _summarise_chunk(number: int, *work: Any) -> Part:
+    with _of_chunk(number):
+        return _summary_of_rows(*work)
+
+
+def _summary_of_rows(
     model: Any, between: int | float | None, empty: Subspace, rows: Any, weight: Any
 ) -> Part:
     n, d = rows.shape
@@ -304,11 +324,11 @@ def lazy_transform(estimator: Any, X: Any) -> Any:
     )
 
 
-def _transform_chunk(rows: Any, estimator: Any) -> np.ndarray:
+def _transform_chunk(rows: Any, estimator: Any, block_id: Any = (0, 0)) -> np.ndarray:
     if not rows.shape[0]:
         k, V = len(estimator.components_), estimator.components_
         return np.empty((0, k), np.result_type(rows.dtype, V.dtype))
     from sklearn import config_context
 
-    with config_context(transform_output="default"):
+    with config_context(transform_output="default"), _of_chunk(block_id[0]):
         return estimator.transform(rows)

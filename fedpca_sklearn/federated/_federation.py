@@ -294,6 +294,6 @@ def named(function: Callable, label: Any, *arguments: Any) -> Any:
         return function(label, *arguments)
     except Exception as error:
         message = f"Client {label!r}: {error}"
-        kinds = (kind for kind in (ValueError, TypeError) if isinstance(error, kind))
+        kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
         kind = next(kinds, RuntimeError)
         raise kind(message) from error

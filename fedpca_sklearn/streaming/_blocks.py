@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import get_tags
 
 from .._checks import check_finite
 from .._containers import as_rows, validate_data
@@ -47,7 +48,9 @@ def validated_batches(
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):
         n_batches = 0
-        for n_batches, batch in enumerate(chunks_in_order(X) if is_dask(X) else X, 1):
+        if is_dask(X):
+            X = chunks_in_order(X, get_tags(estimator).input_tags.allow_nan)
+        for n_batches, batch in enumerate(X, 1):
             yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
         if n_batches == 0:
             raise ValueError("X is a stream without batches; at least one row is required.")
