@@ -1,14 +1,18 @@
-"""One BLAS thread for a while: where clients or small products run side by side."""
+"""One BLAS thread for a while: where clients run side by side, and where products are small."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
+
+# Entries of a block up to which a second thread may cost far more than it brings: where other work
+# keeps the cores busy, threads wait for each other in every product (64 features: 11 s, not 0.1 s).
+_SMALL = 2**22
 
 _lock = threading.Lock()
 _inside = 0
@@ -38,3 +42,8 @@ def single_blas_thread() -> Iterator[None]:
             _inside -= 1
             if _inside == 0:
                 _limit.restore_original_limits()
+
+
+def threads_for(entries: int) -> AbstractContextManager[None]:
+    """One BLAS thread for blocks of few entries, the user's setting for larger ones."""
+    return single_blas_thread() if entries <= _SMALL else nullcontext()

@@ -19,16 +19,21 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA, IncrementalPCA
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedpca_sklearn import (
     ContributionBounds,
     EnergyBounds,
     FederatedPCA,
+    OjaPCA,
     OnlineDistributedPCA,
     RankRule,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
+    _linalg,
+    _threads,
+    _update,
     make_power_law,
     merge_subspaces,
 )
@@ -1179,3 +1184,29 @@ def test_an_iterable_without_length_is_a_stream():
     assert_allclose(
         StreamingPCA(3).fit(Loader()).components_, StreamingPCA(3).fit(X).components_, atol=1e-12
     )
+
+
+@pytest.mark.parametrize(("small", "threads"), [(2**22, 1), (0, 2)])
+@pytest.mark.parametrize("model", [StreamingPCA(3), OjaPCA(3, random_state=0)])
+def test_small_blocks_take_one_thread_and_the_setting_comes_back(
+    model, small, threads, monkeypatch
+):
+    def used():
+        pools = (p for p in threadpool_info() if p["user_api"] == "blas")
+        return max(pool["num_threads"] for pool in pools)
+
+    def spied(function):
+        def spy(*args):
+            seen.append(used())
+            return function(*args)
+
+        return spy
+
+    seen = []
+    monkeypatch.setattr(_threads, "_SMALL", small)
+    monkeypatch.setattr(_update, "flip_signs", spied(_update.flip_signs))
+    monkeypatch.setattr(_linalg, "orthonormalised", spied(_linalg.orthonormalised))
+    with threadpool_limits(2):
+        clone(model).fit(rows(200, 20))
+        assert used() == 2
+    assert seen[-1] == threads

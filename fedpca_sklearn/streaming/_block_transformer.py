@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_finite, rank_or_default
 from .._missing import MissingEntriesMixin
+from .._threads import threads_for
 from ..base import SubspaceTransformer
 from ._blocks import float_dtype, is_stream, validated_batches
 
@@ -128,14 +130,19 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                 if stream is None:
                     check_at_most_features(self.n_components, d)
                     stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
-                stream = self._take(stream, batch)
+                with self._threads(d):
+                    stream = self._take(stream, batch)
             self._stream = stream
-            state = stream.state
-            if len(stream.waiting):
-                state = self._absorb(state, stream.waiting)
-                self._after_block(state, full=False)
-            self._show(state, stream.n_rows, stream.dtype)
+            with self._threads(d):
+                state = stream.state
+                if len(stream.waiting):
+                    state = self._absorb(state, stream.waiting)
+                    self._after_block(state, full=False)
+                self._show(state, stream.n_rows, stream.dtype)
         return self
+
+    def _threads(self, d: int) -> AbstractContextManager[None]:
+        return threads_for(d * (self._block_rows(d) + self.n_components))
 
     def _take(self, stream: _Stream, batch: Any) -> _Stream:
         """Go through the full blocks of the rows that wait and a batch; the rest waits."""

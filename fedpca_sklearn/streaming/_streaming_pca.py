@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from .._absorb import absorb_block
 from .._callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._checks import check_at_most_features, check_weight
+from .._threads import threads_for
 from ..base import SubspaceTransformer
 from ..engines import RowChunks, is_dask, summarise
 from ..merging import check_subspaces
@@ -322,9 +323,11 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         n_blocks, ranks = None, deque(maxlen=_RANKS_KEPT)
         if hasattr(X, "shape") and not is_dask(X):
             n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
-        for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-            state = self._advance(state, rows, w)
-            ranks.append(state.rank)
+        kept = self._kept(d, state.rank)[0] or d
+        with threads_for(d * (kept + self._block_size(d, sp.issparse(rows)))):
+            for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
+                state = self._advance(state, rows, w)
+                ranks.append(state.rank)
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
             self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
