@@ -13,6 +13,7 @@ WITHOUT_SCENARIO = {
     "NpyRows": "a way to read rows; tests/test_out_of_core.py bounds its memory",
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",
+    "PrivacyLedger": "adds up what was released, and computes nothing",
     "RankDisplay": "draws what has been computed",
     "RankRule": "a base class",
     "ScreeDisplay": "draws what has been computed",

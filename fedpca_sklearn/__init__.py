@@ -43,6 +43,7 @@ from .privacy import (
     ModSuLQ,
     PrivacyBudgetError,
     PrivacyLeakWarning,
+    PrivacyLedger,
     StreamingModSuLQ,
 )
 from .rank import ContributionBounds, EnergyBounds, RankRule
@@ -103,6 +104,7 @@ __all__ = [
     "PowerRounds",
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
+    "PrivacyLedger",
     "ProjectionAverage",
     "RankDisplay",
     "RankRule",

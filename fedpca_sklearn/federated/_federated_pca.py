@@ -19,14 +19,21 @@ from .._checks import check_at_most_features
 from .._too_large import largest_named
 from ..merging import check_subspaces, merge_subspaces, tighter_fraction
 from ..privacy import SecondMomentMechanism
-from ..privacy._mechanism import Account, charged
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._federation import Federation, clients_named
 from ._local_fit import Site, fit_site, labels_of_sites
 from ._merge import MergeStrategy, SubspaceMerge
-from ._private import Release, private_summary, refuse_weight, seeds_of, summary_of_sums
+from ._private import (
+    Release,
+    SpendsPrivacy,
+    check_all_rows,
+    private_summary,
+    refuse_weight,
+    seeds_of,
+    summary_of_sums,
+)
 
 __all__ = ["FederatedPCA"]
 
@@ -38,7 +45,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(StreamingClientsTransformer):
+class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     """Principal component analysis of rows that belong to several clients, in one round.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
@@ -80,7 +87,10 @@ class FederatedPCA(StreamingClientsTransformer):
     estimators_ : dict
         Label -> fitted sub-estimator; empty with a mechanism.
     privacy_spent_ : PrivacySpent
-        With a mechanism: (epsilon, delta) of the client that has spent most, over all calls.
+        With a mechanism: (epsilon, delta) of the client that has spent most, over all calls of
+        this fit, those that failed after clients had computed their messages included. Another
+        ``fit``, a copy and a clone start accounts of their own, unless the mechanism has a
+        `PrivacyLedger`; then it is what the ledger says.
     communication_ : CommunicationLog
         What was sent: per client k (d + 1) + d + 2 floats for k directions, once.
 
@@ -167,7 +177,7 @@ class FederatedPCA(StreamingClientsTransformer):
         Returns
         -------
         self : FederatedPCA
-            Unchanged if an error is raised.
+            Unchanged if an error is raised, but for what clients have spent by then.
         """
         return super().partial_fit(X, y, clients, sample_weight)
 
@@ -223,9 +233,6 @@ class FederatedPCA(StreamingClientsTransformer):
         self._sent: list[Subspace] = []
         self._memory: dict[str, list[Any]] = {}
         self._trust: str | None = None
-        self._accounts: dict[Any, Account] = {}
-        self._calls = 0
-        vars(self).pop("privacy_spent_", None)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -250,7 +257,9 @@ class FederatedPCA(StreamingClientsTransformer):
             )
         self._trust = trust
         if trust is not None:
-            return self._private_step(X, weight, shards)
+            return self._private_step(X, weight, shards, fresh=method == "fit")
+        if method == "fit":
+            vars(self).pop("_accounts", None)
         seen = self._clients
         prototype = self._prototype(X.shape[1], method, weight is not None)
         new = [label for label, _ in shards if label not in seen]
@@ -284,27 +293,26 @@ class FederatedPCA(StreamingClientsTransformer):
             return self.n_components
         return self.merge.directions_needed(self.n_components)
 
-    def _private_step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> list[Any]:
+    def _private_step(
+        self, X: Any, weight: Any, shards: list[tuple[Any, Any]], fresh: bool
+    ) -> list[Any]:
         """One release of each client, after its account has been charged for it."""
         refuse_weight(weight)
         mechanism, d = self.mechanism, X.shape[1]
         labels = [label for label, _ in shards]
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-        accounts = charged(self._accounts, labels, mechanism, costs)
+        mu2 = mechanism.cost(costs, d, n_shares=len(shards))
+        self._open_accounts(fresh).check(labels, mechanism, mu2)
+        check_all_rows(X, shards, self.n_jobs)
         wanted = self._directions_needed()
         max_keep = kept_directions(min(wanted, d), d) if isinstance(wanted, Integral) else None
         seeds = seeds_of(self.random_state)
-        numbers = {label: number for number, label in enumerate(accounts)}
         terms = mechanism.terms(X, costs, len(shards))
+        accounts = self._charge(labels, mechanism, mu2, fresh)
         releases = [
-            (
-                label,
-                Release(mechanism, terms, rows, (*seeds, numbers[label], self._calls), max_keep),
-            )
+            (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_keep))
             for label, rows, _ in rows_of(X, None, shards)
         ]
-        self._accounts, self._calls = accounts, self._calls + 1
-        self.privacy_spent_ = mechanism.spent(max(a.mu2 for a in accounts.values()))
         if mechanism.trust == "sum":
             summary = summary_of_sums(Federation(self.n_jobs, log=self.communication_), releases)
             made = {_SUM: self._with_release(_SUM, summary, max_keep)}

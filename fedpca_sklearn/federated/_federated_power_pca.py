@@ -22,12 +22,12 @@ from ._channel import Channel
 from ._clients import ClientsTransformer, rows_of
 from ._federation import Federation
 from ._power_method import Client, by_rayleigh_ritz, moments_by_sum, power_method
-from ._private import PrivateClient, refuse_weight, seeds_of
+from ._private import PrivateClient, SpendsPrivacy, check_all_rows, refuse_weight, seeds_of
 
 __all__ = ["FederatedPowerPCA"]
 
 
-class FederatedPowerPCA(ClientsTransformer):
+class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     """Principal component analysis by rounds of a power method whose messages only add up.
 
     In each round every client multiplies the scatter matrix of its rows with the current basis, the
@@ -83,7 +83,9 @@ class FederatedPowerPCA(ClientsTransformer):
     clients_ : list
         Labels of the clients, sorted.
     privacy_spent_ : PrivacySpent
-        With a mechanism: (epsilon, delta) of all ``n_rounds`` + 2 rounds for each client.
+        With a mechanism: (epsilon, delta) of all ``n_rounds`` + 2 rounds for each client, of this
+        fit, and of fits that failed since. Another ``fit``, a copy and a clone start accounts of
+        their own, unless the mechanism has a `PrivacyLedger`; then it is what the ledger says.
     communication_ : CommunicationLog
         With d features, r components and K clients a round is K r d floats up and as many down, or
         less where a Krylov space is exhausted; the first round is K (d + 1) up, the last K (r^2 +
@@ -211,24 +213,18 @@ class FederatedPowerPCA(ClientsTransformer):
                 f"the others, got {self.channel!r}."
             )
 
-    def _reset(self) -> None:
-        vars(self).pop("privacy_spent_", None)
-
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         rng = check_random_state(self.random_state)
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
-        terms = self._terms(X, weight, len(shards))
-        clients = self._make_clients(X, weight, shards, terms, rng)
         n, d = X.shape
         n_rows = n if weight is None else int(np.ceil(weight).sum())
+        self._given_basis(d, n_rows)  # before anybody is charged
+        terms = self._terms(X, weight, shards)
+        clients = self._make_clients(X, weight, shards, terms, rng)
         start = self._first_basis(d, n_rows, rng)
         mean = self._find_mean(federation, clients, d, terms)
         rounds = partial(rounds_of, self)
         self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X), rounds)
-        if terms is not None:
-            product, of_mean = terms.costs
-            mu2 = (self.n_rounds + 1) * product + (of_mean or 0.0)
-            self.privacy_spent_ = self.mechanism.spent(mu2)
         return [label for label, _ in shards]
 
     def _run_rounds(
@@ -259,12 +255,21 @@ class FederatedPowerPCA(ClientsTransformer):
         self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
         self.changes_ = np.array(found.changes)
 
-    def _terms(self, X: Any, weight: Any, n_clients: int) -> Terms | None:
+    def _terms(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> Terms | None:
+        """Bounds and noise of private clients, which are charged for all rounds."""
         if self.mechanism is None:
+            vars(self).pop("_accounts", None)
             return None
         refuse_weight(weight)
-        costs = self.mechanism.costs(X.shape[1], self.n_rounds + 1)
-        return self.mechanism.terms(X, costs, n_clients)
+        mechanism, d, n_products = self.mechanism, X.shape[1], self.n_rounds + 1
+        labels = [label for label, _ in shards]
+        costs = mechanism.costs(d, n_products)
+        mu2 = mechanism.cost(costs, d, n_products, len(shards))
+        self._open_accounts(fresh=True).check(labels, mechanism, mu2)
+        check_all_rows(X, shards, self.n_jobs)
+        terms = mechanism.terms(X, costs, len(shards))
+        self._charge(labels, mechanism, mu2, fresh=True)
+        return terms
 
     def _make_clients(
         self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState
@@ -285,16 +290,24 @@ class FederatedPowerPCA(ClientsTransformer):
             return moments_by_sum(federation, clients)[0]
         return np.zeros(d) if terms is None else terms.origin(d)
 
+    def _rank(self, d: int, n_rows: int) -> int:
+        """Number of components that exist."""
+        return min(self.n_components or d, d, n_rows)
+
+    def _given_basis(self, d: int, n_rows: int) -> np.ndarray | None:
+        """Rows of ``init``, if they are given and right."""
+        if self.init is None:
+            return None
+        V = float_array("init", self.init, 2, np.float64)
+        shape = self.n_components or self._rank(d, n_rows), d
+        if V.shape != shape:
+            raise ValueError(f"init must have shape {shape}, got {V.shape}.")
+        return V
+
     def _first_basis(self, d: int, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
         """Orthonormal rows to begin with, as many as components exist."""
-        rank = min(self.n_components or d, d, n_rows)
-        if self.init is None:
-            return _linalg.orthonormalised(rng.standard_normal((rank, d)))
-        V = float_array("init", self.init, 2, np.float64)
-        if V.shape != (self.n_components or rank, d):
-            shape = self.n_components or rank, d
-            raise ValueError(f"init must have shape {shape}, got {V.shape}.")
-        return _linalg.orthonormalised(V[:rank])
+        rank, V = self._rank(d, n_rows), self._given_basis(d, n_rows)
+        return _linalg.orthonormalised(rng.standard_normal((rank, d)) if V is None else V[:rank])
 
 
 def _checked(label: Any, rows: Any, weight: Any) -> tuple[Any, Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,12 @@ from sklearn.utils import check_random_state
 
 from .._checks import check_rows
 from ..privacy import FedPowerNoise, SecondMomentMechanism
-from ..privacy._mechanism import Terms
+from ..privacy._accounts import Accounts, PrivacySpent
+from ..privacy._mechanism import Mechanism, Terms
 from ..privacy._rows import ClippedRows
 from ..streaming._blocks import float_dtype
 from ..subspace import Subspace
+from ._clients import rows_of
 from ._federation import Federation
 from ._power_method import Client
 
@@ -38,6 +41,57 @@ def refuse_weight(weight: Any) -> None:
             "sample_weight must be None with a mechanism: a row counts once, so that its part in "
             "the sums is bounded."
         )
+
+
+def check_all_rows(X: Any, shards: list[tuple[Any, Any]], n_jobs: int | None) -> None:
+    """Raise for the first client whose rows are not finite: before anybody is charged."""
+    for _ in Federation(n_jobs).map(_checked, rows_of(X, None, shards)):
+        pass
+
+
+def _checked(label: Any, rows: Any, weight: Any) -> None:
+    check_rows(rows)
+
+
+class SpendsPrivacy:
+    """What the clients of an estimator have spent, which stays spent when a call fails."""
+
+    @property
+    def privacy_spent_(self) -> PrivacySpent:
+        """(epsilon, delta) of the client that has spent most, of this fit or in the ledger."""
+        accounts = vars(self).get("_accounts")
+        if accounts is None:
+            raise AttributeError(f"This {type(self).__name__} has spent no budget of privacy.")
+        return accounts.spent()
+
+    def _charge(self, labels: list[Any], mechanism: Mechanism, mu2: float, fresh: bool) -> Accounts:
+        """Charge clients for what they are about to compute, on a new account in a new fit."""
+        accounts = self._open_accounts(fresh)
+        accounts.charge(labels, mechanism, mu2)
+        self._accounts = accounts
+        return accounts
+
+    def _open_accounts(self, fresh: bool) -> Accounts:
+        accounts = None if fresh else vars(self).get("_accounts")
+        return Accounts() if accounts is None else accounts
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        """Undo every attribute assignment if the block raises, but for what was spent."""
+        before = during = vars(self).get("_accounts")
+        try:
+            with super()._unchanged_on_error():
+                try:
+                    yield
+                finally:
+                    during = vars(self).get("_accounts")
+        except BaseException:
+            if during is not None and during is not before:
+                if before is None:
+                    self._accounts = during
+                else:
+                    before.add(during)
+            raise
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Mechanisms of differential privacy."""
 
+from ._accounts import PrivacyBudgetError, PrivacySpent
 from ._fed_power_noise import FedPowerNoise
-from ._mechanism import Mechanism, PrivacyBudgetError, PrivacyLeakWarning, PrivacySpent
+from ._ledger import PrivacyLedger
+from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism
 from ._streaming_mod_sulq import StreamingModSuLQ
 
@@ -12,7 +14,9 @@ __all__ = [
     "ModSuLQ",
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
+    "PrivacyLedger",
     "PrivacySpent",
     "SecondMomentMechanism",
     "StreamingModSuLQ",
+    "gaussian_cost",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ._mechanism import Mechanism, Terms
+from ._ledger import PrivacyLedger
+from ._mechanism import Mechanism, Terms, gaussian_cost
 
 __all__ = ["FedPowerNoise"]
 
@@ -32,6 +34,7 @@ class FedPowerNoise(Mechanism):
     mean_share : float, default=0.2
     trust : {"client", "sum"}, default="client"
         "sum" needs a channel that loses nobody: noise that does not arrive does not protect.
+    ledger : PrivacyLedger or None, default=None
 
     See Also
     --------
@@ -78,6 +81,7 @@ class FedPowerNoise(Mechanism):
         mean: str = "private",
         mean_share: float = 0.2,
         trust: str = "client",
+        ledger: PrivacyLedger | None = None,
     ):
         self.epsilon = epsilon
         self.delta = delta
@@ -86,10 +90,14 @@ class FedPowerNoise(Mechanism):
         self.mean = mean
         self.mean_share = mean_share
         self.trust = trust
+        self.ledger = ledger
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
         """A client's sum of y, with its noise."""
         return total + terms.mean_std * rng.standard_normal(total.shape)
+
+    def _sum_cost(self, std, n_features, n_shares):
+        return gaussian_cost(2, std)
 
     def noisy_product(
         self, product: np.ndarray, terms: Terms, rng: np.random.Generator
@@ -104,3 +112,6 @@ class FedPowerNoise(Mechanism):
         G = rng.standard_normal(inner.shape)
         inner = inner + terms.product_std / 2 * (G + G.T)
         return inner, trace + terms.product_std * float(rng.standard_normal())
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return gaussian_cost(math.sqrt(2), std)

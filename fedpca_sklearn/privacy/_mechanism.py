@@ -1,11 +1,10 @@
-"""What all mechanisms share: the budget, how it is split, and who has spent how much of it."""
+"""What all mechanisms share: the budget, how it is split, and what a release of it costs."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC
-from collections.abc import Hashable, Iterable, Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
@@ -15,32 +14,60 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import check_rows, float_array
+from ._accounts import PrivacySpent
 from ._gaussian import epsilon_of, mu_of
+from ._ledger import PrivacyLedger
 from ._rows import row_norms
 
-__all__ = ["Mechanism", "PrivacyBudgetError", "PrivacyLeakWarning", "PrivacySpent"]
+__all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
 
 
 class PrivacyLeakWarning(UserWarning):
     """Something that a mechanism needs to know in advance was taken from the data."""
 
 
-class PrivacyBudgetError(ValueError):
-    """A release would cost more than what is left of the stated budget."""
-
-
-class PrivacySpent(NamedTuple):
-    """What releases have cost, after exact composition: (epsilon, delta)."""
-
-    epsilon: float
-    delta: float
-
-
 class Costs(NamedTuple):
-    """mu^2 of one release of a second moment or a product with it, and of one of the mean."""
+    """mu^2 of one release of a second moment or a product with it, and of one of the mean.
+
+    Of Gaussian noise: whoever draws other noise of these sizes says what it costs.
+    """
 
     product: float
     mean: float | None  # None: no release, the mean is fixed
+
+    @property
+    def product_std(self) -> float:
+        """Size of the noise on a second moment of rows of norm 1."""
+        return math.sqrt(2 / self.product)
+
+    @property
+    def mean_std(self) -> float:
+        """Size of the noise on a sum of rows of norm 1."""
+        return 2 / math.sqrt(self.mean)
+
+
+def gaussian_cost(sensitivity: float, std: float) -> float:
+    """mu^2 of Gaussian noise: what it costs, for a mechanism to state.
+
+    Parameters
+    ----------
+    sensitivity : float
+        By how much a replaced row moves what the noise is added to, at most, in the Euclidean norm.
+    std : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    mu2 : float
+        Infinite without noise.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn.privacy import gaussian_cost
+    >>> gaussian_cost(2.0, 8.0)
+    0.0625
+    """
+    return (sensitivity / std) ** 2 if std else math.inf
 
 
 @dataclass(frozen=True)
@@ -60,12 +87,12 @@ class Terms:
     @property
     def product_std(self) -> float:
         """Scale of the noise of a client on a second moment, or on a product with it."""
-        return math.sqrt(2 / (self.costs.product * self.n_shares)) * self.row_norm**2
+        return self.costs.product_std / math.sqrt(self.n_shares) * self.row_norm**2
 
     @property
     def mean_std(self) -> float:
         """Scale of the noise of a client on each feature of the sum of its rows."""
-        return 2 * self.row_norm / math.sqrt(self.costs.mean * self.n_shares)
+        return self.costs.mean_std / math.sqrt(self.n_shares) * self.row_norm
 
     def origin(self, d: int) -> np.ndarray:
         """The public centre."""
@@ -87,7 +114,31 @@ class Mechanism(BaseEstimator, ABC):
         "mean": [StrOptions({"private", "fixed"})],
         "mean_share": [Interval(Real, 0, 1, closed="neither")],
         "trust": [StrOptions({"client", "sum"})],
+        "ledger": [PrivacyLedger, None],
     }
+
+    # releases that the budget is split over
+    n_releases = 1
+
+    # methods that draw noise, with those that say what it costs
+    _STATED_BY = {
+        "noisy_sum": "_sum_cost",
+        "noisy_columns": "_noise_cost",
+        "noisy_product": "_noise_cost",
+        "noisy_variances": "_noise_cost",
+        "_noise": "_noise_cost",
+    }
+
+    def __init_subclass__(cls, **options: Any):
+        """Refuse a class that draws noise and leaves it to another class to say what it costs."""
+        super().__init_subclass__(**options)
+        for drawn, stated in cls._STATED_BY.items():
+            owners = [kind for kind in cls.__mro__ if {drawn, stated} & set(vars(kind))]
+            if owners and stated not in vars(owners[0]):
+                raise TypeError(
+                    f"{owners[0].__name__} must define {stated}, because it defines {drawn}: a "
+                    "class that draws noise says what that noise costs."
+                )
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
@@ -106,6 +157,30 @@ class Mechanism(BaseEstimator, ABC):
         share = self.mean_share if self.mean == "private" else 0.0
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         return Costs(product, self.budget() * fraction * share if share else None)
+
+    def cost(self, costs: Costs, n_features: int, n_products: int = 1, n_shares: int = 1) -> float:
+        """mu^2 of a mean and some products with noise; infinite for a bound from the data.
+
+        ``n_shares`` clients add shares of the noise, if ``trust`` is "sum".
+        """
+        if self.row_norm == "data":
+            return math.inf
+        n_shares = n_shares if self.trust == "sum" else 1
+        mu2 = n_products * self._noise_cost(costs.product_std, n_features, n_shares)
+        if costs.mean is not None:
+            mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
+        return mu2
+
+    @abstractmethod
+    def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:
+        """mu^2 of noise of size ``std`` on a second moment of rows of norm 1, or on a product.
+
+        The noise is the sum of ``n_shares`` of size ``std / sqrt(n_shares)``.
+        """
+
+    @abstractmethod
+    def _sum_cost(self, std: float, n_features: int, n_shares: int) -> float:
+        """mu^2 of noise of size ``std`` on the sum of rows of norm 1, alike."""
 
     def terms(self, X: Any, costs: Costs, n_shares: int = 1) -> Terms:
         """Bounds and noise for rows; looks at them only with ``row_norm="data"``."""
@@ -132,36 +207,5 @@ class Mechanism(BaseEstimator, ABC):
         return center
 
     def spent(self, mu2: float) -> PrivacySpent:
-        """(epsilon, delta) of releases with a total mu^2; no promise for a bound from the data."""
-        if self.row_norm == "data":
-            return PrivacySpent(math.inf, float(self.delta))
+        """(epsilon, delta) of releases with a total mu^2."""
         return PrivacySpent(epsilon_of(math.sqrt(mu2), float(self.delta)), float(self.delta))
-
-
-class Account(NamedTuple):
-    """What one client has spent: releases, as shares of the budget, and mu^2."""
-
-    share: float = 0.0
-    mu2: float = 0.0
-
-
-def charged(
-    accounts: Mapping[Hashable, Account],
-    clients: Iterable[Hashable],
-    mechanism: Any,
-    costs: Costs,
-) -> dict[Hashable, Account]:
-    """Accounts after one more of ``n_releases`` of some clients, or a `PrivacyBudgetError`."""
-    after, share = dict(accounts), 1 / mechanism.n_releases
-    mu2, budget = sum(cost or 0.0 for cost in costs), mechanism.budget()
-    for client in clients:
-        before = after.get(client, Account())
-        used_up = before.share + share > 1 + 1e-9 or before.mu2 + mu2 > budget * (1 + 1e-9)
-        if not math.isinf(mechanism.epsilon) and used_up:
-            raise PrivacyBudgetError(
-                f"Client {client!r} has no budget left for one more release: {before.share:.0%} of "
-                f"epsilon={mechanism.epsilon:g}, delta={mechanism.delta:g} is spent, and with "
-                f"n_releases={mechanism.n_releases} each takes {share:.0%}."
-            )
-        after[client] = Account(before.share + share, before.mu2 + mu2)
-    return after

@@ -13,7 +13,8 @@ from sklearn.utils._param_validation import Interval
 
 from .. import _linalg
 from ..subspace import Subspace
-from ._mechanism import Mechanism, Terms
+from ._ledger import PrivacyLedger
+from ._mechanism import Mechanism, Terms, gaussian_cost
 from ._rows import ClippedRows
 
 __all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism"]
@@ -42,6 +43,7 @@ class SecondMomentMechanism(Mechanism):
         mean_share: float = 0.2,
         n_releases: int = 1,
         trust: str = "client",
+        ledger: PrivacyLedger | None = None,
     ):
         self.epsilon = epsilon
         self.delta = delta
@@ -51,6 +53,7 @@ class SecondMomentMechanism(Mechanism):
         self.mean_share = mean_share
         self.n_releases = n_releases
         self.trust = trust
+        self.ledger = ledger
 
     def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
         """Columns of the second moment that are released at a time."""
@@ -60,6 +63,9 @@ class SecondMomentMechanism(Mechanism):
         """A client's sum of y, with its noise."""
         total = rows.sum()
         return total + terms.mean_std * rng.standard_normal(total.shape)
+
+    def _sum_cost(self, std, n_features, n_shares):
+        return gaussian_cost(2, std)
 
     def noisy_columns(
         self, rows: ClippedRows, columns: slice, terms: Terms, rng: np.random.Generator
@@ -73,6 +79,9 @@ class SecondMomentMechanism(Mechanism):
     def _noise(
         self, shape: tuple[int, int], std: float, rng: np.random.Generator
     ) -> np.ndarray: ...
+
+    @abstractmethod
+    def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float: ...
 
     def summary(
         self,
@@ -147,6 +156,9 @@ class AnalyzeGauss(SecondMomentMechanism):
         "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
         the variance, for when nobody sees more than the sum; K - 1 clients that collude see the
         last one's with a K-th of the noise.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator; nothing adds them up.
 
     See Also
     --------
@@ -199,6 +211,9 @@ class AnalyzeGauss(SecondMomentMechanism):
         G *= std / 2
         return G
 
+    def _noise_cost(self, std, n_features, n_shares):
+        return gaussian_cost(math.sqrt(2), std)
+
 
 class ModSuLQ(SecondMomentMechanism):
     """Symmetric Gaussian noise on the second moment, as published: for comparison.
@@ -218,6 +233,7 @@ class ModSuLQ(SecondMomentMechanism):
     mean_share : float, default=0.2
     n_releases : int, default=1
     trust : {"client", "sum"}, default="client"
+    ledger : PrivacyLedger or None, default=None
 
     See Also
     --------
@@ -268,3 +284,6 @@ class ModSuLQ(SecondMomentMechanism):
         G += np.triu(G, 1).T
         G *= std
         return G
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return gaussian_cost(math.sqrt(2), std)

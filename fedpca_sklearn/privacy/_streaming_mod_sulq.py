@@ -9,6 +9,7 @@ import numpy as np
 from .._absorb import absorb_block
 from .._block_sizes import auto_block_size
 from ..subspace import Subspace
+from ._mechanism import gaussian_cost
 from ._second_moment import ModSuLQ, summary_of
 
 __all__ = ["StreamingModSuLQ"]
@@ -32,6 +33,7 @@ class StreamingModSuLQ(ModSuLQ):
     mean_share : float, default=0.2
     n_releases : int, default=1
     trust : {"client", "sum"}, default="client"
+    ledger : PrivacyLedger or None, default=None
 
     See Also
     --------
@@ -83,6 +85,9 @@ class StreamingModSuLQ(ModSuLQ):
         G = rng.standard_normal(shape)
         G *= std
         return G
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return gaussian_cost(math.sqrt(2), std)
 
     def summary(self, columns, total, n, terms, max_keep, dtype):
         """Summary of n rows by what was released of them; see the base class."""

@@ -1,0 +1,299 @@
+"""A file of all releases: accounts that outlive estimators and processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from ._accounts import Account, PrivacyBudgetError, PrivacySpent, account_name, exceeds
+from ._file_lock import locked, sync_folder
+from ._gaussian import epsilon_of
+
+__all__ = ["PrivacyLedger"]
+
+# Bytes of a line at most, so that a file without line ends is not read whole.
+_LONGEST = 2**16
+# What a line that was cut off still says about whom it charges how much.
+_CUT = re.compile(rb'\{"label": ("(?:[^"\\]|\\.)*"), "mu2": ("inf"|[-+.0-9e]+), ')
+
+
+class _Known(NamedTuple):
+    """What was read of a ledger: up to where, the last line and its chain, and the totals."""
+
+    size: int = 0
+    last: bytes = b""
+    chain: str = ""
+    n_lines: int = 0
+    totals: dict[str, float] = {}
+
+
+class PrivacyLedger:
+    """Accounts of clients in a file, for estimators, copies, processes and restarts together.
+
+    Given to mechanisms as ``ledger=``. Before a client computes a message, a line is added to the
+    file and flushed to the disk; a release that does not fit into the mechanism's own budget,
+    together with all lines of its client, is refused with `PrivacyBudgetError`. No line is taken
+    back. Clones, deep copies and pickles of a ledger are the same ledger: that of its path.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, which the first release makes. On a local disk: network file systems without
+        locks cannot keep two writers apart.
+
+    Notes
+    -----
+    Costs add up in mu^2, exactly (see `AnalyzeGauss`), and the sum over all lines of a client may
+    not exceed mu^2 of the epsilon and delta of the mechanism that asks. Clients are told apart by
+    the text of their labels, without spaces around it and in composed Unicode (NFC): 1, "1" and
+    " 1" are one client. Rows without labels belong to clients 0, 1, ... in every fit.
+
+    A line is JSON: label, mu2, time, mechanism, epsilon, delta, share (of ``n_releases``), id, and
+    chain, the SHA-256 of the line and of the chain before it. Every call reads what was added since
+    the last one, and a ledger that is new to a process reads the file once. Refused with a
+    ValueError: a line that does not continue the chain, and a file that has become shorter than
+    this object, or the pickle that it came from, has seen it.
+
+    A line that a crash has cut off counts as spent if it says of whom and how much. If it does not,
+    the ledger refuses every release until that part of a line is deleted by hand. That is safe as
+    long as the disk keeps what it has flushed: the noise is drawn afterwards.
+
+    Not detected: lines cut off at the end, or a file put back or made anew, before an object asks
+    that has seen more; and chains that somebody computes anew. Who may write the file is trusted.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PrivacyBudgetError, PrivacyLedger
+    >>> X, y = load_digits(return_X_y=True)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = PrivacyLedger(os.path.join(folder.name, "ledger.jsonl"))
+    >>> private = AnalyzeGauss(4.0, 1e-5, row_norm=50, center=[5.0] * 64, ledger=ledger)
+    >>> pca = FederatedPCA(3, mechanism=private, n_clients=1).fit(X)
+    >>> print("epsilon = {:.3f}, delta = {:g}".format(*ledger.spent(1e-5)["0"]))
+    epsilon = 4.000, delta = 1e-05
+    >>> try:
+    ...     pca.fit(X)  # without a ledger, a new account
+    ... except PrivacyBudgetError as error:
+    ...     print(str(error)[:33])
+    Client 0 has no budget left in th
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.path.realpath(os.fspath(path))
+        self._known = _Known()
+        self._unread: tuple[int, bytes] | None = None  # of a pickle: how far the file was
+
+    def __repr__(self) -> str:
+        return f"PrivacyLedger({self.path!r})"
+
+    def __copy__(self) -> PrivacyLedger:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> PrivacyLedger:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        seen = (self._known.size, self._known.last) if self._known.size else self._unread
+        return {"path": self.path, "seen": seen}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.path, self._unread = state["path"], state["seen"]
+        self._known = _Known()
+
+    def spent(self, delta: float) -> dict[str, PrivacySpent]:
+        """What each client has spent, by the name of its account.
+
+        Parameters
+        ----------
+        delta : float
+            At which epsilon is stated, between 0 and 1.
+
+        Returns
+        -------
+        spent : dict of str to PrivacySpent
+        """
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must be between 0 and 1, got {delta!r}.")
+        if not (os.path.exists(self.path) or self._known.size or self._unread):
+            return {}
+        with locked(self.path) as file:
+            totals = self._read(file).totals
+        return {
+            name: PrivacySpent(epsilon_of(math.sqrt(mu2), delta), delta).counted_in(self.path)
+            for name, mu2 in totals.items()
+        }
+
+    def _check(self, accounts: dict[str, Account], mechanism: Any, mu2: float) -> None:
+        """Raise a `PrivacyBudgetError` if one more release of some clients does not fit."""
+        with locked(self.path) as file:
+            self._refuse(self._read(file), accounts, mechanism, mu2)
+
+    def _charge(self, accounts: dict[str, Account], mechanism: Any, mu2: float) -> dict[str, float]:
+        """Write one more release of some clients to disk; return what each has spent then."""
+        with locked(self.path) as file:
+            known = self._read(file)
+            self._refuse(known, accounts, mechanism, mu2)
+            known, lines = known._replace(totals=dict(known.totals)), []
+            for name in accounts:
+                lines.append(_line(known, name, mechanism, mu2))
+                known = _after(known, lines[-1], name, mu2)
+            self._append(file, b"".join(lines))
+            self._known = known
+        return known.totals
+
+    def _refuse(
+        self, known: _Known, accounts: dict[str, Account], mechanism: Any, mu2: float
+    ) -> None:
+        budget = mechanism.budget()
+        for name, account in accounts.items():
+            before = known.totals.get(name, 0.0)
+            if exceeds(before + mu2, budget):
+                spent = epsilon_of(math.sqrt(before), mechanism.delta)
+                raise PrivacyBudgetError(
+                    f"Client {account.label!r} has no budget left in the ledger {self.path}: "
+                    f"epsilon={spent:g} is spent at delta={mechanism.delta:g}, and one more "
+                    f"release does not fit into epsilon={mechanism.epsilon:g}."
+                )
+
+    # ---------------------------------------------------------------- the file
+
+    def _append(self, file: int, data: bytes) -> None:
+        """Add lines and flush them to the disk, or take back what was written of them."""
+        size = self._known.size
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+            os.fsync(file)
+            if not size:
+                sync_folder(self.path)
+        except BaseException:
+            os.ftruncate(file, size)
+            raise
+
+    def _read(self, file: int) -> _Known:
+        """Read what was added, check it, and stand at the end of the file."""
+        if not os.path.samestat(os.fstat(file), os.stat(self.path)):
+            raise self._error("was replaced while it was opened")
+        known, size = self._known, os.fstat(file).st_size
+        seen, last = self._unread or (known.size, known.last)
+        if size < seen:
+            raise self._error(f"has {size} bytes and had {seen} when it was last read")
+        os.lseek(file, seen - len(last), os.SEEK_SET)
+        if _read_exactly(file, len(last)) != last:
+            raise self._error(f"was changed before byte {seen} since it was last read")
+        os.lseek(file, known.size, os.SEEK_SET)
+        with os.fdopen(os.dup(file), "rb") as stream:
+            known = self._lines(stream, known)
+        # what a crash has cut off, and only that, is not yet part of what is known
+        if known.size < size:
+            known = self._closed(file, known, size)
+        os.lseek(file, known.size, os.SEEK_SET)
+        self._known, self._unread = known, None
+        return known
+
+    def _lines(self, stream: Any, known: _Known) -> _Known:
+        known = known._replace(totals=dict(known.totals))
+        while line := stream.readline(_LONGEST):
+            if not line.endswith(b"\n"):
+                if len(line) == _LONGEST:
+                    raise self._error(f"has a line {known.n_lines + 1} without an end")
+                break
+            try:
+                name, mu2 = _entry(line, known)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise self._error(
+                    f"is not what was written: line {known.n_lines + 1}, {error}"
+                ) from None
+            known = _after(known, line, name, mu2)
+        return known
+
+    def _closed(self, file: int, known: _Known, size: int) -> _Known:
+        """Count a line that a crash has cut off as spent, and replace it by a whole one."""
+        os.lseek(file, known.size, os.SEEK_SET)
+        cut = _read_exactly(file, size - known.size)
+        found = _CUT.match(cut)
+        try:
+            name, mu2 = _checked(json.loads(found[1]), json.loads(found[2]))
+        except (TypeError, ValueError):
+            raise self._error(
+                f"ends in a line that is cut off, of which {cut[:60]!r} is left, and does not say "
+                f"whom it charges; delete what is beyond byte {known.size}"
+            ) from None
+        line = _line(known, name, None, mu2)
+        os.lseek(file, known.size, os.SEEK_SET)
+        os.ftruncate(file, known.size)
+        self._known = known
+        self._append(file, line)
+        return _after(known, line, name, mu2)
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"The ledger {self.path} {what}: no release is charged to it.")
+
+
+def _read_exactly(file: int, n: int) -> bytes:
+    parts, left = [], n
+    while left and (part := os.read(file, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _after(known: _Known, line: bytes, name: str, mu2: float) -> _Known:
+    """What is known after one more line, which is added to the totals."""
+    known.totals[name] = known.totals.get(name, 0.0) + mu2
+    size, number = known.size + len(line), known.n_lines + 1
+    return _Known(size, line, _chain(known, line), number, known.totals)
+
+
+def _chain(known: _Known, line: bytes) -> str:
+    """Chain of a line, which is written at its end: SHA-256 of the rest and of the chain before."""
+    rest = line.rpartition(b', "chain": ')[0]
+    return hashlib.sha256(known.chain.encode() + rest).hexdigest()
+
+
+def _line(known: _Known, name: str, mechanism: Any, mu2: float) -> bytes:
+    """A line of the file; without a mechanism, one in place of a line that was cut off."""
+    entry = {
+        "label": name,
+        "mu2": "inf" if math.isinf(mu2) else mu2,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "mechanism": None,
+    }
+    if mechanism is not None:
+        infinite = math.isinf(mechanism.epsilon)
+        entry |= {
+            "mechanism": type(mechanism).__name__,
+            "epsilon": "inf" if infinite else float(mechanism.epsilon),
+            "delta": float(mechanism.delta),
+            "share": 1 / mechanism.n_releases,
+        }
+    rest = json.dumps({**entry, "id": known.n_lines + 1})[:-1].encode() + b', "chain": '
+    return rest + f'"{_chain(known, rest)}"}}\n'.encode()
+
+
+def _entry(line: bytes, known: _Known) -> tuple[str, float]:
+    """Label and mu^2 of a line that continues the chain."""
+    entry = json.loads(line)
+    if entry["chain"] != _chain(known, line) or entry["id"] != known.n_lines + 1:
+        raise ValueError("it does not continue the lines before")
+    return _checked(entry["label"], entry["mu2"])
+
+
+def _checked(name: Any, mu2: Any) -> tuple[str, float]:
+    if not isinstance(name, str) or account_name(name) != name:
+        raise ValueError(f"label must be a text without spaces around it, got {name!r}")
+    if isinstance(mu2, bool) or not (mu2 == "inf" or isinstance(mu2, (int, float))):
+        raise ValueError(f"mu2 must be a number, got {mu2!r}")
+    mu2 = float(mu2)
+    if not mu2 >= 0:
+        raise ValueError(f"mu2 must be at least 0, got {mu2!r}")
+    return name, mu2
