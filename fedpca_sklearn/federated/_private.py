@@ -171,9 +171,20 @@ class PrivateClient(Client):
         cls, label: Any, rows: Any, mechanism: FedPowerNoise, terms: Terms, seeds: tuple[int, ...]
     ) -> PrivateClient:
         """Check and clip a client's rows."""
-        d = rows.shape[1]
         rows = ClippedRows.of(check_rows(rows), terms.center, terms.row_norm)
-        total = np.zeros(d)
+        return cls.released(label, rows, mechanism, terms, seeds)
+
+    @classmethod
+    def released(
+        cls,
+        label: Any,
+        rows: ClippedRows,
+        mechanism: FedPowerNoise,
+        terms: Terms,
+        seeds: tuple[int, ...],
+    ) -> PrivateClient:
+        """A client of clipped rows, which has drawn the noise of their sum."""
+        total = np.zeros(rows.X.shape[1])
         if terms.costs.mean is not None:
             total = mechanism.noisy_sum(rows.sum(), terms, np.random.default_rng([*seeds, 0]))
         return cls(label, rows, None, mechanism, terms, seeds, total)

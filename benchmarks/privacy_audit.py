@@ -1,0 +1,302 @@
+"""Attacks on every mechanism: what neighbouring rows give away, beside what is stated.
+
+Two clients differ in one row, of the largest norm and clipped: along one axis or another, or
+mirrored. Their messages, or the attributes of estimators fitted of them, are drawn many times. A
+linear discriminant and its threshold are chosen on one half of the runs; on the other half
+Clopper-Pearson intervals of the two error rates give a lower bound of epsilon at the stated delta,
+which is too high with a probability of 1e-4. Above the stated epsilon a promise is broken. The same
+attack has to catch five faults that are put into copies of the mechanisms.
+"""
+
+import math
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+from scipy.special import betaincinv
+
+from benchmarks._tools import table
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FedPowerNoise,
+    ModSuLQ,
+    StreamingModSuLQ,
+)
+from fedpca_sklearn.federated import _private
+from fedpca_sklearn.privacy._accounts import Accounts
+from fedpca_sklearn.privacy._rows import ClippedRows
+
+DELTA, R, D, N = 0.1, 2.0, 2, 4
+CONFIDENCE = 1e-4  # that a lower bound is too high, for both rates together
+# Rows of a client but one are at the origin, so that the neighbours are all that there is to see.
+PAIRS = {"axes": ([20.0, 0.0], [0.0, 20.0]), "mirrored": ([20.0, 0.0], [-20.0, 0.0])}
+
+
+# ------------------------------------------------------------------------------ the attack
+
+
+def lower_bound(here, there, delta, confidence=CONFIDENCE):
+    """Lower bound of epsilon by samples, one a row, of two neighbours."""
+    half = len(here) // 2
+    train, test = (here[:half], there[:half]), (here[half:], there[half:])
+    scale = np.concatenate(train).std(axis=0)
+    scale[scale == 0] = 1.0
+    train, test = ([values / scale for values in pair] for pair in (train, test))
+    change = train[0].mean(axis=0) - train[1].mean(axis=0)
+    within = sum(np.atleast_2d(np.cov(values.T)) for values in train) / 2
+    within[np.diag_indices_from(within)] += 1e-9  # entries without noise
+    direction = np.linalg.solve(within, change)
+    train, test = ([values @ direction for values in pair] for pair in (train, test))
+    candidates = [
+        (bound, sign, t)
+        for sign in (1, -1)
+        for t in np.quantile(np.concatenate(train), np.linspace(0.005, 0.995, 199))
+        if (bound := _bound(*train[::sign], sign, t, delta, confidence)) > -math.inf
+    ]
+    if not candidates:
+        return 0.0
+    _, sign, t = max(candidates)
+    return max(0.0, _bound(*test[::sign], sign, t, delta, confidence))
+
+
+def _bound(likely, unlikely, sign, t, delta, confidence):
+    """Lower bound by one event: beyond t, on the side of the first sample."""
+    hits, false = (int(np.sum(sign * v > sign * t)) for v in (likely, unlikely))
+    n, m = len(likely), len(unlikely)
+    power = betaincinv(hits, n - hits + 1, confidence / 2) if hits else 0.0
+    size = betaincinv(false + 1, m - false, 1 - confidence / 2) if false < m else 1.0
+    return math.log((power - delta) / size) if power > delta else -math.inf
+
+
+# ------------------------------------------------------------------------------ what is seen
+
+
+def clients_of(row, n_clients):
+    """Rows of each client; the first has the one in question."""
+    X = np.zeros((n_clients, N, D))
+    X[0, 0] = row
+    return X
+
+
+def stated(mechanism, n_clients, n_calls=1):
+    """(epsilon, delta) that an account would show."""
+    products = 2 if isinstance(mechanism, FedPowerNoise) else 1
+    costs = mechanism.costs(D, products, 1 / mechanism.n_releases)
+    return mechanism.spent(n_calls * mechanism.cost(costs, D, products, n_clients))
+
+
+def messages(mechanism, row, n_clients, n_runs, seed, n_calls=1, comes_back=False):
+    """Everything that the server receives, in each run: a row of numbers.
+
+    The row in question is there in the first call, and in all of them if it comes back.
+    """
+    power = isinstance(mechanism, FedPowerNoise)
+    rounds = _power_messages if power else _release_messages
+    accounts = Accounts()
+    plain = AnalyzeGauss(math.inf, DELTA, R)  # charges what no one refuses
+    numbers = []
+    for _ in range(n_calls):
+        accounts.charge(range(n_clients), plain, 0.0)
+        numbers.append([accounts.numbers(label) for label in range(n_clients)])
+    sent = [
+        rounds(
+            mechanism, clients_of(row if comes_back or not call else 0.0, n_clients), numbers[call]
+        )
+        for call in range(n_calls)
+    ]
+    return np.array([np.concatenate([call((seed, run)) for call in sent]) for run in range(n_runs)])
+
+
+def _release_messages(mechanism, X, numbers):
+    """Function of the seeds that returns the sum of the clients' messages of one release."""
+    costs = mechanism.costs(D, 1, 1 / mechanism.n_releases)
+    releases = [
+        _private.Release(mechanism, mechanism.terms(rows, costs, len(X)), rows, (), None)
+        for rows in X
+    ]
+    clipped, parts = [release.clipped() for release in releases], list(releases[0].parts())
+
+    def sent(seeds):
+        turns = [replace(r, seeds=(*seeds, *k)) for r, k in zip(releases, numbers, strict=True)]
+        return np.concatenate(
+            [
+                sum(r.message(rows, *part) for r, rows in zip(turns, clipped, strict=True)).ravel()
+                for part in parts
+            ]
+        )
+
+    return sent
+
+
+def _power_messages(mechanism, X, numbers):
+    """Alike for a round of products and the last, for the basis of a server that wants to know."""
+    costs, V = mechanism.costs(D, 2), np.eye(D)
+    terms = mechanism.terms(X[0], costs, len(X))
+    mean, clipped = terms.origin(D), [ClippedRows.of(rows, None, terms.row_norm) for rows in X]
+
+    def sent(seeds):
+        clients = [
+            _private.PrivateClient.released(i, rows, mechanism, terms, (*seeds, *k))
+            for i, (rows, k) in enumerate(zip(clipped, numbers, strict=True))
+        ]
+        asked = [("moments", 0), ("times_scatter", 1, V, mean, 1), ("variances", 2, V, mean)]
+        return np.concatenate([sum(c.message(*a) for c in clients).ravel() for a in asked])
+
+    return sent
+
+
+def fitted(mechanism, row, n_clients, n_runs, seed):
+    """Fitted attributes of an estimator, in each run."""
+    X = clients_of(row, n_clients).reshape(-1, D)
+    labels = np.repeat(range(n_clients), N)
+    if isinstance(mechanism, FedPowerNoise):
+        model = FederatedPowerPCA(D, n_rounds=1, mechanism=mechanism)
+    else:
+        model = FederatedPCA(D, mechanism=mechanism)
+    found = []
+    for run in range(n_runs):
+        model.set_params(random_state=(2 * run + seed) % 2**32).fit(X, clients=labels)
+        V, variances = model.components_, model.explained_variance_
+        pairs = np.triu_indices(D)
+        found.append(
+            [
+                *model.mean_,
+                *variances,
+                *((V.T * variances) @ V)[pairs],
+                *np.outer(V[0], V[0])[pairs],
+                model.subspace_.scatter,
+            ]
+        )
+    return np.array(found), model.privacy_spent_
+
+
+# ------------------------------------------------------------------------------ the audit
+
+
+def mechanisms():
+    """Every mechanism, in both modes of trust, with a private and with a fixed mean."""
+    for trust in ("client", "sum"):
+        for mean in ("private", "fixed"):
+            options = {"mean": mean, "mean_share": 0.5, "trust": trust}
+            yield AnalyzeGauss(1.0, DELTA, R, **options)
+            yield ModSuLQ(4.0, DELTA, R, **options)
+            yield StreamingModSuLQ(10.0, DELTA, R, **options)
+            yield FedPowerNoise(1.0, DELTA, R, **options)
+
+
+def audited(mechanism, pair, n_messages, n_fits):
+    """Rows of the table for one mechanism and one pair of neighbours."""
+    n_clients = 2 if mechanism.trust == "sum" else 1
+    label = {
+        "mechanism": type(mechanism).__name__,
+        "trust": mechanism.trust,
+        "mean": mechanism.mean,
+        "rows": pair,
+    }
+    epsilon, delta = stated(mechanism, n_clients)
+    neighbours = list(enumerate(PAIRS[pair]))
+    sides = [messages(mechanism, row, n_clients, n_messages, i) for i, row in neighbours]
+    yield verdict({**label, "seen": "messages"}, epsilon, lower_bound(*sides, delta))
+    if n_fits:
+        sides = [fitted(mechanism, row, n_clients, n_fits, i) for i, row in neighbours]
+        epsilon, delta = sides[0][1]
+        bound = lower_bound(sides[0][0], sides[1][0], delta)
+        yield verdict({**label, "seen": "attributes"}, epsilon, bound)
+
+
+def verdict(label, epsilon, bound):
+    says = "holds" if bound <= epsilon * (1 + 1e-9) else "BROKEN"
+    return {**label, "stated": epsilon, "lower bound": bound, "verdict": says}
+
+
+# ------------------------------------------------------------------------------ seeded faults
+
+
+class MirroredMask(AnalyzeGauss):
+    """Noise above the diagonal, and the rows themselves below it."""
+
+    def _noise(self, shape, std, rng):
+        return np.triu(super()._noise(shape, std, rng))
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return super()._noise_cost(std, n_features, n_shares)
+
+
+class SmallNoise(AnalyzeGauss):
+    """Noise over sqrt(2)."""
+
+    def _noise(self, shape, std, rng):
+        return super()._noise(shape, std, rng) / math.sqrt(2)
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return super()._noise_cost(std, n_features, n_shares)
+
+
+@contextmanager
+def loose_clipping():
+    """Rows are shortened to twice the norm that the noise is made for."""
+    of = ClippedRows.of
+    with mock.patch.object(ClippedRows, "of", lambda X, c, r: of(X, c, 2 * r)):
+        yield
+
+
+@contextmanager
+def one_seed():
+    """The number of the call does not enter the seed of the noise."""
+    with mock.patch.object(Accounts, "numbers", lambda self, label: (label, 0)):
+        yield
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A defect: a mechanism that has it, or a context in which a right one has it."""
+
+    name: str
+    mechanism: object
+    context: object = nullcontext
+    n_calls: int = 1
+    n_charged: int = 1  # calls that are on the account
+    rows: tuple = PAIRS["axes"]
+
+
+OPTIONS = {"epsilon": 1.0, "delta": DELTA, "row_norm": R, "mean": "fixed"}
+FAULTS = [
+    Fault("clipping off by 2", AnalyzeGauss(**OPTIONS), loose_clipping),
+    # below the diagonal are the products of two features
+    Fault("a mirrored mask", MirroredMask(**OPTIONS), rows=([20.0, 20.0], [20.0, -20.0])),
+    Fault("noise / sqrt(2)", SmallNoise(**OPTIONS)),
+    Fault("a forgotten release", AnalyzeGauss(**OPTIONS), n_calls=2),
+    Fault("a reused seed", AnalyzeGauss(**OPTIONS, n_releases=2), one_seed, 2, 2),
+]
+
+
+def attacked(fault, n_messages):
+    """Row of the table for one fault."""
+    comes_back = fault.n_charged < fault.n_calls
+    with fault.context():
+        epsilon, delta = stated(fault.mechanism, 1, fault.n_charged)
+        sides = [
+            messages(fault.mechanism, row, 1, n_messages, i, fault.n_calls, comes_back)
+            for i, row in enumerate(fault.rows)
+        ]
+    bound = lower_bound(*sides, delta)
+    says = "caught" if bound > epsilon else "MISSED"
+    return {"fault": fault.name, "stated": epsilon, "lower bound": bound, "verdict": says}
+
+
+def main(quick=False):
+    n_messages, n_fits = (2000, 100) if quick else (16_000, 500)
+    rows = []
+    for mechanism in mechanisms():
+        for pair in PAIRS if mechanism.mean == "private" else ["axes"]:
+            last = pair == "mirrored" or mechanism.mean == "fixed"  # the mean, if it is released
+            rows += audited(mechanism, pair, n_messages, n_fits if last else 0)
+    table("privacy_audit", rows)
+    broken = [row for row in rows if row["verdict"] != "holds"]
+    print(f"{len(rows)} attacks, {len(broken)} above what is stated.\n")
+    rows = [attacked(fault, 8000 if quick else n_messages) for fault in FAULTS]
+    table("privacy_audit_faults", rows)
+    print(f"{sum(row['verdict'] == 'caught' for row in rows)} of {len(rows)} faults are caught.")
