@@ -6,6 +6,7 @@ the rows are divided by their largest norm, so that row_norm=1 is known; mean fi
 """
 
 import math
+import warnings
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     FedPowerNoise,
     ModSuLQ,
+    PrivacyNoiseWarning,
     StreamingModSuLQ,
     StreamingPCA,
 )
@@ -218,6 +220,7 @@ def real_data(quick):
 
 
 def main(quick=False):
+    warnings.simplefilter("ignore", PrivacyNoiseWarning)  # utility is what is measured
     for part in (utility, readings, noise, by_trust, real_data):
         part(quick)
         print()

@@ -9,6 +9,7 @@ attack has to catch five faults that are put into copies of the mechanisms.
 """
 
 import math
+import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from unittest import mock
@@ -23,6 +24,7 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     FedPowerNoise,
     ModSuLQ,
+    PrivacyNoiseWarning,
     StreamingModSuLQ,
 )
 from fedpca_sklearn.federated import _private
@@ -288,6 +290,7 @@ def attacked(fault, n_messages):
 
 
 def main(quick=False):
+    warnings.simplefilter("ignore", PrivacyNoiseWarning)  # there is nothing but two rows to find
     n_messages, n_fits = (2000, 100) if quick else (16_000, 500)
     rows = []
     for mechanism in mechanisms():

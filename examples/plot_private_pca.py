@@ -9,6 +9,8 @@ the more rows there are, the less it matters. Here are scikit-learn's 1,797 digi
 made with the same mean and covariance.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -19,10 +21,12 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     FedPowerNoise,
     PrivacyBudgetError,
+    PrivacyNoiseWarning,
     StreamingPCA,
 )
 
 plt.style.use("tableau-colorblind10")
+warnings.simplefilter("ignore", PrivacyNoiseWarning)  # the left of the figure shows why it warns
 RANK, DELTA = 5, 1e-6  # delta is far below one over the number of rows
 # Public knowledge: pixels are from 0 to 16 and mostly dark. Rows are clipped to a ball about this
 # grey image; its radius would be that of an image that is 6.25 off in each of the 64 pixels.

@@ -44,6 +44,7 @@ from .privacy import (
     PrivacyBudgetError,
     PrivacyLeakWarning,
     PrivacyLedger,
+    PrivacyNoiseWarning,
     StreamingModSuLQ,
 )
 from .rank import ContributionBounds, EnergyBounds, RankRule
@@ -105,6 +106,7 @@ __all__ = [
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
     "PrivacyLedger",
+    "PrivacyNoiseWarning",
     "ProjectionAverage",
     "RankDisplay",
     "RankRule",

@@ -45,6 +45,8 @@ from fedpca_sklearn.federated import Federation
 from fedpca_sklearn.privacy._gaussian import epsilon_of, log_delta, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
 
+# small data: what is released is mostly noise
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 inf, nan = math.inf, math.nan
 MARGIN = 5  # standard deviations
 ONE_ROUND = [AnalyzeGauss, ModSuLQ, StreamingModSuLQ]

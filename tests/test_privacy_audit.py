@@ -14,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import privacy_audit as audit
 
+# small data: what is released is mostly noise
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+
 
 def gaussians(mu, n_runs, seed=0):
     """Samples of two normal distributions, in one of three coordinates."""

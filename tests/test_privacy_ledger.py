@@ -44,6 +44,8 @@ from fedpca_sklearn.privacy import (
 )
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 
+# small data: what is released is mostly noise
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 inf = math.inf
 every_trust = pytest.mark.parametrize("trust", ["client", "sum"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from inspect import signature
@@ -19,6 +20,8 @@ from .._checks import check_at_most_features
 from .._too_large import largest_named
 from ..merging import check_subspaces, merge_subspaces, tighter_fraction
 from ..privacy import SecondMomentMechanism
+from ..privacy._mechanism import Terms
+from ..privacy._useless import edge, edge_of_sum, noise_message
 from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, label_order, rows_of
@@ -321,9 +324,31 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
             made = {
                 label: self._with_release(label, summary, max_keep) for label, summary in fitted
             }
+        first = not self._clients
         self._clients = {**self._clients, **made}
         self._merge_all()
+        if first:
+            self._noise_message = self._message_of_noise(terms)
         return labels
+
+    def _message_of_noise(self, terms: Terms) -> str | None:
+        """What to warn of if the first releases of all clients together are as good as noise."""
+        d, shares = len(self.mean_), math.sqrt(terms.n_shares)
+        summaries = [site.summary for site in self._clients.values()]
+        size = self.mechanism._OFF_DIAGONAL * terms.product_std * shares
+        spike = of_means = 0.0
+        if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
+            t = terms.mean_std * shares
+            distances = [np.linalg.norm(s.mean - terms.origin(d)) for s in summaries]
+            spike = float(max(distances)) * t * math.sqrt(d)
+            if len(summaries) > 1:  # and the means of clients differ by their noise
+                n = self.n_samples_ / len(summaries)
+                of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
+                of_means = min(of_means, self.n_samples_ * terms.row_norm**2)
+        spectra = [s.singular_values.astype(np.float64) ** 2 for s in summaries]
+        noise = edge_of_sum(edge(size, d, spike), spectra, d) + of_means
+        largest = float(self.subspace_.singular_values.max(initial=0.0)) ** 2
+        return noise_message(largest, noise, d)
 
     def _with_release(self, label: Any, summary: Subspace, max_keep: int | None) -> Site:
         """The releases of a client so far, or of sums over clients, merged."""

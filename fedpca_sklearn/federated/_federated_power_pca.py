@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from numbers import Integral, Real
@@ -16,6 +17,7 @@ from .._callbacks import rounds_of
 from .._checks import check_rows, float_array
 from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms
+from ..privacy._useless import edge, noise_message
 from ..streaming._blocks import float_dtype
 from ..subspace import Subspace
 from ._channel import Channel
@@ -225,6 +227,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         mean = self._find_mean(federation, clients, d, terms)
         rounds = partial(rounds_of, self)
         self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X), rounds)
+        if terms is not None:
+            self._noise_message = self._message_of_noise(terms, len(shards))
         return [label for label, _ in shards]
 
     def _run_rounds(
@@ -270,6 +274,19 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         terms = mechanism.terms(X, costs, len(shards))
         self._charge(labels, mechanism, mu2, fresh=True)
         return terms
+
+    def _message_of_noise(self, terms: Terms, n_clients: int) -> str | None:
+        """What to warn of if the last round found no more than in directions at random."""
+        rank, d = self.components_.shape
+        sources = math.sqrt(n_clients)
+        size = self.mechanism._OFF_DIAGONAL * terms.product_std * sources
+        spike = 0.0
+        if terms.costs.mean is not None:
+            distance = float(np.linalg.norm(self.subspace_.mean - terms.origin(d)))
+            spike = distance * terms.mean_std * sources * math.sqrt(rank)
+        largest = float(self.subspace_.singular_values.max(initial=0.0)) ** 2
+        found = largest - self.subspace_.scatter / d if rank < d else largest
+        return noise_message(found, edge(size, rank, spike), rank)
 
     def _make_clients(
         self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState

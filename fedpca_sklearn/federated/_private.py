@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._checks import check_rows
-from ..privacy import FedPowerNoise, SecondMomentMechanism
+from ..privacy import FedPowerNoise, PrivacyNoiseWarning, SecondMomentMechanism
 from ..privacy._accounts import Accounts, PrivacySpent
 from ..privacy._mechanism import Mechanism, Terms
 from ..privacy._rows import ClippedRows
@@ -92,6 +93,9 @@ class SpendsPrivacy:
                 else:
                     before.add(during)
             raise
+        message = vars(self).pop("_noise_message", None)
+        if message is not None:  # now, so that a warning that is an error loses no result
+            warnings.warn(message, PrivacyNoiseWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism
 from ._streaming_mod_sulq import StreamingModSuLQ
+from ._useless import PrivacyNoiseWarning
 
 __all__ = [
     "AnalyzeGauss",
@@ -15,6 +16,7 @@ __all__ = [
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
     "PrivacyLedger",
+    "PrivacyNoiseWarning",
     "PrivacySpent",
     "SecondMomentMechanism",
     "StreamingModSuLQ",

@@ -71,6 +71,8 @@ class FedPowerNoise(Mechanism):
     array([145., 133., 127.])
     """
 
+    _OFF_DIAGONAL = math.sqrt(0.5)  # of the last round
+
     def __init__(
         self,
         epsilon: float,

@@ -117,6 +117,9 @@ class Mechanism(BaseEstimator, ABC):
         "ledger": [PrivacyLedger, None],
     }
 
+    # size of the noise off the diagonal of a second moment, over that on it
+    _OFF_DIAGONAL = 1.0
+
     # releases that the budget is split over
     n_releases = 1
 

@@ -205,6 +205,8 @@ class AnalyzeGauss(SecondMomentMechanism):
     array([179., 164., 142.])
     """
 
+    _OFF_DIAGONAL = math.sqrt(0.5)
+
     def _noise(self, shape, std, rng):
         G = rng.standard_normal(shape)
         G += G.T.copy()
@@ -259,10 +261,16 @@ class ModSuLQ(SecondMomentMechanism):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
+    >>> import warnings
     >>> from fedpca_sklearn import FederatedPCA, ModSuLQ
     >>> X, y = load_digits(return_X_y=True)
     >>> published = ModSuLQ(epsilon=4.0, delta=1e-5, row_norm=50, center=[5.0] * 64)
-    >>> pca = FederatedPCA(3, mechanism=published, random_state=0).fit(X)
+    >>> pca = FederatedPCA(3, mechanism=published, random_state=0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     pca = pca.fit(X)
+    >>> caught[0].category.__name__
+    'PrivacyNoiseWarning'
     >>> pca.explained_variance_.round()  # noise: without it, 179, 164 and 142
     array([3655., 3270., 3153.])
     >>> print("epsilon = {:.5f}".format(pca.privacy_spent_.epsilon))  # nearly all for the mean
