@@ -67,6 +67,9 @@ from fedpca_sklearn import (
     VFedPCA,
 )
 
+# the checks have small data: what a mechanism releases is mostly noise
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+
 # their default suits rows of any number of features
 TEN_OR_FEWER = [
     AlternatingProjections(),

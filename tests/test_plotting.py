@@ -59,7 +59,7 @@ def test_scree_without_clients(model):
 
 
 def test_scree_of_private_clients_is_of_all_only():
-    model = FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-3, 2.0), random_state=0)
+    model = FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 2.0), random_state=0)
     assert ScreeDisplay.from_estimator(model.fit(X, clients=CLIENTS)).client_lines_ == []
 
 
