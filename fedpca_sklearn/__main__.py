@@ -85,8 +85,9 @@ def _merge(options: argparse.Namespace) -> None:
 
 def _described(subspace: Subspace) -> str:
     ratios = subspace.explained_variance_ratio[:5]
+    of_all = subspace.site is not None or not subspace.sites
     lines = {
-        "site": _printable(subspace.site or "-"),
+        "site" if of_all else "sites": _shown(subspace.sites) or "-",
         "rows": f"{subspace.n_samples:.6g}",
         "features": str(subspace.n_features),
         "components": f"{subspace.n_components}, {subspace.components.dtype}",
@@ -94,10 +95,19 @@ def _described(subspace: Subspace) -> str:
         "explained": " ".join(f"{r:.3f}" for r in ratios) + (" ..." if len(ratios) == 5 else ""),
     }
     if subspace.feature_names is not None:
-        names = subspace.feature_names
-        shown = ", ".join(map(_printable, names[:5]))
-        lines["names"] = shown + (" ..." if len(names) > 5 else "")
+        lines["names"] = _shown(subspace.feature_names)
+    if subspace.privacy is not None:
+        epsilon, delta, row_norm, mechanism, trust = subspace.privacy
+        bound = "the data's" if row_norm is None else f"{row_norm:g}"
+        lines["privacy"] = (
+            f"epsilon {epsilon:.6g}, delta {delta:g}, rows up to {bound}, {_printable(mechanism)}, "
+            f"trust: {_printable(trust)}"
+        )
     return "\n".join(f"  {name:<11}{value}" for name, value in lines.items())
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(map(_printable, names[:5])) + (" ..." if len(names) > 5 else "")
 
 
 def _printable(text: str) -> str:

@@ -119,7 +119,9 @@ def absorb_block(
         if SMALL_DIMENSION < len(columns) <= d // 2:
             dtype = subspace.components.dtype
             few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
-            return _spread(absorb_block(few, only_columns(Y, columns), w, **options), columns, d)
+            few = absorb_block(few, only_columns(Y, columns), w, **options)
+            labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
+            return _spread(few, columns, d)._replace(**labels)
     if sp.issparse(Y) and _block_kind(Y, d) is DenseBlock:
         Y = Y.toarray()
     if forgetting_factor < 1:
@@ -142,13 +144,16 @@ def absorb_block(
             subspace.centered,
         )
         V, s = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
-    return subspace._trusted(
-        V,
-        s,
-        block.new_mean,
-        block.n_total,
-        subspace.scatter + block.scatter,
-        subspace.centered,
+    columns = subspace.column_scatter
+    # rows that no mechanism has seen: nothing is promised any more
+    return subspace._replace(
+        components=V,
+        singular_values=s,
+        mean=block.new_mean,
+        n_samples=block.n_total,
+        scatter=subspace.scatter + block.scatter,
+        column_scatter=None if columns is None else columns + block.column_scatter,
+        privacy=None,
     )
 
 
@@ -169,9 +174,10 @@ def only_columns(Y: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
 def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
     """A summary of some columns as one of all ``d``; the others are zero."""
     V = subspace.components
-    wide, wide_mean = np.zeros((len(V), d), dtype=V.dtype), np.zeros(d)
-    wide[:, columns], wide_mean[columns] = V, subspace.mean
-    return subspace._replace(components=wide, mean=wide_mean)
+    wide, moments = np.zeros((len(V), d), dtype=V.dtype), np.zeros((2, d))
+    wide[:, columns], moments[:, columns] = V, (subspace.mean, subspace.column_scatter)
+    mean, column_scatter = moments
+    return subspace._replace(components=wide, mean=mean, column_scatter=column_scatter)
 
 
 def _block_kind(Y: Any, d: int) -> type[Block]:

@@ -1,79 +1,87 @@
 r"""Binary form of a subspace summary: fixed little-endian layout, checksum, no pickle.
 
     offset  bytes        content
-    0       8            magic ``b"FEDPCA\x00"`` and the format version, 1, or 2 with labels
+    0       8            magic ``b"FEDPCA\x00"`` and the format version, 3
     8       1            dtype of the components: 4 (float32) or 8 (float64)
-    9       1            1 if the summary is about the mean, 0 if about the origin
-    10      4            length l of the labels (uint32), 0 in version 1
-    14      2            zero
+    9       1            flags: 1, the summary is about the mean and not the origin; 2, the
+                         scatter of each column follows the mean
+    10      4            length l of the labels (uint32)
+    14      2            number of sites in the labels (uint16)
     16      8            number of features d (uint64)
     24      8            number of components k (uint64)
     32      8            effective number of samples (float64)
     40      8            scatter (float64)
     48      8 d          mean (float64)
+            8 d          scatter of each column (float64), with flag 2
             8 k          singular values (float64)
             itemsize k d components, row by row
-            l            labels: UTF-8 JSON with ``feature_names``, ``site``, and the ``library``
-                         and version that wrote them
+            l            labels: UTF-8 JSON with ``feature_names``, ``site``, ``sites``,
+                         ``privacy``, and the ``library`` and version that wrote them
     -4      4            CRC-32 of everything before
 
-A reader knows the exact length from the first 48 bytes and allocates nothing before it has
-compared that length with the data and with the caller's bound.
+Versions 1 and 2 are read as well: no flag 2 and no number of sites; version 1 without labels,
+version 2 with names and one site.
+
+A reader knows the exact length from the first 48 bytes, and a bound on the labels from d; it
+allocates nothing before it has compared them with the data and with the caller's bound.
 """
 
 from __future__ import annotations
 
-import json
+import os
+import stat
 import struct
 import zlib
 from typing import Any
 
 import numpy as np
 
-from ._version import VERSION
+from ._labels import MAX_NAMES, decode_labels, encode_labels, max_bytes_of_labels
 
 MAGIC = b"FEDPCA\x00"
-HEADER = struct.Struct("<7sBBBI2sQQdd")
+VERSIONS = (1, 2, 3)
+HEADER = struct.Struct("<7sBBBIHQQdd")
 CHECKSUM = struct.Struct("<I")
 DTYPES = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
+_CENTERED, _COLUMN_SCATTER = 1, 2
+_PIECE = 2**20
 
 
-def encode_labels(feature_names: tuple[str, ...] | None, site: str | None) -> bytes:
-    """Serialise names and site; nothing if there are none."""
-    if feature_names is None and site is None:
-        return b""
-    labels = {"library": f"fedpca_sklearn {VERSION}", "feature_names": feature_names, "site": site}
-    return json.dumps(labels, ensure_ascii=False).encode()
-
-
-def encode(
-    components, singular_values, mean, n_samples, scatter, centered, feature_names, site
-) -> bytes:
-    """Serialise the fields of a summary."""
-    k, d = components.shape
-    labels = encode_labels(feature_names, site)
+def encode(subspace: Any) -> bytes:
+    """Serialise a summary."""
+    k, d = subspace.components.shape
+    labels = labels_of(subspace)
+    columns = subspace.column_scatter
+    itemsize = subspace.components.dtype.itemsize
+    if subspace.feature_names is not None and d > MAX_NAMES:
+        raise ValueError(f"feature_names must be at most {MAX_NAMES} in a file, got {d}.")
     header = HEADER.pack(
         MAGIC,
-        2 if labels else 1,
-        components.dtype.itemsize,
-        bool(centered),
+        VERSIONS[-1],
+        itemsize,
+        _CENTERED * bool(subspace.centered) + _COLUMN_SCATTER * (columns is not None),
         len(labels),
-        bytes(2),
+        len(subspace.sites),
         d,
         k,
-        n_samples,
-        scatter,
+        subspace.n_samples,
+        subspace.scatter,
     )
+    arrays = [subspace.mean, *([] if columns is None else [columns]), subspace.singular_values]
     body = b"".join(
         [
             header,
-            np.ascontiguousarray(mean, dtype="<f8").tobytes(),
-            np.ascontiguousarray(singular_values, dtype="<f8").tobytes(),
-            np.ascontiguousarray(components, dtype=DTYPES[components.dtype.itemsize]).tobytes(),
+            *(np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays),
+            np.ascontiguousarray(subspace.components, dtype=DTYPES[itemsize]).tobytes(),
             labels,
         ]
     )
     return body + CHECKSUM.pack(zlib.crc32(body))
+
+
+def labels_of(subspace: Any) -> bytes:
+    """Labels of a summary as they stand in its file."""
+    return encode_labels(subspace.feature_names, subspace.site, subspace.sites, subspace.privacy)
 
 
 def decode(data, max_bytes: int) -> dict[str, Any]:
@@ -83,57 +91,102 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
     except TypeError as error:
         raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
     if len(view) > max_bytes:
-        raise ValueError(
-            f"A summary of {len(view)} bytes exceeds max_bytes={max_bytes}; raise max_bytes if "
-            "it comes from a trusted source."
-        )
+        raise ValueError(_too_large(len(view), max_bytes))
     if len(view) < HEADER.size + CHECKSUM.size:
         raise ValueError(f"Not a subspace summary: {len(view)} bytes are too few.")
-    magic, version, itemsize, centered, n_labels, padding, d, k, n_samples, scatter = (
+    magic, version, itemsize, flags, n_labels, n_sites, d, k, n_samples, scatter = (
         HEADER.unpack_from(view)
     )
     if magic != MAGIC:
         raise ValueError("Not a subspace summary: it does not start with the expected bytes.")
-    if version not in (1, 2):
+    if version not in VERSIONS:
         raise ValueError(
-            f"Unknown summary format version {version}; this release reads versions 1 and 2."
+            f"Unknown summary format version {version}; this release reads versions "
+            f"{VERSIONS[0]} to {VERSIONS[-1]}."
         )
-    if itemsize not in DTYPES or centered > 1 or any(padding) or (n_labels > 0) != (version == 2):
+    newest = version == VERSIONS[-1]
+    unknown = flags > (3 if newest else 1) or (n_sites and not newest)
+    if itemsize not in DTYPES or unknown or (not newest and (n_labels > 0) != (version == 2)):
         raise ValueError("Corrupt subspace summary: invalid dtype or flags in its header.")
     if k > d:
         raise ValueError(f"Corrupt subspace summary: {k} components of {d} features.")
-    at_labels = HEADER.size + 8 * d + 8 * k + itemsize * k * d
+    n_columns = d if flags & _COLUMN_SCATTER else 0
+    at_labels = HEADER.size + 8 * (d + n_columns + k) + itemsize * k * d
     expected = at_labels + n_labels + CHECKSUM.size
     if len(view) != expected:
         raise ValueError(
             f"Corrupt subspace summary: its header announces {expected} bytes, got {len(view)}."
         )
+    n_names = min(d, MAX_NAMES)
+    if n_labels > max_bytes_of_labels(n_names, n_sites):
+        raise ValueError(
+            f"Corrupt subspace summary: {n_labels} bytes of labels are too many for {d} features "
+            f"and {n_sites} sites."
+        )
     body, (checksum,) = view[: -CHECKSUM.size], CHECKSUM.unpack(view[-CHECKSUM.size :])
     if zlib.crc32(body) != checksum:
         raise ValueError("Corrupt subspace summary: its checksum does not match.")
-    at = HEADER.size
-    mean = np.frombuffer(view, "<f8", d, at).astype(np.float64)
-    singular_values = np.frombuffer(view, "<f8", k, at + 8 * d).astype(np.float64)
-    components = np.frombuffer(view, DTYPES[itemsize], k * d, at + 8 * d + 8 * k).reshape(k, d)
+    labels = decode_labels(view[at_labels : at_labels + n_labels], n_names, n_sites)
+    if newest and len(labels.get("sites", ())) != n_sites:
+        raise ValueError("Corrupt subspace summary: its labels are not of as many sites.")
+    doubles = np.frombuffer(view, "<f8", d + n_columns + k, HEADER.size)
+    components = np.frombuffer(view, DTYPES[itemsize], k * d, HEADER.size + doubles.nbytes)
+    native = DTYPES[itemsize].newbyteorder("=")
     return {
-        "components": components.astype(DTYPES[itemsize].newbyteorder("=")),
-        "singular_values": singular_values,
-        "mean": mean,
+        "components": components.reshape(k, d).astype(native, copy=False),
+        "singular_values": doubles[d + n_columns :],
+        "mean": doubles[:d],
         "n_samples": n_samples,
         "scatter": scatter,
-        "centered": bool(centered),
-        **_decode_labels(bytes(view[at_labels : at_labels + n_labels])),
+        "centered": bool(flags & _CENTERED),
+        "column_scatter": doubles[d : 2 * d] if n_columns else None,
+        **labels,
     }
 
 
-def _decode_labels(data: bytes) -> dict[str, Any]:
-    if not data:
-        return {}
+def read(file: Any, max_bytes: int) -> Any:
+    """Bytes of a path or of a binary file object; one more than allowed if there are more.
+
+    Of a regular file the size is looked at first, all else is read in pieces.
+    """
+    if not hasattr(file, "read"):
+        _check_regular(file)
+        with open(file, "rb") as stream:
+            return read(stream, max_bytes)
+    size = _size_left(file)
+    if size is not None and size > max_bytes:
+        raise ValueError(_too_large(size, max_bytes))
+    data = bytearray()
+    while len(data) <= max_bytes:
+        piece = file.read(min(_PIECE, max_bytes + 1 - len(data)))
+        if not isinstance(piece, bytes | bytearray | memoryview):
+            return piece  # `decode` names what it is
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def _check_regular(path: Any) -> None:
+    """Raise for what would block, never end, or hold no bytes of its own."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+        raise ValueError(f"file must be a regular file, {os.fspath(path)!r} is {kind}.")
+
+
+def _size_left(file: Any) -> int | None:
+    """Bytes from here to the end of a regular file; None where that is not known."""
     try:
-        labels = json.loads(data)
-        names, site = labels["feature_names"], labels["site"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError("Corrupt subspace summary: its labels cannot be read.") from error
-    if not isinstance(names, list | None) or not isinstance(site, str | None):
-        raise ValueError("Corrupt subspace summary: its labels are not names and a site.")
-    return {"feature_names": names, "site": site}
+        info = os.fstat(file.fileno())
+        return info.st_size - file.tell() if stat.S_ISREG(info.st_mode) else None
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
+
+
+def _too_large(size: int, max_bytes: int) -> str:
+    return (
+        f"A summary of {size} bytes exceeds max_bytes={max_bytes}; raise max_bytes if it comes "
+        "from a trusted source."
+    )

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
+
+from ._texts import check_text, composed
+
+
+def composed_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in Unicode's composed form (NFC)."""
+    return tuple(map(composed, names))
 
 
 def names_of(X: Any) -> tuple[str, ...] | None:
@@ -11,7 +19,8 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     arrow = type(X).__module__.startswith("pyarrow")  # its columns are arrays
     names = getattr(X, "column_names" if arrow else "columns", None)
     names = None if names is None else tuple(names)
-    return names if names and all(isinstance(name, str) for name in names) else None
+    known = names and all(isinstance(name, str) for name in names)
+    return composed_names(names) if known else None
 
 
 def check_names(names: Any, d: int) -> tuple[str, ...] | None:
@@ -21,20 +30,11 @@ def check_names(names: Any, d: int) -> tuple[str, ...] | None:
     names = tuple(names)
     if len(names) != d or not all(isinstance(name, str) for name in names):
         raise ValueError(f"feature_names must be {d} strings, got {len(names)} values.")
-    counts = Counter(names)
-    if len(counts) < d:
+    names = tuple(check_text("feature_names", name) for name in names)
+    if len(set(names)) < d:
+        counts = Counter(names)
         raise ValueError(f"feature_names must differ, got {max(counts, key=counts.get)!r} twice.")
-    for name in names:
-        check_text("feature_names", name)
-    return tuple(map(str, names))
-
-
-def check_text(what: str, text: str) -> None:
-    """Raise a ValueError for a string that no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} must be valid text, got {text!r}.") from error
+    return names
 
 
 def check_same_names(expected: Any, got: Any, who: str) -> None:

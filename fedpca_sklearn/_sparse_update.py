@@ -62,26 +62,37 @@ class SparseBlock(Block):
             self.offset -= mean
         if w is not None:
             data *= root
-        square, of_mean = data @ data, self.n_block * (self.local_mean @ self.local_mean)
-        if of_mean <= square / 2:
-            self.scatter = float(square - of_mean)
-        else:  # would cancel: deviations of what is stored, and of the implicit zeros
-            deviations, stored = self.local_mean[indices], counts
-            if w is not None:
-                deviations *= root
-                stored = np.bincount(indices, weights=root**2, minlength=len(self.active))
-            np.subtract(data, deviations, out=deviations)
-            elsewhere = (self.n_block - stored) @ self.local_mean**2
-            self.scatter = float(deviations @ deviations + elsewhere)
+        self.column_scatter = np.zeros(self.d)
+        self.column_scatter[self.active] = self._squares(data, indices, counts, root)
         self.correction, self.correction_elsewhere = None, 0.0
         if self.has_correction:
             self.correction = self.correction_scale * self.offset
             self.correction_here = self.correction[self.active]
+            self.column_scatter += self.correction**2
             total = float(self.correction @ self.correction)
-            self.scatter += total
             self.correction_elsewhere = total - float(self.correction_here @ self.correction_here)
         if not math.isfinite(self.scatter):
             raise ValueError(OVERFLOW)
+
+    def _squares(self, data, indices, counts, root) -> np.ndarray:
+        """Sum of squares of each active column about its mean; ``data`` are stored entries."""
+        n_active = len(self.active)
+        squares = np.bincount(indices, weights=data**2, minlength=n_active).astype(np.float64)
+        of_mean = self.n_block * self.local_mean**2
+        cancels = of_mean > squares / 2
+        squares -= of_mean
+        if cancels.any():  # there: deviations of what is stored, and of the implicit zeros
+            at = np.flatnonzero(cancels[indices])
+            columns = indices[at]
+            deviations, stored = self.local_mean[columns], counts
+            if root is not None:
+                deviations *= root[at]
+                stored = np.bincount(columns, weights=root[at] ** 2, minlength=n_active)
+            np.subtract(data[at], deviations, out=deviations)
+            about = np.bincount(columns, weights=deviations**2, minlength=n_active)
+            about += (self.n_block - stored) * self.local_mean**2
+            squares[cancels] = about[cancels]
+        return squares
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """Centred block times a matrix with a row for each active column."""

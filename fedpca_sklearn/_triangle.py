@@ -171,7 +171,10 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 
 def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
     """All principal directions of the rows: the SVD of their factor."""
-    R, scatter = triangle.factor, triangle.scatter
+    R = triangle.factor
+    with np.errstate(over="ignore"):
+        columns = np.einsum("ij,ij->j", R, R)
+        scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise TooLargeError(TOO_LARGE)
     if len(R) == R.shape[1]:
@@ -183,5 +186,7 @@ def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
     rank = _linalg.numerical_rank(s)
     V, s = V[:rank], s[:rank]
     V = _linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
-    energy = float(s @ s)
-    return Subspace._trusted(V, s, triangle.mean, triangle.n_samples, max(scatter, energy), True)
+    scatter = max(scatter, float(s @ s))
+    return Subspace._trusted(
+        V, s, triangle.mean, triangle.n_samples, scatter, True, column_scatter=columns
+    )

@@ -41,6 +41,13 @@ OVERFLOW = "X holds values that are too large: the sum of their squares is not f
 Keep = Callable[[np.ndarray, float], int]
 
 
+def squares_of_columns(Y: np.ndarray) -> np.ndarray:
+    """Sum of the squares in each column, added up in float64."""
+    if Y.dtype == np.float64:
+        return np.einsum("ij,ij->j", Y, Y)
+    return np.square(Y).sum(axis=0, dtype=np.float64)
+
+
 def count_kept(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> int:
     p = min(len(s), max_keep)
     return p if keep is None else max(0, min(p, keep(s, scatter)))
@@ -50,7 +57,8 @@ class Block(ABC):
     """What every kind of block has in common: past summary, new rows, weights, means.
 
     ``shift`` is a vector near the block's mean, the old mean where there is one; ``offset`` is the
-    block's mean less it; ``scatter`` is what the block adds to the scatter, known after `reduce`.
+    block's mean less it; ``column_scatter`` is what the block adds to the scatter of each column,
+    known after `reduce`.
 
     Parameters
     ----------
@@ -78,7 +86,12 @@ class Block(ABC):
 
     shift: np.ndarray
     offset: np.ndarray
-    scatter: float
+    column_scatter: np.ndarray
+
+    @property
+    def scatter(self) -> float:
+        """What the block adds to the scatter."""
+        return float(self.column_scatter.sum())
 
     @property
     def new_mean(self) -> np.ndarray:
@@ -96,7 +109,7 @@ class Block(ABC):
         solver: str = "auto",
         wanted: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(V, s)`` of the updated summary and set ``scatter``.
+        """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
 
         Parameters
         ----------
@@ -122,7 +135,7 @@ class DenseBlock(Block):
         else:
             self.shift = mean if n > 0 else Y[0].astype(np.float64)
         self.offset = np.zeros(self.d)
-        self.scatter = 0.0
+        self.column_scatter = np.zeros(self.d)
 
     def _fill(self, M: np.ndarray, cols: slice, first_visit: bool) -> np.ndarray:
         """Write the unscaled stack [V; sqrt(w)(Y - mean); correction] of some columns into M."""
@@ -176,7 +189,7 @@ class DenseBlock(Block):
             G[k:, k:] += new @ new.T
             if k:
                 G[k:, :k] += new @ part[:k].T
-        self.scatter = float(np.trace(G))
+            self.column_scatter[cols] = squares_of_columns(new)
         if not math.isfinite(self.scatter):
             if dtype == np.float32:
                 return None
@@ -212,7 +225,7 @@ class DenseBlock(Block):
         order = "F" if self.n_rows >= self.d else "C"
         M = self._fill(np.empty((self.n_rows, self.d), order=order), slice(0, self.d), True)
         new = M[self.k :]
-        self.scatter = float(np.einsum("ij,ij->", new, new))
+        self.column_scatter = squares_of_columns(new)
         if not math.isfinite(self.scatter):
             raise ValueError(OVERFLOW)
         M[: self.k] *= self.s[:, None]

@@ -17,6 +17,7 @@ from ._block_sizes import EXACT_ORDER, SMALL_DIMENSION
 from ._checks import check_n_components, float_array
 from ._feature_names import check_same_names
 from ._merge_methods import MERGE_METHODS, Cut, stack
+from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._too_large import TooLargeError, largest_named
 from .subspace import Subspace
 
@@ -85,6 +86,7 @@ def check_subspaces(subspaces: Any) -> list[Subspace]:
                 subspace.feature_names,
                 f"{who[i]}, unlike {who[known]},",
             )
+    check_each_site_once(subspaces)
     return subspaces
 
 
@@ -98,7 +100,9 @@ def merge_subspaces(
     """Merge summaries of disjoint sets of rows into the summary of all rows.
 
     Where nothing was cut from the summaries the result is exact, in any order and grouping: only
-    ``n_components`` cuts, at the end. The difference of the means is part of the merge.
+    ``n_components`` cuts, at the end. The difference of the means is part of the merge. The result
+    has the sites of all, and states about privacy what holds for every row, if all state something:
+    the largest epsilon and delta, as a row is in one summary and the others do not depend on it.
 
     Parameters
     ----------
@@ -125,7 +129,12 @@ def merge_subspaces(
     Raises
     ------
     ValueError
-        If the list is empty or the summaries do not fit together.
+        If the list is empty or the summaries do not fit together, or if a site is in two of them.
+
+    Warns
+    -----
+    UserWarning
+        If some summaries have a site and others, not empty, have none.
 
     Notes
     -----
@@ -175,8 +184,7 @@ def merge_subspaces(
     with largest_named(partial(names_of_parts, subspaces), subspaces):
         result = _in_steps(there, n_components, method)
     result = _cut(result, n_components)
-    if result.site is not None or result.feature_names is not names:
-        result = result._replace(feature_names=names, site=None)
+    result = result._named(names)
     if dtype == np.float64:
         return result
     return result._replace(components=result.components.astype(dtype))
@@ -229,6 +237,9 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     """
     first = subspaces[0]
     n, mean, scatter = first.n_samples, first.mean, first.scatter
+    columns = None
+    if all(s.column_scatter is not None for s in subspaces):
+        columns = sum((s.column_scatter for s in subspaces[1:]), first.column_scatter)
     corrections = np.zeros((len(subspaces) - 1, first.n_features))
     with np.errstate(over="ignore", invalid="ignore"):
         if first.centered:
@@ -238,7 +249,9 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
                 mean = mean + (subspace.n_samples / total) * row
                 row *= math.sqrt((n / total) * subspace.n_samples)
                 n = total
-            scatter += float(np.einsum("ij,ij->", corrections, corrections))
+            squares = np.einsum("ij,ij->j", corrections, corrections)
+            scatter += float(squares.sum())
+            columns = None if columns is None else columns + squares
         else:
             n += sum(s.n_samples for s in subspaces[1:])
     scatter += sum(s.scatter for s in subspaces[1:])
@@ -249,7 +262,18 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
         )
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     empty = np.zeros((0, first.n_features), dtype)
-    return Subspace._trusted(empty, np.zeros(0), mean, n, scatter, first.centered), corrections
+    total = Subspace._trusted(
+        empty,
+        np.zeros(0),
+        mean,
+        n,
+        scatter,
+        first.centered,
+        sites=pooled_sites(subspaces),
+        column_scatter=columns,
+        privacy=pooled_privacy(subspaces),
+    )
+    return total, corrections
 
 
 def _in_steps(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:

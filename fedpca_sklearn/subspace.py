@@ -20,9 +20,12 @@ from ._checks import (
     float_array,
     nonnegative_float,
 )
-from ._feature_names import check_names, check_same_names, check_text, names_of
+from ._feature_names import check_names, check_same_names, composed_names, names_of
+from ._origin import StatedPrivacy, check_privacy, check_sites
+from ._texts import check_text
 
 MAX_BYTES = 2**30
+_EPS = np.finfo(np.float64).eps
 _VALID_TOL = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-4}
 
 
@@ -53,13 +56,25 @@ class Subspace:
         Names of the columns, where they are known. They travel with the summary, and summaries
         whose names differ are not merged.
     site : str, default=None
-        Who the rows belong to. Two summaries of one site are not merged by `FederatedPCA`.
+        Who the rows belong to, if all belong to one.
+    sites : collection of str, default=None
+        Those whose rows are in the summary, as far as they are known; kept as a sorted tuple. A
+        merged summary has the sites of all its parts, and two summaries with a site in common are
+        not merged.
+    column_scatter : array-like of shape (d,), default=None
+        Sum of squares of each column about the mean, float64; they add up to ``scatter``. None
+        where it is not known, as in a summary of another library's estimator.
+    privacy : tuple (epsilon, delta, row_norm, mechanism, trust), default=None
+        What is stated about the privacy of each row, set by `FederatedPCA` with a ``mechanism``. It
+        is a statement, not a proof. A merged summary states the largest epsilon and delta, as each
+        row is in one of its parts, or nothing if a part states nothing.
 
     Raises
     ------
     ValueError
         If the fields do not fit together: shapes, finiteness, orthonormality, order and sign of
-        the singular values, a scatter below the energy of the components.
+        the singular values, a scatter below the energy of the components. If a name is not valid
+        text of at most 500 bytes without control, bidi and zero-width characters.
 
     See Also
     --------
@@ -70,7 +85,11 @@ class Subspace:
     -----
     The summary is the tuple that Bai, Chan and Luk (2005), Theorem 1, need for an exact merge, cut
     to k directions as in Grammenos et al. (2020), with the scatter added so that explained
-    variance ratios and the noise variance stay exact after a cut.
+    variance ratios and the noise variance stay exact after a cut, and the scatter of each column
+    so that variances of columns do.
+
+    Names of columns and sites are kept in Unicode's composed form (NFC), so that two spellings of
+    one name are the same name.
 
     Examples
     --------
@@ -93,6 +112,9 @@ class Subspace:
     centered: bool = True
     feature_names: tuple[str, ...] | None = None
     site: str | None = None
+    sites: tuple[str, ...] | None = None
+    column_scatter: np.ndarray | None = None
+    privacy: StatedPrivacy | None = None
 
     def __post_init__(self):
         components = float_array("components", self.components, 2)
@@ -125,13 +147,37 @@ class Subspace:
             raise ValueError("A summary of n_samples=0 must have no energy.")
         if not self.centered and np.any(mean):
             raise ValueError("mean must be zero in a summary with centered=False.")
-        names = check_names(self.feature_names, d)
-        if not isinstance(self.site, str | None):
-            raise TypeError(f"site must be a string or None, got {self.site!r}.")
-        check_text("site", self.site or "")
-        centered = bool(self.centered)
-        fields = components, singular_values, mean, n_samples, scatter, centered, names, self.site
-        self._set(*fields)
+        columns = self._checked_columns(d, scatter)
+        site, sites = check_sites(self.site, self.sites)
+        self._set(
+            components,
+            singular_values,
+            mean,
+            n_samples,
+            scatter,
+            bool(self.centered),
+            check_names(self.feature_names, d),
+            site,
+            sites,
+            columns,
+            check_privacy(self.privacy),
+        )
+
+    def _checked_columns(self, d: int, scatter: float) -> np.ndarray | None:
+        if self.column_scatter is None:
+            return None
+        columns = float_array("column_scatter", self.column_scatter, 1, np.float64)
+        if len(columns) != d:
+            raise ValueError(f"column_scatter must have d={d} values, got {len(columns)}.")
+        if np.any(columns < 0):
+            raise ValueError(f"column_scatter must be non-negative, got {columns.min()!r}.")
+        total = float(columns.sum())
+        # an update rounds either once more: 1e8 updates are 1e8 eps apart, and d tiny numbers
+        if not abs(total - scatter) <= 1e8 * _EPS * scatter + d * np.finfo(np.float64).tiny:
+            raise ValueError(
+                f"column_scatter must add up to scatter={scatter!r}, its sum is {total!r}."
+            )
+        return columns
 
     def _set(
         self,
@@ -143,9 +189,15 @@ class Subspace:
         centered,
         feature_names=None,
         site=None,
+        sites=None,
+        column_scatter=None,
+        privacy=None,
     ):
-        for array in (components, singular_values, mean):
-            array.flags.writeable = False
+        for array in (components, singular_values, mean, column_scatter):
+            if array is not None:
+                array.flags.writeable = False
+        if not sites:
+            sites = () if site is None else (site,)
         fields = (
             components,
             singular_values,
@@ -155,6 +207,9 @@ class Subspace:
             centered,
             feature_names,
             site,
+            sites,
+            column_scatter,
+            privacy,
         )
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):
             object.__setattr__(self, name, value)
@@ -167,7 +222,14 @@ class Subspace:
         return self
 
     def _replace(self, **changes: Any) -> Subspace:
-        """Build a summary that differs in some fields, without validation."""
+        """Build a summary that differs in some fields, without validation.
+
+        With another site the sites are that one; with another scatter nothing is known of columns.
+        """
+        if "site" in changes:
+            changes.setdefault("sites", None)
+        if changes.get("scatter", self.scatter) != self.scatter:
+            changes.setdefault("column_scatter", None)
         return self._trusted(**{**self.__getstate__(), **changes})
 
     def __deepcopy__(self, memo):
@@ -181,7 +243,7 @@ class Subspace:
 
     def _named(self, names: Any) -> Subspace:
         """With the names of the columns, if they are known."""
-        return self if names is None else self._replace(feature_names=tuple(names))
+        return self if names is None else self._replace(feature_names=composed_names(names))
 
     def __repr__(self):
         explained = float(self.explained_variance_ratio.sum())
@@ -204,16 +266,19 @@ class Subspace:
 
     @property
     def n_floats(self) -> int:
-        """Floats that a message with this summary carries: k d + k + d + 2."""
-        return self.components.size + self.n_components + self.n_features + 2
+        """Floats that a message with this summary carries.
+
+        They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
+        """
+        n_columns = 0 if self.column_scatter is None else self.n_features
+        return self.components.size + self.n_components + self.n_features + n_columns + 2
 
     @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        itemsize = self.components.dtype.itemsize
-        arrays = itemsize * self.components.size + 8 * (self.n_components + self.n_features)
-        labels = len(_codec.encode_labels(self.feature_names, self.site))
-        return _codec.HEADER.size + arrays + labels + _codec.CHECKSUM.size
+        doubles = self.n_floats - 2 - self.components.size
+        frame = _codec.HEADER.size + _codec.CHECKSUM.size
+        return frame + self.components.nbytes + 8 * doubles + len(_codec.labels_of(self))
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -256,7 +321,15 @@ class Subspace:
         if not isinstance(n_features, Integral) or n_features < 1:
             raise ValueError(f"n_features must be a positive integer, got {n_features!r}.")
         zero = np.zeros
-        return cls(zero((0, n_features), dtype), zero(0), zero(n_features), 0.0, 0.0, centered)
+        return cls(
+            zero((0, n_features), dtype),
+            zero(0),
+            zero(n_features),
+            0.0,
+            0.0,
+            centered,
+            column_scatter=zero(n_features),
+        )
 
     @classmethod
     def from_rows(
@@ -387,15 +460,13 @@ class Subspace:
             wanted=n_components,
             forgetting_factor=float(forgetting_factor),
         )
-        return result.truncate(n_components)._replace(
-            feature_names=self.feature_names, site=self.site
-        )
+        return result.truncate(n_components)
 
     def decay(self, weight: float) -> Subspace:
         """Return the same summary with every row's weight multiplied by ``weight``.
 
-        Count and scatter scale by ``weight``, singular values by its square root, mean and
-        components stay.
+        Count and scatter, also of columns, scale by ``weight``, singular values by its square root,
+        mean and components stay.
 
         Parameters
         ----------
@@ -412,13 +483,19 @@ class Subspace:
             empty = Subspace.empty(
                 self.n_features, centered=self.centered, dtype=self.components.dtype
             )
-            return empty._replace(feature_names=self.feature_names, site=self.site)
+            return empty._replace(
+                feature_names=self.feature_names,
+                site=self.site,
+                sites=self.sites,
+                privacy=self.privacy,
+            )
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         return self._replace(
             singular_values=self.singular_values * math.sqrt(weight),
             n_samples=self.n_samples * weight,
             scatter=self.scatter * weight,
+            column_scatter=None if self.column_scatter is None else self.column_scatter * weight,
         )
 
     def truncate(self, n_components: int | None) -> Subspace:
@@ -449,9 +526,16 @@ class Subspace:
         Returns
         -------
         data : bytes
-            ``nbytes`` of them: the arrays, 52 bytes, and names and site if there are any.
+            ``nbytes`` of them: the arrays, 52 bytes, and names, sites and privacy if there are any.
+
+        Raises
+        ------
+        ValueError
+            If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
         """
-        return _codec.encode(*(getattr(self, name) for name in self.__dataclass_fields__))
+        check_names(self.feature_names, self.n_features)
+        check_sites(self.site, self.sites)
+        return _codec.encode(self)
 
     @classmethod
     def from_bytes(cls, data: Any, *, max_bytes: int = MAX_BYTES) -> Subspace:
@@ -485,8 +569,8 @@ class Subspace:
         site : str, default=None
             Who the rows belong to, written into the file. None: ``site`` of the summary.
         """
-        check_text("site", str(site))
-        data = (self if site is None else self._replace(site=str(site))).to_bytes()
+        named = self if site is None else self._replace(site=check_text("site", site))
+        data = named.to_bytes()
         if hasattr(file, "write"):
             file.write(data)
         else:
@@ -500,13 +584,12 @@ class Subspace:
         Parameters
         ----------
         file : path or file object
+            Of a regular file; its size is looked at before it is read. A directory, a named pipe
+            or a device is a ValueError.
         max_bytes : int, default=2**30
 
         Returns
         -------
         subspace : Subspace
         """
-        if hasattr(file, "read"):
-            return cls.from_bytes(file.read(max_bytes + 1), max_bytes=max_bytes)
-        with open(file, "rb") as stream:
-            return cls.from_bytes(stream.read(max_bytes + 1), max_bytes=max_bytes)
+        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)

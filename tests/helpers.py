@@ -109,8 +109,8 @@ def f1_score(found, true):
 
 
 def floats_of(k, d):
-    """Numbers in a summary of k directions: basis, singular values, mean, count and scatter."""
-    return k * (d + 1) + d + 2
+    """Numbers in a summary of k directions: basis and values, moments of columns and of all."""
+    return k * (d + 1) + 2 * d + 2
 
 
 def arrays_in(value, seen=None):

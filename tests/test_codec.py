@@ -1,6 +1,8 @@
 """Stored summaries: what is written comes back, and nothing else gets in."""
 
 import io
+import json
+import os
 import pickle
 import struct
 import tracemalloc
@@ -13,8 +15,9 @@ from helpers import peak_bytes
 
 from fedpca_sklearn import Subspace
 
-HEADER = struct.Struct("<8sBB6sQQdd")  # the documented layout, written down a second time
-N_FIELDS = ("magic", "itemsize", "centered", "padding", "d", "k", "n_samples", "scatter")
+# the documented layout, written down a second time
+HEADER = struct.Struct("<8sBBIHQQdd")
+N_FIELDS = ("magic", "itemsize", "flags", "labels", "sites", "d", "k", "n_samples", "scatter")
 CRC = struct.Struct("<I")
 
 
@@ -35,6 +38,7 @@ SUMMARIES = {
     "empty": Subspace.empty(7),
     "empty float32 about the origin": Subspace.empty(7, centered=False, dtype=np.float32),
     "one feature": make(d=1),
+    "columns unknown": make()._replace(column_scatter=None),
 }
 each_summary = pytest.mark.parametrize("subspace", SUMMARIES.values(), ids=SUMMARIES)
 
@@ -54,7 +58,9 @@ def assert_same(one, other):
         a, b = getattr(one, name), getattr(other, name)
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-    for name in ("n_samples", "scatter", "centered"):
+    assert (one.column_scatter is None) == (other.column_scatter is None)
+    np.testing.assert_array_equal(one.column_scatter, other.column_scatter)
+    for name in ("n_samples", "scatter", "centered", "feature_names", "sites", "privacy"):
         assert getattr(one, name) == getattr(other, name)
 
 
@@ -107,10 +113,11 @@ def test_layout_is_the_documented_one(subspace):
     itemsize = subspace.components.dtype.itemsize
     header = HEADER.unpack_from(data)
     assert header == (
-        b"FEDPCA\x00\x01",
+        b"FEDPCA\x00\x03",
         itemsize,
-        subspace.centered,
-        bytes(6),
+        subspace.centered + 2 * (subspace.column_scatter is not None),
+        0,
+        0,
         d,
         k,
         subspace.n_samples,
@@ -118,6 +125,10 @@ def test_layout_is_the_documented_one(subspace):
     )
     arrays = data[HEADER.size : -CRC.size]
     np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), subspace.mean)
+    if subspace.column_scatter is not None:
+        arrays = arrays[8 * d :]
+        columns = np.frombuffer(arrays[: 8 * d], "<f8")
+        np.testing.assert_array_equal(columns, subspace.column_scatter)
     s = np.frombuffer(arrays[8 * d : 8 * (d + k)], "<f8")
     np.testing.assert_array_equal(s, subspace.singular_values)
     V = np.frombuffer(arrays[8 * (d + k) :], f"<f{itemsize}").reshape(k, d)
@@ -177,10 +188,11 @@ def remove(data, rng):
 def change_header(data, rng):
     fields = list(HEADER.unpack_from(data))
     which = int(rng.integers(1, len(fields)))
-    if N_FIELDS[which] in ("itemsize", "centered"):
+    if N_FIELDS[which] in ("itemsize", "flags"):
         fields[which] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
-    elif N_FIELDS[which] == "padding":
-        fields[which] = rng.bytes(6)
+    elif N_FIELDS[which] in ("labels", "sites"):
+        largest = 2**32 - 2 if N_FIELDS[which] == "labels" else 2**16 - 2
+        fields[which] = 1 + SPECIAL_INTS[rng.integers(len(SPECIAL_INTS))] % largest
     elif N_FIELDS[which] in ("d", "k"):
         fields[which] = SPECIAL_INTS[rng.integers(len(SPECIAL_INTS))]
     else:
@@ -267,13 +279,16 @@ def test_announced_sizes_are_refused_before_anything_is_allocated(changes):
     ("changes", "match"),
     [
         ({"magic": b"PK\x03\x04\x00\x00\x00\x00"}, "Not a subspace summary"),
-        ({"magic": b"FEDPCA\x00\x03"}, r"version 3; .*versions 1 and 2"),
+        ({"magic": b"FEDPCA\x00\x04"}, r"version 4; .*versions 1 to 3"),
         ({"magic": b"FEDPCA\x00\x02"}, "dtype or flags"),
+        ({"magic": b"FEDPCA\x00\x01"}, "dtype or flags"),
         ({"itemsize": 2}, "dtype or flags"),
         ({"itemsize": 4}, "announces"),
-        ({"centered": 2}, "dtype or flags"),
-        ({"centered": 0}, "mean must be zero"),
-        ({"padding": b"\0\0\0\0\0\1"}, "dtype or flags"),
+        ({"flags": 4}, "dtype or flags"),
+        ({"flags": 1}, "announces"),
+        ({"flags": 2}, "mean must be zero"),
+        ({"labels": 1}, "announces"),
+        ({"sites": 1}, "not of as many sites"),
         ({"k": 8}, "8 components of 7 features"),
         ({"k": 6}, "announces"),
         ({"n_samples": np.nan}, "n_samples must be finite"),
@@ -296,7 +311,7 @@ OVERFLOWING = np.random.default_rng(0).choice([1e200, -1e200], size=(16, 1024))
 def contents(components, **fields):
     """Bytes of a summary with the given arrays and scatter, valid where nothing is given."""
     k, d = np.shape(components)
-    header = HEADER.pack(b"FEDPCA\x00\x01", 8, 1, bytes(6), d, k, 3.0, fields.get("scatter", 0.0))
+    header = HEADER.pack(b"FEDPCA\x00\x01", 8, 1, 0, 0, d, k, 3.0, fields.get("scatter", 0.0))
     mean = fields.get("mean", np.zeros(d))
     singular_values = fields.get("singular_values", np.zeros(k))
     arrays = (np.asarray(a, dtype="<f8") for a in (mean, singular_values, components))
@@ -393,6 +408,57 @@ def test_max_bytes_is_the_largest_size_that_passes(subspace, tmp_path):
         assert_same(read(source, max_bytes=len(data)), subspace)
         with pytest.raises(ValueError, match=rf"max_bytes={len(data) - 1}"):
             read(source, max_bytes=len(data) - 1)
+
+
+@pytest.mark.parametrize("columns", [[-1.0, 2, 4], [1.0, 2, 3], [np.nan, 1, 1], [5.0]])
+def test_scatter_of_columns_must_be_that_of_all(columns):
+    with pytest.raises(ValueError, match="column_scatter"):
+        Subspace(np.eye(2, 3), [2.0, 1.0], np.zeros(3), 3.0, 5.0, column_scatter=columns)
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b", "c", "d", "e", "f", "g"]])
+@pytest.mark.parametrize("site", [None, "north"])
+def test_files_of_versions_1_and_2_are_read(names, site):
+    """Written by hand as the releases before did: no scatter of columns, one site."""
+    new = make()
+    labels = b""
+    if names or site:
+        labels = json.dumps({"library": "old", "feature_names": names, "site": site}).encode()
+    arrays = (new.mean, new.singular_values, new.components)
+    version = b"FEDPCA\x00\x02" if labels else b"FEDPCA\x00\x01"
+    header = HEADER.pack(version, 8, 1, len(labels), 0, 7, 7, new.n_samples, new.scatter)
+    data = with_checksum(header + b"".join(a.tobytes() for a in arrays) + labels)
+    old = Subspace.from_bytes(data)
+    names = None if names is None else tuple(names)
+    assert_same(old, new._replace(column_scatter=None, feature_names=names, site=site))
+    assert old.update(np.ones((1, 7))).column_scatter is None
+    assert_same(Subspace.from_bytes(old.to_bytes()), old)
+
+
+def test_a_file_that_is_too_large_is_not_read_at_all(tmp_path):
+    path = tmp_path / "site.subspace"
+    with open(path, "wb") as file:
+        file.truncate(5 * 2**30)  # sparse on disk
+
+    def refuse(file):
+        with pytest.raises(ValueError, match=f"{5 * 2**30} bytes exceeds max_bytes={2**30}"):
+            Subspace.load(file)
+
+    assert peak_bytes(lambda: refuse(path)) <= 50_000
+    with open(path, "rb") as opened:
+        assert peak_bytes(lambda: refuse(opened)) <= 50_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in (
+        (tmp_path, "a directory"),
+        (tmp_path / "pipe", "a named pipe"),
+        ("/dev/zero", "a device"),
+    ):
+        with pytest.raises(ValueError, match=f"{path}' is {kind}"):
+            Subspace.load(path)
 
 
 def test_large_file_is_not_read_beyond_max_bytes(tmp_path):

@@ -13,12 +13,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import peak_bytes
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedpca_sklearn
-from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, merge_subspaces
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    PrivacyLeakWarning,
+    StreamingPCA,
+    Subspace,
+    merge_subspaces,
+)
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._feature_names import check_names, check_same_names
+from fedpca_sklearn._origin import StatedPrivacy
 
 NAMES = ("age", "height", "weight", "pulse")
 
@@ -84,7 +93,7 @@ def test_names_and_site_come_back(files):
 
 
 def test_labels_in_any_script_come_back():
-    names = ("Größe", "血压", "", 'a "quoted" name\n')
+    names = ("Größe", "血压", "", 'a "quoted" \\ name')
     data = named(rows(), names)._replace(site="Zürich").to_bytes()
     summary = Subspace.from_bytes(data)
     assert (summary.feature_names, summary.site) == (names, "Zürich")
@@ -99,10 +108,10 @@ def test_the_file_tells_which_library_wrote_it():
     assert labels["library"] == f"fedpca_sklearn {__version__}"
 
 
-def test_a_summary_without_labels_is_written_as_version_1():
+def test_a_summary_without_labels_has_no_bytes_for_them():
     data = Subspace.from_rows(rows()).to_bytes()
-    assert data[:8] == b"FEDPCA\x00\x01"
-    assert len(data) == 52 + 8 * (4 + 4 + 16)
+    assert data[:8] == b"FEDPCA\x00\x03"
+    assert len(data) == 52 + 8 * (4 + 4 + 4 + 16)
 
 
 def test_names_travel_from_a_table_through_an_estimator():
@@ -125,8 +134,10 @@ def test_names_stay_with_a_summary():
         summary.decay(0),
     ):
         assert (other.feature_names, other.site) == (NAMES, "north")
-    both = merge_subspaces([summary, Subspace.from_rows(rows())])
+    with pytest.warns(UserWarning, match=r"subspaces\[1\] has no site, unlike subspaces\[0\]"):
+        both = merge_subspaces([summary, Subspace.from_rows(rows())])
     assert (both.feature_names, both.site) == (NAMES, None)
+    assert both.sites == ("north",)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +238,12 @@ def test_missing_entries_never_reach_a_file():
         Subspace.from_rows(X)
 
 
-def relabelled(labels):
+def relabelled(labels, data=None, n_sites=0):
     """A summary whose labels are these bytes, with a checksum that is right."""
-    data = named(rows()).to_bytes()
+    data = named(rows()).to_bytes() if data is None else data
     (length,) = struct.unpack_from("<I", data, 10)
-    body = data[:10] + struct.pack("<I", len(labels)) + data[14 : -4 - length] + labels
+    sizes = struct.pack("<IH", len(labels), n_sites)
+    body = data[:10] + sizes + data[16 : -4 - length] + labels
     return body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -331,11 +343,16 @@ def test_it_runs_as_a_module(files):
 
 def test_what_a_terminal_would_obey_is_not_printed(tmp_path, capsys):
     path = tmp_path / "hostile.npz"
-    named(rows(), ("a\x1b[2J", "b", "c", "d")).save(path, site="n\x1b[2J\nrows  9")
-    assert main(["inspect", str(path)]) == 0
-    shown = capsys.readouterr().out
+    labels = {"feature_names": ["a\x1b[2J", "b", "c", "d"], "site": "n\x1b[2J\nrows  9"}
+    path.write_bytes(relabelled(json.dumps(labels).encode()))
+    assert main(["inspect", str(path)]) == 1  # refused, by a text that a terminal does not obey
+    shown = "".join(capsys.readouterr())
     assert "\x1b" not in shown
-    assert shown.count("rows ") == 2  # the line, and the name of the site in quotes
+    assert shown.count("\n") == 2
+    path = tmp_path / "spaces.npz"
+    named(rows()).save(path, site="n\u3000rows  9")
+    assert main(["inspect", str(path)]) == 0
+    assert "\u3000" not in capsys.readouterr().out
 
 
 def test_what_is_described_is_what_was_written(files, tmp_path, capsys):
@@ -369,3 +386,216 @@ def test_many_other_names_are_compared_in_a_moment():
         check_same_names(ours, theirs, "X")
     with pytest.raises(ValueError, match="must differ, got 'f7' twice"):
         check_names([*ours, "f7"], 200_001)
+
+
+# -------------------------------------------------------------------- what is said of the rows
+
+
+def of_site(*sites, seed=0):
+    return Subspace.from_rows(rows(seed=seed))._replace(sites=sites, site=None)
+
+
+def test_a_merged_file_remembers_its_sites(files, tmp_path, capsys):
+    paths, _ = files
+    model, again = str(tmp_path / "model.npz"), str(tmp_path / "again.npz")
+    assert main(["merge", *paths, "-o", model]) == 0
+    merged = Subspace.load(model)
+    assert (merged.site, merged.sites) == (None, ("north", "south"))
+    assert main(["inspect", model]) == 0
+    assert "sites      north, south" in capsys.readouterr().out
+    assert main(["merge", model, paths[0], "-o", again]) == 1
+    assert "subspaces[1] is of site 'north', as is subspaces[0]" in capsys.readouterr().err
+    assert not Path(again).exists()
+    for merge in (merge_subspaces, FederatedPCA.from_subspaces):
+        with pytest.raises(ValueError, match="site 'north'"):
+            merge([merged, Subspace.load(paths[0])])
+    third = of_site("west")
+    assert merge_subspaces([merged, third]).sites == ("north", "south", "west")
+    for other in (
+        merged.update(rows()),
+        merged.update(rows(), forgetting_factor=0.9),
+        merged.decay(0.5),
+        merged.decay(0),
+        merged.truncate(1),
+        Subspace.from_bytes(merged.to_bytes()),
+    ):
+        assert other.sites == ("north", "south")
+
+
+def test_a_client_that_is_in_a_merged_summary_is_refused():
+    pca = FederatedPCA.from_subspaces([of_site("north", "south")])
+    with pytest.raises(ValueError, match="is of site 'north'"):
+        pca.partial_fit(rows(seed=5), clients=["north"] * 60)
+    pca.partial_fit(rows(seed=5), clients=["west"] * 60)
+    assert pca.subspace_.sites == ("north", "south", "west")
+
+
+def test_two_spellings_of_a_site_are_one():
+    composed, decomposed = "Z\u00fcrich", "Zu\u0308rich"
+    one, other = (Subspace.from_rows(rows(seed=i)) for i in range(2))
+    parts = [one._replace(site=composed), other._replace(site=decomposed)]
+    for given in (parts, [Subspace.from_bytes(part.to_bytes()) for part in parts]):
+        with pytest.raises(ValueError, match=f"is of site '{composed}'"):
+            merge_subspaces(given)
+    table = Table(rows(), ["Gr\u00f6\u00dfe", "b", "c", "d"])
+    twin = Table(rows(), ["Gro\u0308\u00dfe", "b", "c", "d"])
+    assert Subspace.from_rows(table).feature_names == Subspace.from_rows(twin).feature_names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no\x00rth",
+        "north\n",
+        "north\x7f",
+        "\u202ehtron",  # right to left
+        "no\u200brth",  # zero width
+        "north\u2066",
+        "\ufeffnorth",
+        "no\u00adrth",  # soft hyphen
+        "north\u2028",
+        "north\ue000",
+        "north\ufe0f",  # variation selector
+        "no\u034frth",
+        "\u3164",  # filler
+        "n" * 501,
+        "\u8840" * 167,  # 501 bytes
+    ],
+    ids=lambda text: ascii(text[:8]),
+)
+def test_names_that_cannot_be_told_apart_by_eye_are_refused(text, tmp_path):
+    summary = Subspace.from_rows(rows())
+    with pytest.raises(ValueError, match=r"^site must") as error:
+        summary.save(tmp_path / "never", site=text)
+    assert str(error.value).isprintable()
+    with pytest.raises(ValueError, match=r"^feature_names must"):
+        named(rows(), (text, "b", "c", "d"))
+    labels = {"feature_names": None, "site": None, "sites": [text]}
+    with pytest.raises(ValueError, match=r"labels|sites must"):
+        Subspace.from_bytes(relabelled(json.dumps(labels).encode(), n_sites=1))
+    table = pd.DataFrame(rows(), columns=[text, "b", "c", "d"])
+    model = StreamingPCA(2).fit(table)  # harmless until it travels
+    with pytest.raises(ValueError, match=r"^feature_names must"):
+        model.subspace_.save(tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_site_and_sites_must_fit():
+    fields = named(rows()).__getstate__()
+    assert Subspace(**{**fields, "site": "a", "sites": None}).sites == ("a",)
+    assert Subspace(**{**fields, "site": None, "sites": {"b", "a"}}).sites == ("a", "b")
+    with pytest.raises(ValueError, match="site='a' must be the only one of sites"):
+        Subspace(**{**fields, "site": "a", "sites": ["a", "b"]})
+    with pytest.raises(TypeError, match="sites must be a collection"):
+        Subspace(**{**fields, "sites": "north"})
+
+
+BOMBS = {
+    "lists": lambda: b'{"feature_names": [' + b"[]," * 7_000_000,
+    "objects": lambda: b'{"a":' * 4_000_000,
+    "strings": lambda: b'{"feature_names": [' + b'"",' * 7_000_000,
+    "numbers": lambda: b'{"feature_names": [' + b"1," * 10_000_000,
+    "digits": lambda: b'{"site": ' + b"9" * 20_000_000,
+    "one string": lambda: b'{"site": "' + b"a" * 20_000_000 + b'"}',
+    "escapes": lambda: b'{"site": "' + b"\\n" * 10_000_000,
+    "depth": lambda: b"[" * 20_000_000,
+    "spaces": lambda: b" " * 20_000_000,
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_20_megabytes_of_labels_are_refused_without_memory(kind):
+    data = relabelled(BOMBS[kind]())
+
+    def refuse():
+        with pytest.raises(ValueError, match="labels"):
+            Subspace.from_bytes(data)
+
+    assert peak_bytes(refuse) <= 50_000
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_labels_are_refused_without_memory_where_their_size_is_allowed(kind):
+    d = 25_000
+    empty = Subspace.empty(d)._replace(site="north").to_bytes()
+    data = relabelled(BOMBS[kind](), empty)
+
+    def refuse():
+        with pytest.raises(ValueError, match="labels"):
+            Subspace.from_bytes(data)
+
+    assert peak_bytes(refuse) <= 100 * d
+
+
+def private(**parameters):
+    mechanism = AnalyzeGauss(2.0, 1e-5, 100.0, **parameters)
+    return FederatedPCA(2, mechanism=mechanism, random_state=0)
+
+
+def test_a_file_made_with_a_mechanism_says_so(tmp_path, capsys):
+    path = str(tmp_path / "private.npz")
+    pca = private().fit(rows(200), clients=np.arange(200) % 2)
+    stated = pca.subspace_.privacy
+    assert_allclose(stated[:3], (2.0, 1e-5, 100.0), rtol=1e-6)
+    assert stated[:2] == pca.privacy_spent_
+    assert stated[3:] == ("AnalyzeGauss", "client")
+    pca.subspace_.save(path)
+    assert Subspace.load(path).privacy == stated
+    assert main(["inspect", path]) == 0
+    shown = capsys.readouterr().out
+    assert "privacy    epsilon 2, delta 1e-05, rows up to 100, AnalyzeGauss, trust: client" in shown
+
+
+def test_a_merge_states_what_holds_for_every_row():
+    strong, weak = (
+        Subspace.from_rows(rows(seed=i))._replace(site=f"s{i}", privacy=StatedPrivacy(*stated))
+        for i, stated in enumerate(
+            [(1.0, 1e-6, 3.0, "AnalyzeGauss", "client"), (0.5, 1e-5, 9.0, "ModSuLQ", "sum")]
+        )
+    )
+    both = merge_subspaces([strong, weak])
+    assert both.privacy == (1.0, 1e-5, 9.0, "AnalyzeGauss, ModSuLQ", "client, sum")
+    assert Subspace.from_bytes(both.to_bytes()).privacy == both.privacy
+    plain = of_site("plain")
+    assert merge_subspaces([both, plain]).privacy is None
+    assert strong.update(rows()).privacy is None, "rows that no mechanism has seen"
+    assert strong.truncate(1).privacy == strong.decay(0.5).privacy == strong.privacy
+
+
+def test_what_is_not_private_states_no_epsilon(tmp_path):
+    with pytest.warns(PrivacyLeakWarning):
+        pca = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, "data")).fit(rows(200))
+    stated = Subspace.from_bytes(pca.subspace_.to_bytes()).privacy
+    assert stated == (np.inf, 1e-5, None, "AnalyzeGauss", "client")
+    assert FederatedPCA(2).fit(rows()).subspace_.privacy is None
+
+
+def test_releases_of_one_client_add_up_in_what_is_stated():
+    pca = private(n_releases=2)
+    for seed in range(2):
+        pca.partial_fit(rows(200, seed), clients=["a"] * 200)
+    assert pca.subspace_.privacy[:2] == pca.privacy_spent_
+    assert_allclose(pca.subspace_.privacy.epsilon, 2.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("trust", ["client", "sum"])
+def test_trust_is_stated(trust):
+    pca = private(trust=trust).fit(rows(200), clients=np.arange(200) % 2)
+    assert pca.subspace_.privacy.trust == trust
+
+
+@pytest.mark.parametrize(
+    ("privacy", "message"),
+    [
+        ((1.0, 2.0, 3.0), "privacy must be"),
+        ((-1.0, 1e-5, 3.0, "A", "client"), "privacy.epsilon"),
+        ((np.nan, 1e-5, 3.0, "A", "client"), "privacy.epsilon"),
+        ((1.0, 2.0, 3.0, "A", "client"), "privacy.delta"),
+        ((1.0, 1e-5, -3.0, "A", "client"), "privacy.row_norm"),
+        ((1.0, 1e-5, 3.0, 7, "client"), "privacy.mechanism"),
+        ((1.0, 1e-5, 3.0, "A\x1b", "client"), "privacy.mechanism"),
+    ],
+)
+def test_statements_that_say_nothing_are_refused(privacy, message):
+    with pytest.raises(ValueError, match=message):
+        Subspace(**{**named(rows()).__getstate__(), "privacy": privacy})

@@ -26,7 +26,7 @@ from ..streaming import StreamingPCA
 from ..subspace import Subspace
 from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._federation import Federation, clients_named
-from ._local_fit import Site, fit_site, labels_of_sites
+from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
 from ._private import (
     Release,
@@ -35,6 +35,7 @@ from ._private import (
     private_summary,
     refuse_weight,
     seeds_of,
+    stated,
     summary_of_sums,
 )
 
@@ -95,7 +96,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         ``fit``, a copy and a clone start accounts of their own, unless the mechanism has a
         `PrivacyLedger`; then it is what the ledger says.
     communication_ : CommunicationLog
-        What was sent: per client k (d + 1) + d + 2 floats for k directions, once.
+        What was sent: per client k (d + 1) + 2 d + 2 floats for k directions, once.
 
     See Also
     --------
@@ -194,7 +195,8 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     ) -> FederatedPCA:
         """Build a fitted estimator from summaries that were computed elsewhere.
 
-        Where summaries know their ``site``, two of one site are refused.
+        Where summaries know their ``sites``, two with a site in common are refused, and a warning
+        tells if only some know them.
 
         Parameters
         ----------
@@ -273,6 +275,8 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
             for label, rows, w in rows_of(X, weight, shards)
         )
         fitted = dict(self._map(fit_site, calls, shards))
+        if any(client.summary.sites for client in seen.values()):
+            fitted = {label: with_label_as_site(label, site) for label, site in fitted.items()}
         self._clients = {**seen, **fitted}
         self._merge_all()
         return list(fitted)
@@ -353,11 +357,13 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     def _with_release(self, label: Any, summary: Subspace, max_keep: int | None) -> Site:
         """The releases of a client so far, or of sums over clients, merged."""
         n_rows = round(summary.n_samples)
-        if label not in self._clients:
-            return Site(None, n_rows, summary)
-        before = self._clients[label]
-        summary = merge_subspaces([before.summary, summary], max_keep)
-        return Site(None, before.n_rows + n_rows, summary)
+        if label in self._clients:
+            before = self._clients[label]
+            summary = merge_subspaces([before.summary, summary], max_keep)
+            n_rows += before.n_rows
+        mu2 = self._accounts.mu2(None if self._trust == "sum" else label)
+        privacy = stated(self.mechanism, mu2)
+        return Site(None, n_rows, summary._replace(privacy=privacy))
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
+from .._texts import check_text
 from ..subspace import Subspace
 
 
@@ -70,6 +71,14 @@ def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:
     return prototype.from_subspace(summary, n_samples_seen=before.n_rows, **parameters)
 
 
+def with_label_as_site(label: Any, site: Site) -> Site:
+    """A client among sites is one, so that its rows are not counted twice later."""
+    if not isinstance(label, str):
+        return site
+    named = site.summary._replace(site=check_text("site", label))
+    return site._replace(summary=named)
+
+
 def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:
     if sp.issparse(X):
         of_rows = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
@@ -79,11 +88,6 @@ def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:
 
 
 def labels_of_sites(subspaces: list[Subspace]) -> list[Any]:
-    """Sites, each of which must be there once, or positions where one is not known."""
+    """Sites, or positions where one is not known."""
     sites = [s.site for s in subspaces]
-    for i, site in enumerate(sites):
-        if site is not None and site in sites[:i]:
-            raise ValueError(
-                f"subspaces[{i}] is of site {site!r}, as is subspaces[{sites.index(site)}]."
-            )
     return list(range(len(sites))) if None in sites else sites

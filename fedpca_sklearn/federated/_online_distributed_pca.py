@@ -93,7 +93,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     For m shards of d features a step costs the clients the eigenvectors of their rows, in time
     O(n_i d K), and the server O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the
     columns they have. With k eigenpairs kept (2 K + 10, or up to d below 256 features), a client
-    sends (K + Z) (d + 1) + d + 2 floats, takes k d, and sends min(n_i, k) k. The second exchange
+    sends (K + Z) (d + 1) + 2 d + 2 floats, takes k d, and sends min(n_i, k) k. The second exchange
     serves the explained variances only.
 
     Local eigenspaces are about the mean of the shard, so a client with a single row in a step has

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._checks import check_rows
+from .._origin import StatedPrivacy
 from ..privacy import FedPowerNoise, PrivacyNoiseWarning, SecondMomentMechanism
 from ..privacy._accounts import Accounts, PrivacySpent
 from ..privacy._mechanism import Mechanism, Terms
@@ -130,6 +131,13 @@ class Release:
         total = next(messages) if self.terms.costs.mean is not None else None
         dtype = float_dtype(self.rows)
         return self.mechanism.summary(messages, total, n, self.terms, self.max_keep, dtype)
+
+
+def stated(mechanism: SecondMomentMechanism, mu2: float) -> StatedPrivacy:
+    """What a client's summary states about its rows after all its releases."""
+    row_norm = None if mechanism.row_norm == "data" else float(mechanism.row_norm)
+    spent = mechanism.spent(mu2)
+    return StatedPrivacy(*spent, row_norm, type(mechanism).__name__, mechanism.trust)
 
 
 def private_summary(label: Any, release: Release) -> Subspace:

@@ -152,7 +152,7 @@ def _cut(summary: Subspace, threshold: float) -> Subspace:
         k = rank_for_fraction(summary.singular_values, summary.scatter, threshold)
         summary = summary.truncate(k)
     energy = float(summary.singular_values @ summary.singular_values)
-    return replace(summary, scatter=energy)
+    return replace(summary, scatter=energy, column_scatter=None)
 
 
 def _without_scatter(summary: Subspace) -> Message:

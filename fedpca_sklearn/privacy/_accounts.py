@@ -161,6 +161,12 @@ class Accounts:
         """Numbers of a client and of the last call, which no other noise of a seed has."""
         return list(self.of).index(account_name(label)), self.n_calls - 1
 
+    def mu2(self, label: Any = None) -> float:
+        """mu^2 that a client has spent; None: the one that has spent most."""
+        if label is not None:
+            return self.of[account_name(label)].mu2
+        return max(account.mu2 for account in self.of.values())
+
     def add(self, other: Accounts) -> None:
         """Charge what other calls of the same estimator have cost."""
         for name, account in other.of.items():
@@ -171,6 +177,5 @@ class Accounts:
 
     def spent(self) -> PrivacySpent:
         """(epsilon, delta) of the client that has spent most."""
-        mu2 = max(account.mu2 for account in self.of.values())
-        spent = PrivacySpent(epsilon_of(math.sqrt(mu2), self.delta), self.delta)
+        spent = PrivacySpent(epsilon_of(math.sqrt(self.mu2()), self.delta), self.delta)
         return spent.counted_in(self.where)

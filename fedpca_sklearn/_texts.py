@@ -1,0 +1,47 @@
+"""Names of columns and sites as they may stand in a file: one spelling, nothing invisible."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# The most bytes of UTF-8 in one name.
+NAME_BYTES = 500
+# Controls, formats (bidi marks, zero-width joiners), surrogates, private use, line separators.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+# Characters of other categories that fonts do not draw either: joiner, fillers, selectors, blank.
+_NOT_DRAWN = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+_NOT_DRAWN |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
+
+
+def composed(text: str) -> str:
+    """The text in Unicode's composed form (NFC), so that what looks alike compares equal."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def check_text(what: str, text: str) -> str:
+    """A name in composed form, or a ValueError for one that cannot be told from another by eye.
+
+    Parameters
+    ----------
+    what : str
+        Named in the error.
+    text : str
+
+    Returns
+    -------
+    text : str
+    """
+    text = composed(str(text))
+    if not (text.isascii() and text.isprintable()):
+        for character in text:
+            if unicodedata.category(character) in _INVISIBLE or ord(character) in _NOT_DRAWN:
+                raise ValueError(
+                    f"{what} must be valid text without control, bidi or other invisible "
+                    f"characters, got {character!a} in {text[:NAME_BYTES]!a}."
+                )
+    if len(text) > NAME_BYTES or len(text.encode()) > NAME_BYTES:
+        raise ValueError(
+            f"{what} must have at most {NAME_BYTES} bytes, got {len(text.encode())}: "
+            f"{text[:40]!r}..."
+        )
+    return text
