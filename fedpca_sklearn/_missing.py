@@ -22,6 +22,10 @@ _UNDETERMINED = 1e-10
 _FOLDS = 5
 
 
+def _has_holes(X: Any) -> bool:
+    return bool(np.isnan(X.data if sp.issparse(X) else X).any())
+
+
 class MissingEntriesMixin(PublishedStateMixin):
     """Transform, imputation and score of estimators for rows with missing entries."""
 
@@ -40,13 +44,15 @@ class MissingEntriesMixin(PublishedStateMixin):
         """Rows with NaN for all entries that are not to be used, not only for missing ones."""
         return X
 
-    def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
-        if squared_norms is None:
-            X = self._usable(X)
-        if not np.isnan(X.data if sp.issparse(X) else X).any():
-            return super()._project(X, squared_norms)
-        if squared_norms is not None:
+    def _coordinates(self, X, V, squared_norms=None, scale=None):
+        if squared_norms is not None and _has_holes(X):
             raise ValueError("X has missing entries: the likelihood needs whole rows.")
+        return super()._coordinates(X, V, squared_norms, scale)
+
+    def _project(self, X: Any) -> np.ndarray:
+        X = self._usable(X)
+        if not _has_holes(X):
+            return super()._project(X)
         X = X.toarray() if sp.issparse(X) else X
         V, mean = self._float64_model()
         Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))

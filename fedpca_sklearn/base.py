@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _linalg
 from ._absorb import rank_for_fraction, unit_of, was_truncated
+from ._block_sizes import SMALL_DIMENSION
 from ._callbacks import callback_state
 from ._checks import check_finite, check_weight
 from ._containers import validate_data
 from ._doc_link import DocLinkMixin
+from ._gaussian_model import GaussianModel
 from ._too_large import TooLargeError
 from .engines import RowChunks, is_dask, lazy_transform
 from .subspace import Subspace
@@ -174,12 +176,28 @@ class SubspaceTransformer(
         check_finite(X)
         return X
 
-    def _project(self, X: Any, squared_norms: np.ndarray | None = None) -> np.ndarray:
-        """Coordinates of validated rows; optionally also the squared norms of the centred rows."""
-        V, mean = self.components_, self.mean_
+    def _project(self, X: Any) -> np.ndarray:
+        """Coordinates of validated rows."""
+        return self._coordinates(X, self.components_)
+
+    def _coordinates(
+        self,
+        X: Any,
+        V: np.ndarray,
+        squared_norms: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Coordinates in V of validated rows, centred and divided by ``scale``.
+
+        Optionally also the squared norms of these rows.
+        """
+        mean = self.mean_
         if sp.issparse(X):  # centred after the product, hence in float64
+            mean, unit = mean.astype(np.float64), np.ones(1)
+            if scale is not None:
+                mean, unit = mean / scale, 1 / scale
+                X = sp.csr_array((X.data * unit[X.indices], X.indices, X.indptr), X.shape)
             Vt = np.ascontiguousarray(V.T, dtype=np.float64)
-            mean = mean.astype(np.float64)
             Z = X @ Vt
             Z -= mean @ Vt
             if squared_norms is not None:
@@ -195,6 +213,8 @@ class SubspaceTransformer(
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             centred = X[rows] - mean  # before the product: exact where the mean is large
+            if scale is not None:
+                centred = centred / scale
             np.matmul(centred, V.T, out=Z[rows])
             if squared_norms is not None:
                 squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
@@ -264,6 +284,28 @@ class SubspaceTransformer(
         rank, d = self.components_.shape
         return np.maximum(variance, noise if rank < d else floor), noise
 
+    def _residual_variances(self) -> np.ndarray | None:
+        """Variance of each column outside the components; None where one is taken for all."""
+        V, subspace = self.components_, self.subspace_
+        known = subspace.column_scatter is not None and self.noise_variance_ > 0
+        if V.shape[1] <= SMALL_DIMENSION or not known:
+            return None
+        variances = subspace.column_scatter / (subspace.degrees_of_freedom or 1.0)
+        rest = variances - self.explained_variance_.astype(np.float64) @ np.square(V, dtype=float)
+        rest[rest <= _linalg.RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
+        return rest
+
+    def _model(self) -> GaussianModel:
+        """The model with variances that can be inverted."""
+        variance, noise = self._model_variances()
+        rest = self._residual_variances()
+        if rest is None:
+            return GaussianModel(self.components_, variance, noise)
+        rest[rest == 0] = noise
+        explained = self.explained_variance_.astype(np.float64)
+        floor = np.finfo(np.float64).eps * max(float(explained.max(initial=0.0)), noise)
+        return GaussianModel.per_column(self.components_, explained, np.maximum(rest, floor))
+
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of each row under probabilistic PCA.
 
@@ -274,20 +316,13 @@ class SubspaceTransformer(
         Returns
         -------
         log_likelihood : ndarray of shape (n,)
-            Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix.
+            Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix;
+            of the normal distribution with the covariance of `get_covariance`, see there.
         """
         X = self._check_X(X)
-        norms = np.empty(X.shape[0])
-        Z = self._project(X, norms).astype(np.float64, copy=False)
-        variance, noise = self._model_variances()
-        rank, d = self.components_.shape
-        Z **= 2
-        with np.errstate(over="ignore"):  # minus infinity where the model has no variance at all
-            result = d * np.log(2 * np.pi) + np.log(variance).sum() + Z @ (1 / variance)
-            if rank < d:
-                rest = np.maximum(norms - Z.sum(axis=1), 0)
-                result += (d - rank) * np.log(noise) + rest / noise
-        return -0.5 * result
+        norms, model = np.empty(X.shape[0]), self._model()
+        Z = self._coordinates(X, model.basis, norms, model.scale).astype(np.float64, copy=False)
+        return model.log_density(Z, norms)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Average log-likelihood of rows under probabilistic PCA.
@@ -311,12 +346,23 @@ class SubspaceTransformer(
     def get_covariance(self) -> np.ndarray:
         """Covariance of the probabilistic PCA model.
 
+        With at most 256 features it is that of scikit-learn's PCA: components, and one variance
+        for all that is outside them. With more, each column has the residual variance of its own,
+        so that the diagonal is exact (up to the clipping of negative residuals, which only methods
+        that are not PCA can have), if the summary knows the scatter of the columns.
+
         Returns
         -------
         covariance : ndarray of shape (d, d)
         """
         check_is_fitted(self, "components_")
         V, noise = self.components_, self.noise_variance_
+        rest = self._residual_variances()
+        if rest is not None:
+            variance = self.explained_variance_.astype(np.float64)
+            covariance = (V.T * variance) @ V
+            covariance[np.diag_indices_from(covariance)] += rest
+            return covariance.astype(V.dtype, copy=False)
         covariance = (V.T * np.maximum(self.explained_variance_ - noise, 0)) @ V
         covariance[np.diag_indices_from(covariance)] += noise
         return covariance
@@ -324,22 +370,18 @@ class SubspaceTransformer(
     def get_precision(self) -> np.ndarray:
         """Inverse of `get_covariance`, by the Woodbury identity.
 
-        Variances are raised to eps times the largest, so that the inverse exists.
+        Variances are raised to eps times the largest, so that the inverse exists. Where the model
+        has a residual variance for each column, one that is zero is raised to ``noise_variance_``,
+        the mean over all: a word that no row had is not impossible in the next.
 
         Returns
         -------
         precision : ndarray of shape (d, d)
         """
         check_is_fitted(self, "components_")
-        V = self.components_
-        variance, noise = self._model_variances()
-        if V.shape[0] == V.shape[1]:
-            precision = (V.T / variance) @ V
-        else:
-            precision = (V.T * (1 / variance - 1 / noise)) @ V
-            precision[np.diag_indices_from(precision)] += 1 / noise
+        precision = self._model().precision()
         with np.errstate(over="ignore"):
-            return precision.astype(V.dtype, copy=False)
+            return precision.astype(self.components_.dtype, copy=False)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -186,3 +186,14 @@ def test_exponent_of_a_power_law():
     noise = np.array([1.1, 1 / 1.1, 1.1, 1 / 1.1])
     slope, error = np.polyfit(np.log(sizes), np.log(sizes * noise), 1, cov=True)
     assert_allclose(exponent(sizes, sizes * noise), (slope[0], math.sqrt(error[0, 0])))
+
+
+def test_mutated_files_and_labels_end_in_value_errors_or_valid_summaries():
+    rows = scenario("fuzz_files").measured(3000, seed=1)
+    assert sum(row["files"] for row in rows) == 3000
+    for row in rows:
+        assert row["other"] == row["over the bound"] == 0, row
+        assert row["refused"] > 0
+    by_name = {row["mutation"]: row for row in rows}
+    assert by_name["labels"]["valid"] > 0  # so that they were read
+    assert by_name["cut"]["valid"] == 0

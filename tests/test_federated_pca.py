@@ -714,7 +714,7 @@ def test_bad_summaries_are_refused(subspaces, n_components, message):
 
 
 def size_in_bytes(k, d):
-    return 8 * (k * (d + 1) + d) + 52
+    return 8 * (k * (d + 1) + 2 * d) + 52
 
 
 @pytest.mark.parametrize(
@@ -772,7 +772,7 @@ def test_bytes_are_those_of_the_files(sites):
 def test_scikit_learn_clients_send_what_they_keep(sites):
     X, _ = sites
     pca = FederatedPCA(2, estimator=PCA(3), n_clients=5).fit(X)
-    assert pca.communication_.floats_up == 5 * floats_of(3, 9)
+    assert pca.communication_.floats_up == 5 * (floats_of(3, 9) - 9)  # scatter of columns unknown
 
 
 def test_partial_fit_counts_only_summaries_that_changed():

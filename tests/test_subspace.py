@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import as_dense, random_basis
+from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 
-from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
+from fedpca_sklearn import (
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    make_power_law,
+    merge_subspaces,
+    subspace_distance,
+)
 from fedpca_sklearn._absorb import absorb
 
 EPS = np.finfo(np.float64).eps
@@ -720,6 +728,121 @@ def test_truncated_svd_needs_the_count_and_is_about_the_origin():
 def test_unfitted_or_unfit_estimator_is_named(estimator):
     with pytest.raises(TypeError, match=rf"{type(estimator).__name__} has no components_"):
         Subspace.from_estimator(estimator)
+
+
+# -------------------------------------------------------------------------- columns
+
+
+def column_squares(X, w=None, center=True):
+    """Sum of squares of each column about the mean, by the definition."""
+    X = as_dense(X)
+    w = np.ones(len(X)) if w is None else w
+    mean = w @ X / w.sum() if center else 0
+    return w @ (X - mean) ** 2
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize(("n", "d"), [(300, 40), (30, 200), (900, 300), (60, 3000)])
+def test_scatter_of_each_column_is_that_of_numpy(n, d, container, center):
+    density = 0.5 if container in ("csr", "csc") else 1.0
+    X = make_rows(n, d, density=density)
+    w = np.random.default_rng(1).uniform(0.5, 2, n)
+    fading = 0.99 ** np.arange(n)[::-1]
+    given = CONTAINERS[container](X)
+    for weight, factor, true in ((None, 1.0, np.ones(n)), (w, 1.0, w), (w, 0.99, w * fading)):
+        start = Subspace.empty(d, centered=center)
+        options = {"sample_weight": weight, "forgetting_factor": factor}
+        found = in_chunks(given, [n // 2, 7], start, n_components=3, **options)
+        assert found.n_components == 3
+        expected = column_squares(X, true, center)
+        np.testing.assert_allclose(found.column_scatter, expected, rtol=1e-11)
+        np.testing.assert_allclose(found.column_scatter.sum(), found.scatter, rtol=1e-12)
+    halves = [Subspace.from_rows(given[rows], 3, center=center) for rows in (slice(9), slice(9, n))]
+    merged = merge_subspaces(halves, 2)
+    np.testing.assert_allclose(merged.column_scatter, column_squares(X, None, center), rtol=1e-11)
+    half = merged.decay(0.5).column_scatter
+    np.testing.assert_array_equal(half, merged.column_scatter / 2)
+    unknown = merge_subspaces([halves[0], halves[1]._replace(column_scatter=None)])
+    assert unknown.column_scatter is None
+
+
+def test_scatter_of_columns_beside_a_large_mean():
+    X = make_rows(200, 300, density=0.4)
+    X[:, ::50] = 1e6 + np.random.default_rng(0).standard_normal((200, 6))
+    X[:, 7] = 3.0
+    for convert in (np.asarray, sp.csr_array):
+        found = in_chunks(convert(X), [150, 1]).column_scatter
+        expected = column_squares(X)
+        np.testing.assert_allclose(found[::50], expected[::50], rtol=1e-8)
+        np.testing.assert_allclose(np.delete(found, 7), np.delete(expected, 7), rtol=1e-8)
+        assert 0 <= found[7] <= 1e-20
+    single = in_chunks(X.astype(np.float32), [150, 50]).column_scatter
+    np.testing.assert_allclose(single[1:7], column_squares(X.astype(np.float32))[1:7], rtol=1e-6)
+
+
+def test_scatter_of_columns_of_many_sparse_columns():
+    X = sp.csr_array(sp.random(300, 50_000, density=1e-3, format="csr", random_state=0))
+    found = Subspace.from_rows(X, 5)
+    n, mean = X.shape[0], X.mean(axis=0)
+    expected = X.power(2).sum(axis=0) - n * mean**2
+    np.testing.assert_allclose(found.column_scatter, expected, rtol=1e-10, atol=1e-14)
+
+
+def units(n=2000, d=400):
+    """Power-law rows in columns of different units."""
+    rng = np.random.default_rng(0)
+    return make_power_law(n, d, alpha=1.0, random_state=0) * rng.lognormal(0, 1, d)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+def test_covariance_above_256_features_has_the_exact_diagonal(convert):
+    X = units()
+    pca = StreamingPCA(10).fit(convert(X))
+    covariance = pca.get_covariance()
+    np.testing.assert_allclose(np.diag(covariance), X.var(axis=0, ddof=1), rtol=1e-10)
+    product = pca.get_precision() @ covariance
+    np.testing.assert_allclose(product, np.eye(400), atol=1e-9)
+    new = units(50) + 0.1
+    density = multivariate_normal(pca.mean_, covariance).logpdf(new)
+    np.testing.assert_allclose(pca.score_samples(convert(new)), density, rtol=1e-9)
+    shards = FederatedPCA(10, n_clients=7).fit(convert(X))
+    np.testing.assert_allclose(np.diag(shards.get_covariance()), np.diag(covariance), rtol=1e-10)
+
+
+def test_residuals_of_columns_are_likelier_than_one_for_all():
+    X = units(3000)
+    ours, theirs = StreamingPCA(10).fit(X[:2000]), PCA(10).fit(X[:2000])
+    assert ours.score(X[2000:]) > theirs.score(X[2000:])
+
+
+def test_covariance_up_to_256_features_is_that_of_scikit_learn():
+    X = units(d=256)
+    ours, theirs = StreamingPCA(10).fit(X), PCA(10, svd_solver="full").fit(X)
+    np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance(), atol=1e-10)
+    np.testing.assert_allclose(ours.score(X), theirs.score(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_column_without_variance_is_not_impossible_in_the_next_row(dtype):
+    X = units().astype(dtype)
+    X[:, 5] = 0
+    pca = StreamingPCA(10).fit(X)
+    assert pca.get_covariance()[5, 5] == 0
+    assert pca.get_covariance().dtype == dtype
+    row = X[:1].copy()
+    row[0, 5] = np.sqrt(pca.noise_variance_)
+    before, after = pca.score_samples(np.concatenate([X[:1], row]))
+    np.testing.assert_allclose(before - after, 0.5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("n_components", [None, 0.999999, 50])
+def test_covariance_where_nothing_is_left_out(n_components):
+    X = make_rows(60, 300)
+    pca = StreamingPCA(n_components).fit(X)
+    np.testing.assert_allclose(np.diag(pca.get_covariance()), X.var(axis=0, ddof=1), rtol=1e-3)
+    assert np.isfinite(pca.get_precision()).all()
+    assert np.isfinite(pca.score(X))
 
 
 # -------------------------------------------------------------------------- errors
