@@ -60,7 +60,7 @@ def test_a_summary_is_a_message_of_its_true_size(dtype):
     log = CommunicationLog()
     log.record(up=[summary])
     assert log.bytes_up == len(summary.to_bytes())
-    numbers = (summary.components, summary.singular_values, summary.mean)
+    numbers = (summary.components, summary.singular_values, summary.mean, summary.column_scatter)
     assert log.floats_up == sum(a.size for a in numbers) + 2  # and the count and the scatter
 
 
