@@ -18,7 +18,6 @@ WITHOUT_SCENARIO = {
     "RankRule": "a base class",
     "ScreeDisplay": "draws what has been computed",
     "StreamEvaluation": "what evaluate_stream returns",
-    "Subspace": "scenarios read it as subspace_",
     "SubspaceErrorDisplay": "draws what has been computed",
     "Topology": "a base class",
     "VerticalMethod": "a base class",
