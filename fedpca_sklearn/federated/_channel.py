@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import reduce
 from numbers import Integral, Real
 from typing import Any
 
@@ -95,12 +96,16 @@ class Channel(BaseEstimator, ABC):
         """
 
 
-def _sum(messages: Iterable[np.ndarray]) -> tuple[np.ndarray | None, int]:
-    total, count = None, 0
-    for message in messages:
-        total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
-        count += 1
-    return total, count
+# Nothing yet, for `reduce` of messages by `_add`.
+_NOTHING = None, 0
+
+
+def _add(
+    sum_and_count: tuple[np.ndarray | None, int], message: np.ndarray
+) -> tuple[np.ndarray, int]:
+    total, count = sum_and_count
+    total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
+    return total, count + 1
 
 
 class PerfectChannel(Channel):
@@ -121,7 +126,7 @@ class PerfectChannel(Channel):
 
     def receive(self, messages, rng):
         """Add up; see `Channel.receive`."""
-        return _sum(messages)
+        return reduce(_add, messages, _NOTHING)
 
 
 class GaussianChannel(Channel):
@@ -159,7 +164,7 @@ class GaussianChannel(Channel):
 
     def receive(self, messages, rng):
         """Add up, with noise; see `Channel.receive`."""
-        return self._with_noise(*_sum(messages), rng)
+        return self._with_noise(*reduce(_add, messages, _NOTHING), rng)
 
     def _with_noise(self, total, count, rng):
         if count and self.noise_std:
@@ -239,7 +244,8 @@ class FadingChannel(GaussianChannel):
 
     def receive(self, messages, rng):
         """Add up what arrives of the messages; see `Channel.receive`."""
-        return self._with_noise(*_sum(self._arriving(messages, rng)), rng)
+        arriving = self._arriving(messages, rng)
+        return self._with_noise(*reduce(_add, arriving, _NOTHING), rng)
 
     def _arriving(self, messages, rng):
         padding = self.max_delay if self.padding is None else self.padding

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from .. import _linalg
 from .._callbacks import with_callbacks
 from ..engines import refuse_dask
 from ..streaming._blocks import is_stream
 from ..subspace import Subspace
-from ..tracking._robust_subspace_tracker import RobustSubspaceTracker
+from ..tracking._outlier_tracker import OutlierTracker
 from ..tracking._sparse_recovery import find_outliers
-from ..tracking._subspace_tracker import _State
+from ..tracking._stmiss import Filled, State
 from ._channel import Channel
 from ._clients import label_order, labels_of
 from ._federation import CommunicationLog, Federation, log_fit
@@ -27,7 +29,7 @@ from ._power_method import Client, by_rayleigh_ritz, power_method
 __all__ = ["FederatedSubspaceTracker"]
 
 
-class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
+class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
     Rows of a batch belong to clients. Each client finds the outliers of its rows and fills missing
@@ -118,18 +120,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
     """
 
     _parameter_constraints: dict = {
-        **{
-            name: RobustSubspaceTracker._parameter_constraints[name]
-            for name in (
-                "n_components",
-                "batch_size",
-                "xi",
-                "support_threshold",
-                "n_iter",
-                "store_subspaces",
-            )
-        },
-        "init": [StrOptions({"svd"}), "array-like"],
+        **OutlierTracker._parameter_constraints,
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "init_rounds": [Interval(Integral, 1, None, closed="left")],
         "robust": ["boolean"],
@@ -140,11 +131,6 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
     }
     __metadata_request__fit = {"clients": True}
     __metadata_request__partial_fit = {"clients": True}
-
-    center = False
-    detect_changes = False
-    forgetting_factor = 0.0
-    n_updates = 1
 
     def __init__(
         self,
@@ -196,7 +182,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
         -------
         self : object
         """
-        return self._follow(X, clients, None)
+        with self._call(X, clients, None) as (X, labels):
+            return self._consume(X, None, labels)
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
@@ -213,65 +200,52 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
         self : object
             Unchanged if an error is raised.
         """
-        return self._follow(X, clients, getattr(self, "_stream", None))
+        stream = getattr(self, "_stream", None)
+        with self._call(X, clients, stream) as (X, labels):
+            return self._consume(X, stream, labels)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.channel is not None:
-            self.channel.validate()
-
-    def _follow(self, X: Any, clients: Any, stream: Any) -> Any:
-        self._check_parameters()
+    @contextmanager
+    def _call(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, _Labels]]:
+        """Rows of a call and their labels; it takes all of them or leaves no trace."""
         refuse_dask(self, X)
         if is_stream(X) and clients is not None:
             raise ValueError("clients cannot be given when X is an iterable of batches.")
         with self._unchanged_on_error():
             if stream is None:
                 self._label_column = None
-            X, clients = self._split_labels(X, clients)
-            labels = self._given = None if clients is None else labels_of(clients)
-            if stream is None:
-                self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-                self._owners, self.clients_ = np.empty(0, dtype=object), []
+                self.clients_: list[Any] = []
                 self.communication_ = CommunicationLog()
             else:
                 self.communication_ = self.communication_.copy()
-            self._consume(X, stream)
-            if self._given is not None and len(self._given):
-                raise ValueError(
-                    f"clients must have one label per row, {len(labels)} labels are "
-                    f"{len(self._given)} too many."
-                )
-            del self._given
-            self._owners = self._owners[len(self._owners) - len(self._stream.waiting) :]
+            X, clients = self._split_labels(X, clients)
+            labels = _Labels(None if clients is None else labels_of(clients), self.n_clients)
+            yield X, labels
+            labels.check_used()
         log_fit(self, len(self.clients_))
-        return self
 
-    def _begin_batch(self, stream: Any, n: int) -> None:
-        super()._begin_batch(stream, n)
-        start, waiting = (0, 0) if stream is None else (stream.n_rows, len(stream.waiting))
-        if self._given is None:
-            new = ((start + np.arange(n)) % self.n_clients).astype(object)
-        else:  # an array on disk comes in parts
-            new, self._given = self._given[:n], self._given[n:]
-        if len(new) != n:
-            raise ValueError(f"clients must have one label per row, {n - len(new)} are missing.")
-        self._owners = np.concatenate([self._owners[len(self._owners) - waiting :], new])
-        self._first_row = start - waiting
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.channel is not None:
+            self.channel.validate()
+
+    def _start(self, d: int) -> State:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return replace(super()._start(d), seed=seed)
+
+    def _begin_batch(self, stream: Any, n: int, labels: _Labels) -> State:
+        state = super()._begin_batch(stream, n, labels)
+        new = labels.take(stream.n_rows, n)
         self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
+        return replace(state, owners=np.concatenate([state.owners, new]))
 
-    def _shards(self, state: _State, n: int) -> list[tuple[Any, np.ndarray]]:
-        """Labels of the clients of a batch, and the positions of their rows."""
-        owners = self._owners[state.n_rows - self._first_row :][:n]
-        return [
-            (label, np.flatnonzero(owners == label))
-            for label in sorted(set(owners.tolist()), key=label_order)
-        ]
+    # ---------------------------------------------------------------- what the clients do
 
-    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+    def _without_outliers(
+        self, state: State, Y: np.ndarray, owners: np.ndarray
+    ) -> tuple[np.ndarray, State]:
         mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
         if self.robust and len(state.basis):
-            shards = self._shards(state, len(Y))
+            shards = _shards(owners)
             options = state.basis, self.xi, self.support_threshold
             calls = ((label, Y[rows], *options) for label, rows in shards)
             found = Federation(self.n_jobs).map(_outliers_of, calls)
@@ -281,26 +255,58 @@ class FederatedSubspaceTracker(LabelColumnMixin, RobustSubspaceTracker):
             Y = np.where(mask, np.nan, Y)
         return Y, replace(state, outliers=mask, threshold=threshold)
 
-    def _next(self, state: _State, L: np.ndarray, counts: np.ndarray) -> Subspace:
-        d = L.shape[1]
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+        """By rounds of sums, which the log counts: Algorithm 2, begun at the last subspace."""
+        L, counts, d = filled.rows, filled.counts, V.shape[1]
         clients = [
             Client(label, L[rows[counts[rows]]])
-            for label, rows in self._shards(state, len(L))
+            for label, rows in _shards(owners)
             if counts[rows].any()
         ]
         # noise is fresh in every round ever made, also where rows that waited come again
-        rng = np.random.RandomState([self._seed, self.communication_.rounds])
+        rng = np.random.RandomState([state.seed, self.communication_.rounds])
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
         rank = self._rank(d)
-        random = np.random.RandomState([self._seed, state.n_rows % 2**32])
-        start = np.concatenate([state.basis, random.standard_normal((rank, d))])[:rank]
-        V = _linalg.orthonormalised(start)
+        random = np.random.RandomState([state.seed, state.n_rows % 2**32])
+        start = np.concatenate([V, random.standard_normal((rank, d))])[:rank]
         rounds = self.n_rounds if state.summary.n_samples else self.init_rounds
-        found = power_method(federation, clients, np.zeros(d), V, rounds)
+        first = _linalg.orthonormalised(start)
+        found = power_method(federation, clients, np.zeros(d), first, rounds)
         return by_rayleigh_ritz(federation, clients, Subspace.empty(d, centered=False), found.basis)
 
     def _usable(self, X: Any) -> np.ndarray:
         return super()._usable(X) if self.robust else X
+
+
+class _Labels:
+    """Labels of the rows of a call, taken batch by batch: given, or dealt out in turn."""
+
+    def __init__(self, given: np.ndarray | None, n_clients: int):
+        self.given, self.n_clients, self.n_taken = given, n_clients, 0
+
+    def take(self, start: int, n: int) -> np.ndarray:
+        """Labels of the next n rows, of which the first is row ``start`` of the stream."""
+        if self.given is None:
+            return ((start + np.arange(n)) % self.n_clients).astype(object)
+        new = self.given[self.n_taken :][:n]
+        if len(new) != n:
+            raise ValueError(f"clients must have one label per row, {n - len(new)} are missing.")
+        self.n_taken += n
+        return new
+
+    def check_used(self) -> None:
+        """Raise unless every label had its row."""
+        if self.given is not None and self.n_taken < len(self.given):
+            n, more = len(self.given), len(self.given) - self.n_taken
+            raise ValueError(
+                f"clients must have one label per row, {n} labels are {more} too many."
+            )
+
+
+def _shards(owners: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+    """Labels of the clients of a batch, and the positions of their rows."""
+    labels = sorted(set(owners.tolist()), key=label_order)
+    return [(label, np.flatnonzero(owners == label)) for label in labels]
 
 
 def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:

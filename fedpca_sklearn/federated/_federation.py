@@ -256,7 +256,7 @@ class Federation:
         return total
 
     def map(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
-        """Yield ``function(label, *arguments)`` for every client, in order.
+        """Iterate over ``function(label, *arguments)`` for every client, in order.
 
         Parameters
         ----------
@@ -267,20 +267,26 @@ class Federation:
         clients = iter(clients)
         first = tuple(islice(clients, 1))
         clients = chain(first, clients)
-        if any(map(is_delayed, chain(*first))):  # rows are where Dask has them
-            for result, n_floats in run(named, ((function, *call) for call in clients)):
-                self.log.floats_pooled += n_floats
-                yield result
-            return
+        if any(map(is_delayed, chain(*first))):
+            return self._where_rows_are(function, clients)
+        calls = (delayed(named)(function, *client) for client in clients)
         backend, _ = get_active_backend(prefer="threads")
         return_as = "generator" if backend.supports_return_generator else "list"
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
-        calls = (delayed(named)(function, *client) for client in clients)
         if effective_n_jobs(self.n_jobs) == 1:
-            yield from parallel(calls)
-            return
-        with single_blas_thread():
-            yield from parallel(calls)
+            return iter(parallel(calls))
+        return _on_single_threads(parallel, calls)
+
+    def _where_rows_are(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
+        """Results from where Dask has the rows."""
+        for result, n_floats in run(named, ((function, *call) for call in clients)):
+            self.log.floats_pooled += n_floats
+            yield result
+
+
+def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:
+    with single_blas_thread():
+        yield from parallel(calls)
 
 
 def clients_named(labels: Iterable[Any]) -> list[str]:

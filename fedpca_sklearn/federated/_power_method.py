@@ -90,17 +90,10 @@ def _message(label: Any, client: Client, kind: str, turn: int, *arguments: Any) 
     return message
 
 
-def sum_of(
-    federation: Federation,
-    clients: list[Client],
-    kind: str,
-    *arguments: Any,
-    broadcast: np.ndarray | None = None,
-) -> np.ndarray | None:
-    """Sum, as it arrives, of what a method of `Client` returns at each."""
+def _calls(federation: Federation, clients: list[Client], kind: str, *arguments: Any) -> list:
+    """Calls of `_message` in the next round: of a method of each client."""
     turn = federation.n_rounds
-    calls = [(client.label, client, kind, turn, *arguments) for client in clients]
-    return federation.sum(_message, calls, broadcast)
+    return [(client.label, client, kind, turn, *arguments) for client in clients]
 
 
 def _positive(count: float) -> float:
@@ -108,10 +101,17 @@ def _positive(count: float) -> float:
     return float(count) if count > 0 else 1.0
 
 
-def awaited_sum(federation: Federation, *arguments: Any, **options: Any) -> np.ndarray:
-    """`sum_of`, in as many rounds as it takes until a client is there."""
+def awaited_sum(
+    federation: Federation,
+    clients: list[Client],
+    kind: str,
+    *arguments: Any,
+    broadcast: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum of what a method of `Client` returns at each, once a round has a client in it."""
     for _ in range(_PATIENCE):
-        total = sum_of(federation, *arguments, **options)
+        calls = _calls(federation, clients, kind, *arguments)
+        total = federation.sum(_message, calls, broadcast)
         if total is not None:
             return total
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
@@ -162,8 +162,8 @@ def power_method(
     changes: list[float] = []
     block = V
     for _ in rounds(n_rounds):
-        arguments = block, mean, local_steps
-        W = sum_of(federation, clients, "times_scatter", *arguments, broadcast=block)
+        calls = _calls(federation, clients, "times_scatter", block, mean, local_steps)
+        W = federation.sum(_message, calls, broadcast=block)
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue

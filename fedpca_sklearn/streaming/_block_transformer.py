@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,13 +106,14 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """Raise an error that names a wrong parameter."""
         self._validate_params()
 
-    def _begin_batch(self, stream: _Stream | None, n: int) -> None:
-        """Prepare for a batch of n rows; the first of a fit comes with None."""
+    def _begin_batch(self, stream: _Stream, n: int, labels: Any) -> Any:
+        """State that knows of a batch of n rows; ``labels`` are those that the call was given."""
+        return stream.state
 
     def _after_block(self, state: Any, full: bool) -> None:
         """Take note of a full block, or of the rows that wait at the end of a call."""
 
-    def _consume(self, X: Any, stream: _Stream | None) -> Any:
+    def _consume(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
         self._check_parameters()
         first = stream is None
         fixed = {name: getattr(self, name) for name in self._fixed}
@@ -125,13 +127,17 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             batches = validated_batches(self, X, first)
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
-                d = batch.shape[1]
-                self._begin_batch(stream, batch.shape[0])
+                n, d = batch.shape
                 if stream is None:
                     check_at_most_features(self.n_components, d)
                     stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
+                state = self._begin_batch(stream, n, labels)
                 with self._threads(d):
-                    stream = self._take(stream, batch)
+                    for Y, full in self._blocks(stream, batch):
+                        if full:
+                            state = self._absorb(state, Y)
+                            self._after_block(state, full=True)
+                stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
             self._stream = stream
             with self._threads(d):
                 state = stream.state
@@ -142,14 +148,13 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         return self
 
     def _threads(self, d: int) -> AbstractContextManager[None]:
-        return threads_for(d * (self._block_rows(d) + self.n_components))
+        return threads_for(d * (self._block_rows(d) + self._rank(d)))
 
-    def _take(self, stream: _Stream, batch: Any) -> _Stream:
-        """Go through the full blocks of the rows that wait and a batch; the rest waits."""
-        state, waiting = stream.state, stream.waiting
-        n, d = batch.shape
-        at, started = 0, stream.n_rows > len(waiting)
-        while True:
+    def _blocks(self, stream: _Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
+        """Yield the rows that wait and those of a batch: full blocks, and at last what is left."""
+        waiting, d, at = stream.waiting, batch.shape[1], 0
+        started, full = stream.n_rows > len(waiting), True
+        while full:
             size = self._block_rows(d, not started)
             rows = batch[at : at + size - len(waiting)]
             at += rows.shape[0]
@@ -157,7 +162,6 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             rows = rows.astype(np.float64)
             check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
             waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
-            if len(waiting) < size:
-                return replace(stream, state=state, waiting=waiting, n_rows=stream.n_rows + n)
-            state, waiting, started = self._absorb(state, waiting), waiting[:0], True
-            self._after_block(state, full=True)
+            full = len(waiting) >= size
+            yield waiting, full
+            waiting, started = waiting[:0], True

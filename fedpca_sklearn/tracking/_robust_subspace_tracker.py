@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..subspace import Subspace
 from ._alternating_projections import alternating_projections, robust_mean
+from ._outlier_tracker import OutlierTracker, known_thresholds
 from ._sparse_recovery import find_outliers
-from ._subspace_tracker import SubspaceTracker, _State
+from ._stmiss import State
+from ._stmiss_tracker import PooledTracker
 
 __all__ = ["RobustSubspaceTracker"]
 
-# Rows that are searched for outliers at once, outside `fit`.
-_ROWS_AT_ONCE = 64
 # What AltProj must reach before the tracker takes over.
 _INIT_TOL = 1e-4
 _INIT_ITER = 1000
 
 
-class RobustSubspaceTracker(SubspaceTracker):
+class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     """Track the principal subspace of rows with missing entries and sparse outliers (RST-miss).
 
     Outliers of a batch are found as what is sparse among that which the last subspace does not
@@ -110,14 +109,11 @@ class RobustSubspaceTracker(SubspaceTracker):
     """
 
     _parameter_constraints: dict = {
-        **SubspaceTracker._parameter_constraints,
+        **PooledTracker._parameter_constraints,
+        **OutlierTracker._parameter_constraints,
         "init": [StrOptions({"altproj", "svd"}), "array-like"],
         "init_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
-    _parameter_constraints.pop("fill")
-    fill = "subspace"
 
     def __init__(
         self,
@@ -150,8 +146,6 @@ class RobustSubspaceTracker(SubspaceTracker):
         self.center = center
         self.store_subspaces = store_subspaces
 
-    # ---------------------------------------------------------------- the stream
-
     def _block_rows(self, d: int, first: bool = True) -> int:
         size = super()._block_rows(d, first)
         if not first or not isinstance(self.init, str) or self.init != "altproj":
@@ -160,7 +154,7 @@ class RobustSubspaceTracker(SubspaceTracker):
             return max(size, 5 * self._rank(d), 100)
         return self.init_size
 
-    def _first(self, state: _State, Y: np.ndarray) -> _State:
+    def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
@@ -170,10 +164,12 @@ class RobustSubspaceTracker(SubspaceTracker):
         V = Subspace.from_rows(L, rank, center=False).components
         return replace(state, basis=V)
 
-    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+    def _without_outliers(
+        self, state: State, Y: np.ndarray, owners: np.ndarray
+    ) -> tuple[np.ndarray, State]:
         if not len(state.basis):
-            zero = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
-            return Y, replace(state, outliers=zero[0], threshold=zero[1])
+            mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+            return Y, replace(state, outliers=mask, threshold=threshold)
         # a batch that is not full is judged by the last one
         full = len(Y) >= self._block_rows(Y.shape[1], not state.summary.n_samples)
         mask, threshold = find_outliers(
@@ -181,62 +177,6 @@ class RobustSubspaceTracker(SubspaceTracker):
             state.basis,
             self.xi,
             self.support_threshold,
-            None if full else _found(state.threshold),
+            None if full else known_thresholds(state.threshold),
         )
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
-
-    def _begin_batch(self, stream: Any, n: int) -> None:
-        super()._begin_batch(stream, n)
-        # of rows that waited, whose own masks were shown before
-        self._before = 0 if stream is None else len(stream.waiting)
-        self._masks: list[np.ndarray] = []
-
-    def _after_block(self, state: _State, full: bool) -> None:
-        super()._after_block(state, full)
-        self._masks.append(state.outliers)
-
-    def _show(self, state: _State, n_rows: int, dtype: np.dtype) -> None:
-        super()._show(state, n_rows, dtype)
-        self.outlier_mask_ = np.concatenate(self._masks)[self._before :]
-        self.support_threshold_ = state.threshold.copy()
-        del self._masks, self._before
-
-    # ---------------------------------------------------------------- new rows
-
-    def _usable(self, X: Any) -> np.ndarray:
-        U = X.toarray() if sp.issparse(X) else X.copy()
-        V, mean = self._float64_model()
-        for start in range(0, len(U), _ROWS_AT_ONCE):
-            rows = U[start : start + _ROWS_AT_ONCE]
-            least = _found(self.support_threshold_)
-            mask, _ = find_outliers(rows - mean, V, self.xi, self.support_threshold, least)
-            rows[mask] = np.nan
-        return U
-
-    def decompose(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Separate rows into what the subspace explains and outliers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-
-        Returns
-        -------
-        low_rank : ndarray of shape (n, d)
-            X without outliers: at outliers and missing entries the least-squares fit of the
-            subspace to the rest of the row, elsewhere X itself, noise included.
-        sparse : ndarray of shape (n, d)
-            ``X - low_rank`` at outliers, else zero.
-        """
-        X = self._check_X(X)
-        X = X.toarray() if sp.issparse(X) else X
-        usable = self._usable(X)
-        lost = np.isnan(usable)
-        low_rank = self._fill_in(X, usable, lost)
-        sparse = np.where(lost & ~np.isnan(X), X - low_rank, 0.0).astype(X.dtype)
-        return low_rank, sparse
-
-
-def _found(threshold: np.ndarray | None) -> np.ndarray | None:
-    """Thresholds of the columns, None if no batch was searched yet."""
-    return None if threshold is None or not threshold.any() else threshold

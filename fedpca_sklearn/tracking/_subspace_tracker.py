@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .. import _linalg
-from .._absorb import absorb_block
-from .._checks import float_array
-from .._missing import MissingEntriesMixin, coordinates
-from ..streaming._block_transformer import BlockTransformer
-from ..subspace import Subspace
+from ._stmiss import Filled, State, fill
+from ._stmiss_tracker import PooledTracker
 
 __all__ = ["SubspaceTracker"]
 
-# Amplification of noise from which on a row with holes is left out of the r-SVD.
-_MAX_GAIN = 1e3
-# Share of a direction of the last basis that a new one must lack for the rest to complete it.
-_LACKING = 1e-6
-# A change: the residuals' largest eigenvalue against that of the last update, and against the
-# largest eigenvalue of the rows, below which residuals are rounding errors.
-_CHANGE = 2.0
-_ROUNDING = 1e-16
-# Changes that are remembered.
-_CHANGES_KEPT = 1000
 
-
-class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
+class SubspaceTracker(PooledTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
     Missing entries (NaN) of a batch are filled in by least squares from the rest of their row and
@@ -128,20 +112,9 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
-        "n_iter": [Interval(Integral, 1, None, closed="left")],
+        **PooledTracker._parameter_constraints,
         "fill": [StrOptions({"subspace", "zeros"})],
-        "init": [StrOptions({"svd"}), "array-like"],
-        "detect_changes": ["boolean"],
-        "n_updates": [Interval(Integral, 1, None, closed="left")],
-        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "center": ["boolean"],
-        "store_subspaces": ["boolean"],
     }
-
-    _fixed = (*BlockTransformer._fixed, "center", "batch_size")
 
     def __init__(
         self,
@@ -175,146 +148,12 @@ class SubspaceTracker(MissingEntriesMixin, BlockTransformer):
         if self.detect_changes and self.fill != "subspace":
             raise ValueError(f"detect_changes needs fill='subspace', got fill={self.fill!r}.")
 
-    # ---------------------------------------------------------------- the stream
-
-    def _block_rows(self, d: int, first: bool = True) -> int:
-        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else self.batch_size
-
-    def _start(self, d: int) -> _State:
-        V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
-        return _State(Subspace.empty(d, centered=self.center), np.zeros(d), V, self.n_updates)
-
-    def _given_basis(self, d: int) -> np.ndarray:
-        V = float_array("init", self.init, 2, np.float64)
-        if V.shape[1] != d or not 1 <= len(V) <= d:
-            raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
-        return _linalg.orthonormalised(V)
-
-    def _begin_batch(self, stream: Any, n: int) -> None:
-        if stream is None:
-            for name in ("subspaces_", "change_points_"):
-                vars(self).pop(name, None)
-        if self.store_subspaces:
-            self.subspaces_ = list(getattr(self, "subspaces_", []))
-
-    def _after_block(self, state: _State, full: bool) -> None:
-        if self.store_subspaces and full:
-            V = state.basis
-            self.subspaces_.append(_linalg.complete_basis(V, self._rank(V.shape[1])))
-
-    def _absorb(self, state: _State, Y: np.ndarray) -> _State:
-        if not state.summary.n_samples:
-            state = self._first(state, Y)
-        Y, state = self._without_outliers(Y, state)
-        after = replace(state, n_rows=state.n_rows + len(Y))
-        L, C, counts = self._filled(Y, state)
-        if not counts.any():
-            return after
-        if self.detect_changes and len(state.basis):
-            size = self._block_rows(Y.shape[1], False)
-            n = max(len(Y), size)
-            level = _residual_square(Y[counts] - state.mean, C[counts], state.basis) / n
-            if self._has_changed(state, level):
-                changes = state.change_points
-                if not changes or state.n_rows - changes[-1] > size:  # not the rest of the last one
-                    changes = (*changes, state.n_rows)[-_CHANGES_KEPT:]
-                after = replace(after, change_points=changes, updates_left=self.n_updates)
-            elif not state.updates_left:
-                return after
-            after = replace(after, updates_left=after.updates_left - 1, level=level)
-        for i in range(self.n_iter):
-            if i:
-                L, _, counts = self._filled(Y, after)
-            if not counts.any():
-                break
-            summary = self._next(replace(state, basis=after.basis), L, counts)
-            V = _completed(summary.components, state.basis, self._rank(Y.shape[1]))
-            after = replace(after, summary=summary, mean=summary.mean, basis=V)
-        return after
-
-    def _first(self, state: _State, Y: np.ndarray) -> _State:
-        """Mean and basis that fill the first batch."""
+    def _first(self, state: State, Y: np.ndarray) -> State:
         if not self.center:
             return state
         there = ~np.isnan(Y)
         total = np.where(there, Y, 0.0).sum(axis=0)
         return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
 
-    def _without_outliers(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
-        """Rows with outliers marked as missing, and a state that knows where they are."""
-        return Y, state
-
-    def _filled(self, Y: np.ndarray, state: _State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows with missing entries filled in, their coordinates, and which rows are to count."""
-        V = state.basis if self.fill == "subspace" else state.basis[:0]
-        lost = np.isnan(Y)
-        some = (~lost).sum(axis=1) >= max(len(V), 1)
-        C, gain = coordinates(Y - state.mean, V)
-        counts = some & (gain <= _MAX_GAIN)
-        if not counts.any():
-            C, _ = coordinates(Y - state.mean, V, 1 / _MAX_GAIN)
-            counts = some
-        return np.where(lost, C @ V + state.mean, Y), C, counts
-
-    def _next(self, state: _State, L: np.ndarray, counts: np.ndarray) -> Subspace:
-        """The r-SVD of filled rows and of what still counts of the rows before."""
-        m = int(counts.sum())
-        fading = self.forgetting_factor**m
-        share = 1 - m / self._block_rows(L.shape[1], not state.summary.n_samples)
-        before = state.summary.decay(max(fading, share, 0.0))
-        return absorb_block(before, L[counts], max_keep=self._rank(L.shape[1]))
-
-    def _has_changed(self, state: _State, level: float) -> bool:
-        if self.change_threshold != "auto":
-            return not state.updates_left and level > self.change_threshold
-        s, n = state.summary.singular_values, state.summary.n_samples
-        rounding = _ROUNDING * float(s[0]) ** 2 / n if len(s) else 0.0
-        return state.level is not None and level > max(_CHANGE * state.level, rounding)
-
-    def _show(self, state: _State, n_rows: int, dtype: np.dtype) -> None:
-        summary = state.summary
-        if not summary.n_samples:
-            summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
-        summary = summary._replace(components=summary.components.astype(dtype))
-        self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
-        k = self.n_components_
-        self.components_ = _linalg.complete_basis(state.basis[:k], k).astype(dtype)
-        if self.detect_changes:
-            self.change_points_ = np.array(state.change_points, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class _State:
-    """What the batches left.
-
-    ``summary`` is that of the filled rows that count, ``mean`` and ``basis`` fill the next batch,
-    and ``level`` is the residuals' largest eigenvalue at the last update. With outliers:
-    ``outliers`` masks those of the last batch, ``threshold`` is what they had to exceed, by column.
-    """
-
-    summary: Subspace
-    mean: np.ndarray
-    basis: np.ndarray
-    updates_left: int
-    level: float | None = None
-    n_rows: int = 0
-    change_points: tuple[int, ...] = ()
-    outliers: np.ndarray | None = None
-    threshold: np.ndarray | None = None
-
-
-def _residual_square(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
-    """Square of the largest singular value of what a subspace does not explain."""
-    R = Z - C @ V
-    R[np.isnan(R)] = 0.0
-    return float(_linalg.eigh_top(R @ R.T, 1)[0][0])
-
-
-def _completed(V: np.ndarray, old: np.ndarray, n_components: int) -> np.ndarray:
-    """Basis with the directions of an older one that it lacks most, if it has too few."""
-    if len(V) >= n_components or not len(old):
-        return V
-    rest = old - (old @ V.T) @ V
-    _, s, W = np.linalg.svd(rest, full_matrices=False)
-    more = W[: min(n_components - len(V), int(np.sum(s > _LACKING)))]
-    return _linalg.orthonormalised(np.concatenate([V, more]))
+    def _fill(self, state: State, Y: np.ndarray) -> Filled:
+        return fill(Y, state.mean, state.basis if self.fill == "subspace" else state.basis[:0])

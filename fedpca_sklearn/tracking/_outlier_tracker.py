@@ -1,0 +1,88 @@
+"""The shell of the trackers by STMiss that find outliers, in rows given last and in new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ._sparse_recovery import find_outliers
+from ._stmiss import State
+from ._stmiss_tracker import STMissTracker
+
+# Rows that are searched for outliers at once, outside `fit`.
+_ROWS_AT_ONCE = 64
+
+
+class OutlierTracker(STMissTracker):
+    """Base of the trackers that find outliers, which are missing entries from there on.
+
+    A subclass marks them in `_without_outliers`, and notes mask and threshold in the state.
+    """
+
+    _parameter_constraints: dict = {
+        **STMissTracker._parameter_constraints,
+        "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    }
+    xi: float | str
+    support_threshold: float | str
+
+    def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
+        self.outlier_mask_: Any = []  # of one block after the other
+        return replace(super()._begin_batch(stream, n, labels), begun=stream.n_rows)
+
+    def _after_block(self, state: State, full: bool) -> None:
+        super()._after_block(state, full)
+        self.outlier_mask_.append(state.outliers)
+
+    def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
+        super()._show(state, n_rows, dtype)
+        # without the rows that waited, whose own masks were shown before
+        self.outlier_mask_ = np.concatenate(self.outlier_mask_)[state.begun - n_rows :]
+        self.support_threshold_ = np.array(state.threshold)
+
+    # ---------------------------------------------------------------- new rows
+
+    def _usable(self, X: Any) -> np.ndarray:
+        U = X.toarray() if sp.issparse(X) else X.copy()
+        V, mean = self._float64_model()
+        for start in range(0, len(U), _ROWS_AT_ONCE):
+            rows = U[start : start + _ROWS_AT_ONCE]
+            least = known_thresholds(self.support_threshold_)
+            mask, _ = find_outliers(rows - mean, V, self.xi, self.support_threshold, least)
+            rows[mask] = np.nan
+        return U
+
+    def decompose(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Separate rows into what the subspace explains and outliers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows, with NaN where entries are missing.
+
+        Returns
+        -------
+        low_rank : ndarray of shape (n, d)
+            X without outliers: at outliers and missing entries the least-squares fit of the
+            subspace to the rest of the row, elsewhere X itself, noise included.
+        sparse : ndarray of shape (n, d)
+            ``X - low_rank`` at outliers, else zero.
+        """
+        X = self._check_X(X)
+        X = X.toarray() if sp.issparse(X) else X
+        usable = self._usable(X)
+        lost = np.isnan(usable)
+        low_rank = self._fill_in(X, usable, lost)
+        sparse = np.where(lost & ~np.isnan(X), X - low_rank, 0.0).astype(X.dtype)
+        return low_rank, sparse
+
+
+def known_thresholds(threshold: np.ndarray | None) -> np.ndarray | None:
+    """Thresholds of the columns, None if no batch was searched yet."""
+    return None if threshold is None or not threshold.any() else threshold

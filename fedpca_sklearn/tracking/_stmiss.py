@@ -1,0 +1,164 @@
+"""STMiss by its lines: fill, detect, r-SVD, complete. Arrays and one state in, the same out.
+
+Algorithm 1 (STMiss-NoDet) of Narayanamurthy, Vaswani and Ramamoorthy, "Federated over-air subspace
+tracking from incomplete and corrupted data", 2022. The paper's columns are rows here: Y_j is a
+batch, P_j has the rows of ``basis``, alpha is the rows of a batch and M_t the entries that are NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import _linalg
+from .._absorb import absorb_block
+from .._missing import coordinates
+from ..subspace import Subspace
+
+# Amplification of noise from which on a row with holes is left out of the r-SVD.
+_MAX_GAIN = 1e3
+# Share of a direction of the last basis that a new one must lack for the rest to complete it.
+_LACKING = 1e-6
+# A change: the residuals' largest eigenvalue against that of the last update, and against the
+# largest eigenvalue of the rows, below which residuals are rounding errors.
+_CHANGE = 2.0
+_ROUNDING = 1e-16
+# Changes that are remembered.
+_CHANGES_KEPT = 1000
+
+
+@dataclass(frozen=True)
+class State:
+    """What the batches left.
+
+    Attributes
+    ----------
+    summary : Subspace
+        Of the filled rows that count.
+    mean : ndarray of shape (d,)
+    basis : ndarray of shape (k, d)
+        P_{j-1}. With the mean it fills the next batch.
+    n_rows : int
+        Rows taken, j - 1 batches of them.
+    updates_left, level, change_points
+        Of `detect`: updates before the subspace rests, the residuals' largest eigenvalue at the
+        last one, and the first row of each batch with a change.
+    outliers, threshold : ndarray or None
+        Mask of the last batch, and what an entry of each column had to exceed.
+    begun : int
+        Rows taken or waiting when the rows given last came.
+    owners : ndarray of shape (m,)
+        Labels of the rows to come that are known by now, where rows have owners.
+    seed : int
+        Of what is drawn for a batch.
+    """
+
+    summary: Subspace
+    mean: np.ndarray
+    basis: np.ndarray
+    n_rows: int = 0
+    updates_left: int = 1
+    level: float | None = None
+    change_points: tuple[int, ...] = ()
+    outliers: np.ndarray | None = None
+    threshold: np.ndarray | None = None
+    begun: int = 0
+    owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=object))
+    seed: int = 0
+
+    def after(self, n: int) -> State:
+        """State of which n more rows are taken: j <- j + 1."""
+        return replace(self, n_rows=self.n_rows + n, owners=self.owners[n:])
+
+
+class Filled(NamedTuple):
+    """A batch without holes: L_j, its coordinates in the last basis, and which rows count."""
+
+    rows: np.ndarray
+    coordinates: np.ndarray
+    counts: np.ndarray
+
+
+def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray) -> Filled:
+    """Projected least squares: Algorithm 1, lines 4 to 8.
+
+    The paper's ``l_t = y_t - I_M (Psi_M)^+ (Psi y_t)`` is the fit of the basis to the entries of a
+    row that are there, at those that are not. Rows whose entries do not determine their coordinates
+    do not count; where no row has such entries, those with at least k entries do, with the smallest
+    coordinates. Without a basis rows are filled with the mean.
+    """
+    lost = np.isnan(Y)
+    some = (~lost).sum(axis=1) >= max(len(V), 1)
+    C, gain = coordinates(Y - mean, V)
+    counts = some & (gain <= _MAX_GAIN)
+    if not counts.any():
+        C, _ = coordinates(Y - mean, V, 1 / _MAX_GAIN)
+        counts = some
+    return Filled(np.where(lost, C @ V + mean, Y), C, counts)
+
+
+def r_svd(
+    rows: np.ndarray, r: int, before: Subspace, batch_size: int, forgetting_factor: float
+) -> Subspace:
+    """The r leading directions of filled rows: Algorithm 1, lines 9 to 11.
+
+    With what still counts of the rows before: ``forgetting_factor ** m`` for m new rows, 0 in the
+    paper, or the share that rows which are fewer than a batch do not displace.
+    """
+    m = len(rows)
+    fading, share = forgetting_factor**m, 1 - m / batch_size
+    return absorb_block(before.decay(max(fading, share, 0.0)), rows, max_keep=r)
+
+
+def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
+    """The next basis, P_j: with the directions of the last one that it lacks most, if under r."""
+    if len(V) >= r or not len(old):
+        return V
+    rest = old - (old @ V.T) @ V
+    _, s, W = np.linalg.svd(rest, full_matrices=False)
+    more = W[: min(r - len(V), int(np.sum(s > _LACKING)))]
+    return _linalg.orthonormalised(np.concatenate([V, more]))
+
+
+def detect(
+    state: State,
+    Y: np.ndarray,
+    filled: Filled,
+    batch_size: int,
+    n_updates: int,
+    threshold: float | str,
+) -> tuple[State, bool]:
+    """Look for a change of the subspace (NORST): the next state, and whether to update.
+
+    The largest eigenvalue of the residuals' second-moment matrix tells. After a change there are
+    ``n_updates`` updates, then the subspace rests.
+    """
+    counts = filled.counts
+    level = _residual_square(Y[counts] - state.mean, filled.coordinates[counts], state.basis)
+    level /= max(len(Y), batch_size)
+    noted = state
+    if _has_changed(state, level, threshold):
+        changes = state.change_points
+        if not changes or state.n_rows - changes[-1] > batch_size:  # not the rest of the last one
+            changes = (*changes, state.n_rows)[-_CHANGES_KEPT:]
+        noted = replace(state, change_points=changes, updates_left=n_updates)
+    elif not state.updates_left:
+        return state, False
+    return replace(noted, updates_left=noted.updates_left - 1, level=level), True
+
+
+def _has_changed(state: State, level: float, threshold: float | str) -> bool:
+    if not isinstance(threshold, str):
+        return not state.updates_left and level > threshold
+    s, n = state.summary.singular_values, state.summary.n_samples
+    rounding = _ROUNDING * float(s[0]) ** 2 / n if len(s) else 0.0
+    return state.level is not None and level > max(_CHANGE * state.level, rounding)
+
+
+def _residual_square(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
+    """Square of the largest singular value of what a subspace does not explain."""
+    R = Z - C @ V
+    R[np.isnan(R)] = 0.0
+    return float(_linalg.eigh_top(R @ R.T, 1)[0][0])

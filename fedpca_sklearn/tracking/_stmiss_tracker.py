@@ -1,0 +1,152 @@
+"""The shells of the trackers by STMiss: what is common to all, and to those with all rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .. import _linalg
+from .._checks import float_array
+from .._missing import MissingEntriesMixin
+from ..streaming._block_transformer import BlockTransformer
+from ..subspace import Subspace
+from ._stmiss import Filled, State, complete, detect, fill, r_svd
+
+
+class STMissTracker(MissingEntriesMixin, BlockTransformer):
+    """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
+
+    A subclass implements `_r_svd`. It may also say what the first batch starts from, which entries
+    are not to be used, and whether a batch is to change the subspace.
+    """
+
+    _parameter_constraints: dict = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "n_iter": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"svd"}), "array-like"],
+        "store_subspaces": ["boolean"],
+    }
+    _fixed = (*BlockTransformer._fixed, "batch_size")
+
+    def _absorb(self, state: State, Y: np.ndarray) -> State:
+        """Algorithm 1 for a batch; `_stmiss` has its lines."""
+        owners = state.owners[: len(Y)]
+        if not state.summary.n_samples:
+            state = self._first(state, Y)
+        Y, state = self._without_outliers(state, Y, owners)
+        filled = self._fill(state, Y)
+        state, updates = self._detect(state, Y, filled)
+        new = state
+        for i in range(self.n_iter if updates else 0):
+            if i:
+                filled = self._fill(new, Y)
+            if not filled.counts.any():
+                break
+            summary = self._r_svd(state, filled, new.basis, owners)
+            V = complete(summary.components, state.basis, self._rank(Y.shape[1]))
+            new = replace(new, summary=summary, mean=summary.mean, basis=V)
+        return new.after(len(Y))
+
+    # ---------------------------------------------------------------- what differs
+
+    def _first(self, state: State, Y: np.ndarray) -> State:
+        """State whose mean and basis fill the first batch."""
+        return state
+
+    def _without_outliers(
+        self, state: State, Y: np.ndarray, owners: np.ndarray
+    ) -> tuple[np.ndarray, State]:
+        """Rows with outliers marked as missing, and a state that knows where they are."""
+        return Y, state
+
+    def _fill(self, state: State, Y: np.ndarray) -> Filled:
+        """Rows with missing entries filled in."""
+        return fill(Y, state.mean, state.basis)
+
+    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
+        """State that knows of changes, and whether the batch is to change the subspace."""
+        return state, True
+
+    @abstractmethod
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+        """Summary of the filled rows that count, and of what still counts of those before.
+
+        ``V`` is the basis that filled them, and ``owners`` are the labels of all rows, if any.
+        """
+
+    # ---------------------------------------------------------------- the stream
+
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else self.batch_size
+
+    def _start(self, d: int) -> State:
+        V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
+        return State(Subspace.empty(d, centered=False), np.zeros(d), V)
+
+    def _given_basis(self, d: int) -> np.ndarray:
+        V = float_array("init", self.init, 2, np.float64)
+        if V.shape[1] != d or not 1 <= len(V) <= d:
+            raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
+        return _linalg.orthonormalised(V)
+
+    def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
+        if not stream.n_rows:
+            for name in ("subspaces_", "change_points_"):
+                vars(self).pop(name, None)
+        if self.store_subspaces:
+            self.subspaces_ = list(getattr(self, "subspaces_", []))
+        return super()._begin_batch(stream, n, labels)
+
+    def _after_block(self, state: State, full: bool) -> None:
+        if self.store_subspaces and full:
+            V = state.basis
+            self.subspaces_.append(_linalg.complete_basis(V, self._rank(V.shape[1])))
+
+    def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
+        summary = state.summary
+        if not summary.n_samples:
+            summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
+        summary = summary._replace(components=summary.components.astype(dtype))
+        self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
+        k = self.n_components_
+        self.components_ = _linalg.complete_basis(state.basis[:k], k).astype(dtype)
+
+
+class PooledTracker(STMissTracker):
+    """Base of the trackers that have all rows in one place: forgetting, centring, detection."""
+
+    _parameter_constraints: dict = {
+        **STMissTracker._parameter_constraints,
+        "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
+        "detect_changes": ["boolean"],
+        "n_updates": [Interval(Integral, 1, None, closed="left")],
+        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "center": ["boolean"],
+    }
+    _fixed = (*STMissTracker._fixed, "center")
+
+    def _start(self, d: int) -> State:
+        nothing = Subspace.empty(d, centered=self.center)
+        return replace(super()._start(d), summary=nothing, updates_left=self.n_updates)
+
+    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
+        if not (self.detect_changes and len(state.basis) and filled.counts.any()):
+            return state, True
+        size = self._block_rows(Y.shape[1], False)
+        return detect(state, Y, filled, size, self.n_updates, self.change_threshold)
+
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+        L, before = filled.rows[filled.counts], state.summary
+        size = self._block_rows(L.shape[1], not before.n_samples)
+        return r_svd(L, self._rank(L.shape[1]), before, size, self.forgetting_factor)
+
+    def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
+        super()._show(state, n_rows, dtype)
+        if self.detect_changes:
+            self.change_points_ = np.array(state.change_points, dtype=np.int64)
