@@ -89,7 +89,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 @_fit.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     summaries = sites.ask("summary", _summary).items()
-    named = [s._replace(site=site, feature_names=None) for site, s in summaries]
+    named = [s._replace(site=site, feature_names=None, privacy=None) for site, s in summaries]
     fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
     return fitted.set_params(**estimator.get_params(deep=False))
 
