@@ -3,38 +3,30 @@
 import logging
 
 from ._version import VERSION
-from .datasets import make_power_law, make_subspace_stream, partition_clients
-from .evaluation import StreamEvaluation, evaluate_stream
-from .federated import (
+from .communication import (
     Channel,
     CommunicationLog,
     Complete,
-    DistributedPCA,
     FadingChannel,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FederatedSubspaceTracker,
     GaussianChannel,
     Graph,
-    LeftVectorMerge,
-    LeftVectors,
-    MergeStrategy,
-    OnlineDistributedPCA,
     PerfectChannel,
-    PowerRounds,
-    ProjectionAverage,
     Ring,
     Star,
-    SubspaceMerge,
     Topology,
-    TruncatedDistributedPCA,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    VerticalMethod,
-    VFedPCA,
     load_balanced_schedule,
 )
-from .merging import merge_subspaces
+from .datasets import make_power_law, make_subspace_stream, partition_clients
+from .evaluation import StreamEvaluation, evaluate_stream
+from .federated import (
+    DistributedPCA,
+    FederatedPCA,
+    MergeStrategy,
+    OnlineDistributedPCA,
+    ProjectionAverage,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+)
 from .metrics import excess_error, reconstruction_error, subspace_distance
 from .plotting import CommunicationDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
 from .privacy import (
@@ -48,6 +40,7 @@ from .privacy import (
     StreamingModSuLQ,
 )
 from .rank import ContributionBounds, EnergyBounds, RankRule
+from .rounds import FederatedPowerPCA, FederatedSubspaceTracker
 from .streaming import (
     GROUSE,
     PAST,
@@ -59,12 +52,21 @@ from .streaming import (
     StreamingPCA,
     StreamingPowerMethod,
 )
-from .subspace import Subspace
+from .summary import Subspace, merge_subspaces
 from .tracking import (
     AlternatingProjections,
     RobustSubspaceTracker,
     SubspaceTracker,
     projected_sparse_recovery,
+)
+from .vertical import (
+    LeftVectorMerge,
+    LeftVectors,
+    PowerRounds,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    VerticalMethod,
+    VFedPCA,
 )
 
 __version__ = VERSION

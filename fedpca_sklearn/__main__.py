@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ._version import VERSION
 from .federated import FederatedPCA
-from .subspace import Subspace
+from .summary import Subspace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils import Bunch, check_random_state
 
-from ._checks import float_array, nonnegative_float
+from ._validation.checks import float_array, nonnegative_float
 
 __all__ = ["make_power_law", "make_subspace_stream", "partition_clients"]
 

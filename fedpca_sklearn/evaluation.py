@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_array
 
-from ._triangle import Triangle, merge_factors, pooled, triangle_of_rows
+from .summary._triangle import Triangle, merge_factors, pooled, triangle_of_rows
 
 __all__ = ["StreamEvaluation", "evaluate_stream"]
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
-from .subspace import Subspace
+from .summary import Subspace
 
 
 class RankRule(BaseEstimator, ABC):

@@ -24,7 +24,7 @@ def blocks(page):
 def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X = make_power_law(300, 30, random_state=0)
-    StreamingPCA(20).fit(X).subspace_.save("site1.subspace")
+    StreamingPCA(20).fit(X).subspace_.save("site1.subspace", site="first")
     names = {
         "X": X,
         "X_site": X[:100],
@@ -36,7 +36,7 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     }
     if page.name == "extending_flower.md":
         pytest.importorskip("flwr")
-        names["grid_of"] = pytest.importorskip("test_flower").grid_of
+        names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), names)
     if page.name == "README.md":

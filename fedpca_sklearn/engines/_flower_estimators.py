@@ -11,14 +11,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._checks import check_at_most_features
-from .._triangle import Triangle, triangle_of_rows
-from ..federated import DistributedPCA, FederatedPCA, FederatedPowerPCA, Federation
+from .._validation.checks import check_at_most_features
+from ..communication import Federation
+from ..communication._federation import Message as Size
+from ..federated import DistributedPCA, FederatedPCA
 from ..federated._distributed_pca import factor_message
-from ..federated._federation import Message as Size
 from ..federated._local_fit import fit_site
-from ..federated._power_method import LARGEST, Client, moments_by_sum
-from ..subspace import Subspace
+from ..rounds import FederatedPowerPCA
+from ..rounds._power_method import LARGEST, Client, moments_by_sum
+from ..summary import Subspace
+from ..summary._triangle import Triangle, triangle_of_rows
 from ._flower_messages import Answer
 from ._flower_questions import RefusedError, Task, check_basis, check_mean
 from ._flower_sites import Sites

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import _linalg
+from .._kernels import linalg
 from ._flower_messages import BadMessageError, read_array
 from ._flwr import ConfigRecord, Context, Message
 
@@ -114,6 +114,6 @@ def check_basis(V: np.ndarray, d: int, rank: int) -> None:
     if V.ndim != 2 or V.shape[1] != d or len(V) > rank:
         raise RefusedError(f"the basis must have shape (k, {d}) with k <= {rank}, got {V.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
-        error = _linalg.orthonormality_error(V)
+        error = linalg.orthonormality_error(V)
     if not error <= _ORTHONORMAL:
         raise RefusedError(f"the basis must have orthonormal rows, they are off by {error:.1e}")

@@ -10,8 +10,9 @@ from unicodedata import normalize
 
 import numpy as np
 
-from .._feature_names import check_names, check_same_names, check_text
-from ..federated import CommunicationLog
+from .._validation.feature_names import check_names, check_same_names
+from .._validation.texts import check_text
+from ..communication import CommunicationLog
 from ._flower_messages import Answer, BadMessageError, array_record, shown
 from ._flwr import ConfigRecord, Grid, Message, RecordDict
 

@@ -14,8 +14,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import check_rows, nonnegative_float
-from .._feature_names import check_names, check_text
+from .._validation.checks import check_rows, nonnegative_float
+from .._validation.feature_names import check_names
+from .._validation.texts import check_text
 from ._flower_estimators import _fit, _site_work
 from ._flower_messages import array_record
 from ._flower_questions import (

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features, check_weight
-from .._containers import validate_data
-from ..engines import RowChunks, is_dask, refuse_dask
-from ._federation import CommunicationLog, Federation, log_fit
+from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._dask import RowChunks, is_dask, refuse_dask
+from .._validation.checks import check_at_most_features, check_weight
+from .._validation.containers import validate_data
+from ..communication import CommunicationLog, Federation
+from ..communication._federation import log_fit
 from ._label_column import LabelColumnMixin
 
 logger = logging.getLogger(__name__)

@@ -15,17 +15,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 
-from .._absorb import kept_directions
-from .._checks import check_at_most_features
-from .._too_large import largest_named
-from ..merging import check_subspaces, merge_subspaces, tighter_fraction
+from .._kernels.sizes import kept_directions
+from .._validation.checks import check_at_most_features
+from .._validation.too_large import largest_named
+from ..communication import Federation
+from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..privacy._mechanism import Terms
+from ..privacy._seeds import seeds_of
 from ..privacy._useless import edge, edge_of_sum, noise_message
 from ..streaming import StreamingPCA
-from ..subspace import Subspace
+from ..summary import Subspace, merge_subspaces
+from ..summary._merging import check_subspaces, tighter_fraction
 from ._clients import StreamingClientsTransformer, label_order, rows_of
-from ._federation import Federation, clients_named
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
 from ._private import (
@@ -34,7 +36,6 @@ from ._private import (
     check_all_rows,
     private_summary,
     refuse_weight,
-    seeds_of,
     stated,
     summary_of_sums,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import SubspaceTransformer
+from .._base.transformer import SubspaceTransformer
 
 
 class LabelColumnMixin(SubspaceTransformer):

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from .._texts import check_text
-from ..subspace import Subspace
+from .._validation.texts import check_text
+from ..summary import Subspace
 
 
 class Site(NamedTuple):

@@ -11,17 +11,11 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._absorb import was_truncated
-from .._too_large import largest_named
-from ..merging import (
-    MERGE_METHODS,
-    check_subspaces,
-    directions_between,
-    merge_subspaces,
-    names_of_parts,
-    weighted,
-)
-from ..subspace import Subspace
+from .._validation.too_large import largest_named
+from ..summary import Subspace, merge_subspaces
+from ..summary._merge_methods import MERGE_METHODS
+from ..summary._merging import check_subspaces, directions_between, names_of_parts, weighted
+from ..summary._updating import was_truncated
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
 

@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._block_sizes import SMALL_DIMENSION
-from .._checks import check_at_most_features, check_rows
-from .._projections import ProjectionMean, along, centred_product
-from .._too_large import largest_named
-from ..merging import pooled_moments
-from ..streaming._blocks import float_dtype, is_stream
-from ..subspace import Subspace
+from .._base.batches import float_dtype, is_stream
+from .._kernels.rows import centred_product
+from .._kernels.sizes import SMALL_DIMENSION
+from .._validation.checks import check_at_most_features, check_rows
+from .._validation.too_large import largest_named
+from ..communication import Federation
+from ..communication._federation import clients_named, message_of
+from ..summary import Subspace
+from ..summary._along import along
+from ..summary._merging import pooled_moments
+from ..summary._projection_mean import ProjectionMean
 from ._clients import StreamingClientsTransformer, count_rows, rows_of
-from ._federation import Federation, clients_named, message_of
 
 __all__ = ["OnlineDistributedPCA"]
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._projections import ROWS_AT_ONCE, ProjectionMean, along
-from .._too_large import largest_named
-from ..merging import check_subspaces, names_of_parts, pooled_moments, weighted
-from ..subspace import Subspace
+from .._validation.too_large import largest_named
+from ..summary import Subspace
+from ..summary._along import along
+from ..summary._merging import check_subspaces, names_of_parts, pooled_moments, weighted
+from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
 from ._merge import MergeStrategy
 
 __all__ = ["ProjectionAverage"]

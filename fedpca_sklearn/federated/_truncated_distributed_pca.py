@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 from sklearn.utils._param_validation import Interval
 
-from .._absorb import rank_for_fraction
-from .._checks import check_rows
-from .._too_large import largest_named
-from .._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
-from ..merging import merge_subspaces
+from .._kernels.sizes import rank_for_fraction
+from .._validation.checks import check_rows
+from .._validation.too_large import largest_named
+from ..communication._federation import Message, clients_named
 from ..streaming import StreamingPCA
-from ..subspace import Subspace
+from ..summary import Subspace, merge_subspaces
+from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ._clients import StreamingClientsTransformer, count_rows, rows_of
-from ._federation import Message, clients_named
 
 __all__ = ["TruncatedDistributedPCA"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import check_rows, float_array
+from .._validation.checks import check_rows, float_array
 from ._accounts import PrivacySpent
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger

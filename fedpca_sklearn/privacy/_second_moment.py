@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .. import _linalg
-from ..subspace import Subspace
+from .._kernels import linalg
+from ..summary import Subspace
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, Terms, gaussian_cost
 from ._rows import ClippedRows
@@ -108,7 +108,7 @@ class SecondMomentMechanism(Mechanism):
         mean = np.zeros(len(M)) if total is None else terms.within(total / n)
         M -= n * np.outer(mean, mean)
         trace = float(np.trace(M))
-        values, vectors = _linalg.eigh_top(M, len(M) if max_keep is None else max_keep)
+        values, vectors = linalg.eigh_top(M, len(M) if max_keep is None else max_keep)
         rounding = len(M) * np.finfo(float).eps * float(np.abs(values).max())
         keep = int(np.sum(values[:max_keep] > rounding))
         return summary_of(vectors[:, :keep].T, values[:keep], origin + mean, n, trace, dtype)
@@ -118,7 +118,7 @@ def summary_of(
     V: np.ndarray, energies: np.ndarray, mean: np.ndarray, n: int, trace: float, dtype: Any
 ) -> Subspace:
     """Summary of directions with their sums of squares; the rest of the trace is scatter."""
-    V = _linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
+    V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
     s = np.sqrt(energies)
     return Subspace._trusted(V, s, mean, n, max(trace, float(s @ s)), True)
 

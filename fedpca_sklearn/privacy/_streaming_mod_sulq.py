@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from .._absorb import absorb_block
-from .._block_sizes import auto_block_size
-from ..subspace import Subspace
+from .._kernels.sizes import auto_block_size
+from ..summary import Subspace
+from ..summary._updating import absorb_block
 from ._mechanism import gaussian_cost
 from ._second_moment import ModSuLQ, summary_of
 

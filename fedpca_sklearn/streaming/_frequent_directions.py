@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .. import _linalg
+from .._kernels import linalg
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]
@@ -121,7 +121,7 @@ class FrequentDirections(Tracker):
 
     def _basis(self, state: _Sketch) -> np.ndarray:
         rank = self._rank(state.V.shape[1])
-        return _linalg.complete_basis(state.V[:rank], rank)
+        return linalg.complete_basis(state.V[:rank], rank)
 
     def _show_state(self, state: _Sketch) -> None:
         self.sketch_ = (state.s[:, None] * state.V).astype(self.components_.dtype)
@@ -141,11 +141,11 @@ class _Sketch:
         """Sketch of up to ``size`` more rows: Fast Frequent Directions of [2]_."""
         M = np.concatenate([self.s[:, None] * self.V, Z])
         G = M @ M.T
-        squares, W = _linalg.eigh_top(G, size)
+        squares, W = linalg.eigh_top(G, size)
         squares, W = squares[:size].clip(0), W[:, :size]
         low = float(squares[size - 1]) if len(M) > size else 0.0
         keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
         V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
-        if not _linalg.is_orthonormal(V, _linalg.ORTHONORMALITY_TOL[V.dtype]):
-            V = _linalg.orthonormalised(V)
+        if not linalg.is_orthonormal(V, linalg.ORTHONORMALITY_TOL[V.dtype]):
+            V = linalg.orthonormalised(V)
         return _Sketch(V, np.sqrt(squares[:keep] - low), self.lowered + low)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .. import _linalg
-from .._missing import MissingEntriesMixin
+from .._base.missing_entries import MissingEntriesMixin
+from .._kernels import linalg
 from ._tracker import Tracker
 
 __all__ = ["GROUSE"]
@@ -96,7 +96,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> np.ndarray:
-        return _linalg.random_basis(self._rank(d), d, rng)
+        return linalg.random_basis(self._rank(d), d, rng)
 
     def _updated(self, state: np.ndarray, Z: np.ndarray) -> np.ndarray:
         if np.isnan(Z).any():
@@ -105,7 +105,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
                 self._row(V, z)
         else:
             V = self._whole_rows(state, Z)
-        return _linalg.orthonormalised(V)
+        return linalg.orthonormalised(V)
 
     def _basis(self, state: np.ndarray) -> np.ndarray:
         return state

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .. import _linalg
+from .._kernels import linalg
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]
@@ -93,7 +93,7 @@ class OjaPCA(Tracker):
         return rows_at_once(d, self.batch_size)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Oja:
-        Q = _linalg.random_basis(self._rank(d), d, rng)
+        Q = linalg.random_basis(self._rank(d), d, rng)
         return _Oja(Q, np.zeros(len(Q)), 0)
 
     def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:
@@ -111,7 +111,7 @@ class OjaPCA(Tracker):
                 gradient *= (largest / np.where(norms > 0, norms, 1.0))[:, None]
             else:
                 gradient *= self.learning_rate / t
-            Q = _linalg.orthonormalised(Q + gradient)
+            Q = linalg.orthonormalised(Q + gradient)
         return _Oja(Q, norms, t)
 
     def _basis(self, state: _Oja) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .. import _linalg
+from .._kernels import linalg
 from ._recursive_least_squares import LIMIT, recent_power
 from ._tracker import Tracker
 
@@ -90,7 +90,7 @@ class PAST(Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
-        return _Past(_linalg.random_basis(self._rank(d), d, rng), None)
+        return _Past(linalg.random_basis(self._rank(d), d, rng), None)
 
     def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
         power = recent_power(state.power, Z, self.forgetting_factor)
@@ -133,7 +133,7 @@ class PAST(Tracker):
         return _Past(W, power, state.power)
 
     def _basis(self, state: _Past) -> np.ndarray:
-        return _linalg.orthonormalised(state.W)
+        return linalg.orthonormalised(state.W)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
-from .. import _linalg
-from .._missing import MissingEntriesMixin
+from .._base.missing_entries import MissingEntriesMixin
+from .._kernels import linalg
 from ._recursive_least_squares import LIMIT, recent_power
 from ._tracker import Tracker
 
@@ -96,7 +96,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Petrels:
-        return _Petrels(_linalg.random_basis(self._rank(d), d, rng).T, None)
+        return _Petrels(linalg.random_basis(self._rank(d), d, rng).T, None)
 
     def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
         power = recent_power(state.power, Z, self.forgetting_factor)
@@ -154,7 +154,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         return U @ K[:k] + Z.T @ K[k:], P
 
     def _basis(self, state: _Petrels) -> np.ndarray:
-        return _linalg.orthonormalised(state.U.T)
+        return linalg.orthonormalised(state.U.T)
 
 
 @dataclass(frozen=True)

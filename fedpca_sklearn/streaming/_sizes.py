@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .._absorb import kept_directions, rank_for_fraction
-from .._block_sizes import SMALL_DIMENSION, auto_block_size, peak_bytes
+from .._kernels.sizes import (
+    SMALL_DIMENSION,
+    auto_block_size,
+    kept_directions,
+    peak_bytes,
+    rank_for_fraction,
+)
 
 
 class SizesMixin:

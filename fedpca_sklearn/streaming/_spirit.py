@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .. import _linalg
+from .._kernels import linalg
 from ._tracker import Tracker
 
 __all__ = ["SPIRIT"]
@@ -130,7 +130,7 @@ class SPIRIT(Tracker):
                     if power[i] > 0:
                         w += (y / power[i]) * (x - y * w)
                     x -= y * w
-                W = _linalg.orthonormalised(W)
+                W = linalg.orthonormalised(W)
             y = W @ z
             held, energy, weight = f * held + float(y @ y), f * energy + square, f * weight + 1
             if rest > self.hold_off:
@@ -165,7 +165,7 @@ class _Spirit:
 def _with_axis(W: np.ndarray, residual: np.ndarray) -> np.ndarray:
     """Orthonormal rows and one more, towards the axis along which a row leaves most."""
     if not residual.any():
-        return _linalg.complete_basis(W, len(W) + 1)
+        return linalg.complete_basis(W, len(W) + 1)
     axis = np.zeros((1, W.shape[1]))
     axis[0, np.argmax(np.abs(residual))] = 1
-    return _linalg.orthonormalised(np.concatenate([W, axis]))
+    return linalg.orthonormalised(np.concatenate([W, axis]))

@@ -14,16 +14,16 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from .._absorb import absorb_block
-from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features, check_weight
-from .._threads import threads_for
-from ..base import SubspaceTransformer
-from ..engines import RowChunks, is_dask, summarise
-from ..merging import check_subspaces
+from .._base.batches import cut, float_dtype, is_on_disk, is_stream, validated_batches
+from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.transformer import SubspaceTransformer
+from .._dask import RowChunks, is_dask, summarise
+from .._kernels.threads import threads_for
+from .._validation.checks import check_at_most_features, check_weight
 from ..rank import RankRule
-from ..subspace import Subspace
-from ._blocks import cut, float_dtype, is_on_disk, is_stream, validated_batches
+from ..summary import Subspace
+from ..summary._merging import check_subspaces
+from ..summary._updating import absorb_block
 from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .. import _linalg
+from .._kernels import linalg
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["StreamingPowerMethod"]
@@ -92,7 +92,7 @@ class StreamingPowerMethod(Tracker):
         return min(self._block(d), rows_at_once(d))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Power:
-        Q = _linalg.random_basis(self._rank(d), d, rng)
+        Q = linalg.random_basis(self._rank(d), d, rng)
         return _Power(Q, np.zeros_like(Q), 0, 0)
 
     def _updated(self, state: _Power, Z: np.ndarray) -> _Power:
@@ -130,5 +130,5 @@ class _Power:
         Q = self.Q
         if scale > 0:
             # a little of the old basis decides where the product is rank-deficient
-            Q = _linalg.orthonormalised(self.S / scale + 1e-14 * self.Q)
+            Q = linalg.orthonormalised(self.S / scale + 1e-14 * self.Q)
         return _Power(Q, np.zeros_like(Q), 0, self.n_steps + 1)

@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from .._missing import coordinates
-from .._projections import along
-from ..subspace import Subspace
-from ._block_transformer import BlockTransformer
+from .._base.block_transformer import BlockTransformer
+from .._kernels.missing import coordinates
+from ..summary import Subspace
+from ..summary._along import along
 from ._innovations import Features, has_weight, innovations
 
 # Rows that a tracker sees at once unless its rule needs another number.

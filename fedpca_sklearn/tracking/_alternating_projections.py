@@ -13,14 +13,14 @@ import scipy.special
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .. import _linalg
-from .._callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._checks import check_at_most_features, rank_or_default
-from .._containers import validate_data
-from .._missing import MissingEntriesMixin
-from ..base import SubspaceTransformer
-from ..engines import refuse_dask
-from ..subspace import Subspace
+from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.missing_entries import MissingEntriesMixin
+from .._base.transformer import SubspaceTransformer
+from .._dask import refuse_dask
+from .._kernels import linalg
+from .._validation.checks import check_at_most_features, rank_or_default
+from .._validation.containers import validate_data
+from ..summary import Subspace
 
 __all__ = ["AlternatingProjections"]
 
@@ -233,7 +233,7 @@ def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if len(M) > M.shape[1]:
         L, s = _low_rank(M.T, k)
         return L.T, s
-    values, W = _linalg.eigh_top(M @ M.T, k + 1)
+    values, W = linalg.eigh_top(M @ M.T, k + 1)
     s = np.sqrt(np.maximum(values[: k + 1], 0.0))
     W = W[:, :k]
     return W @ (W.T @ M), np.append(s, np.zeros(k + 1 - len(s)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..subspace import Subspace
+from ..summary import Subspace
 from ._alternating_projections import alternating_projections, robust_mean
 from ._outlier_tracker import OutlierTracker, known_thresholds
 from ._sparse_recovery import find_outliers

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.special
 from sklearn.utils import check_array
 
-from .. import _linalg
-from .._checks import float_array
-from .._missing import coordinates, gram_inverses
+from .._kernels import linalg
+from .._kernels.missing import coordinates, gram_inverses
+from .._validation.checks import float_array
 
 __all__ = ["projected_sparse_recovery"]
 
@@ -109,7 +109,7 @@ def projected_sparse_recovery(
     V = float_array("components", components, 2, np.float64)
     if V.shape[1] != X.shape[1]:
         raise ValueError(f"components must have {X.shape[1]} columns as X, got shape {V.shape}.")
-    if not _linalg.is_orthonormal(V, 1e-6):
+    if not linalg.is_orthonormal(V, 1e-6):
         raise ValueError("components must be orthonormal rows.")
     if np.asarray(xi).dtype.kind not in "iuf":
         raise ValueError(f"xi must be numbers, got {xi!r}.")

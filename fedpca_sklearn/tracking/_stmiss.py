@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _linalg
-from .._absorb import absorb_block
-from .._missing import coordinates
-from ..subspace import Subspace
+from .._kernels import linalg
+from .._kernels.missing import coordinates
+from ..summary import Subspace
+from ..summary._updating import absorb_block
 
 # Amplification of noise from which on a row with holes is left out of the r-SVD.
 _MAX_GAIN = 1e3
@@ -119,7 +119,7 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     rest = old - (old @ V.T) @ V
     _, s, W = np.linalg.svd(rest, full_matrices=False)
     more = W[: min(r - len(V), int(np.sum(s > _LACKING)))]
-    return _linalg.orthonormalised(np.concatenate([V, more]))
+    return linalg.orthonormalised(np.concatenate([V, more]))
 
 
 def detect(
@@ -161,4 +161,4 @@ def _residual_square(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
     """Square of the largest singular value of what a subspace does not explain."""
     R = Z - C @ V
     R[np.isnan(R)] = 0.0
-    return float(_linalg.eigh_top(R @ R.T, 1)[0][0])
+    return float(linalg.eigh_top(R @ R.T, 1)[0][0])

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .. import _linalg
-from .._checks import float_array
-from .._missing import MissingEntriesMixin
-from ..streaming._block_transformer import BlockTransformer
-from ..subspace import Subspace
+from .._base.block_transformer import BlockTransformer
+from .._base.missing_entries import MissingEntriesMixin
+from .._kernels import linalg
+from .._validation.checks import float_array
+from ..summary import Subspace
 from ._stmiss import Filled, State, complete, detect, fill, r_svd
 
 
@@ -93,7 +93,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         V = float_array("init", self.init, 2, np.float64)
         if V.shape[1] != d or not 1 <= len(V) <= d:
             raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
-        return _linalg.orthonormalised(V)
+        return linalg.orthonormalised(V)
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         if not stream.n_rows:
@@ -106,7 +106,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     def _after_block(self, state: State, full: bool) -> None:
         if self.store_subspaces and full:
             V = state.basis
-            self.subspaces_.append(_linalg.complete_basis(V, self._rank(V.shape[1])))
+            self.subspaces_.append(linalg.complete_basis(V, self._rank(V.shape[1])))
 
     def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
         summary = state.summary
@@ -115,7 +115,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         summary = summary._replace(components=summary.components.astype(dtype))
         self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
         k = self.n_components_
-        self.components_ = _linalg.complete_basis(state.basis[:k], k).astype(dtype)
+        self.components_ = linalg.complete_basis(state.basis[:k], k).astype(dtype)
 
 
 class PooledTracker(STMissTracker):

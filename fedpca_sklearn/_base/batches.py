@@ -1,0 +1,79 @@
+"""From whatever a user streams to validated blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import get_tags
+
+from .._dask import chunks_in_order, is_dask
+from .._validation.checks import check_finite
+from .._validation.containers import as_rows, validate_data
+from .disk import slices
+
+
+def is_stream(X: Any) -> bool:
+    """Whether X is an iterable without a length, or a list or tuple, of batches of rows."""
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+    array_like = ("shape", "__array__", "__dataframe__", "__len__")
+    return hasattr(X, "__next__") or (
+        hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like)
+    )
+
+
+def is_on_disk(X: Any) -> bool:
+    """Whether X is an array-like outside numpy that is to be read slice by slice (HDF5, zarr)."""
+    return (
+        not isinstance(X, np.ndarray)
+        and not sp.issparse(X)
+        and not any(hasattr(X, name) for name in ("columns", "__dlpack__"))
+        and hasattr(X, "__getitem__")
+        and hasattr(X, "dtype")
+        and len(getattr(X, "shape", ())) == 2
+    )
+
+
+def validated_batches(
+    estimator: Any, X: Any, reset: bool, block_size: Callable[[int], int] | None = None
+) -> Iterator[Any]:
+    """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
+
+    Arrays come whole, streams batch by batch, a dask.array chunk by chunk, arrays on disk in
+    `slices`: of whole blocks, if ``block_size`` tells their rows for a number of features.
+    """
+    checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
+    if is_stream(X) or is_dask(X):
+        n_batches = 0
+        if is_dask(X):
+            X = chunks_in_order(X, get_tags(estimator).input_tags.allow_nan)
+        for n_batches, batch in enumerate(X, 1):
+            yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
+        if n_batches == 0:
+            raise ValueError("X is a stream without batches; at least one row is required.")
+        return
+    X = as_rows(X)
+    if is_on_disk(X):
+        for rows in slices(X, 1 if block_size is None else block_size(X.shape[1])):
+            yield validate_data(estimator, rows, reset=reset, **checks)
+            reset = False
+    else:
+        yield validate_data(estimator, X, reset=reset, **checks)
+
+
+def float_dtype(X: Any) -> np.dtype:
+    """Dtype of the computation: float32 is kept, all else becomes float64."""
+    return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimator: Any):
+    """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype."""
+    n = X.shape[0]
+    for start in range(0, n, block_size):
+        rows = X if n <= block_size else X[start : start + block_size]
+        rows = rows.astype(dtype, copy=False)
+        check_finite(rows)
+        yield rows, None if weight is None else weight[start : start + block_size]

@@ -1,0 +1,167 @@
+"""The shell of estimators that take a stream in blocks, however it is cut."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._kernels.threads import threads_for
+from .._validation.checks import check_at_most_features, check_finite, rank_or_default
+from .batches import float_dtype, is_stream, validated_batches
+from .callbacks import CallbackSupportMixin, progress, with_callbacks
+from .missing_entries import MissingEntriesMixin
+from .transformer import SubspaceTransformer
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Where a stream is: the state after the full blocks, and the rows that wait for more."""
+
+    fixed: dict[str, Any]
+    state: Any
+    waiting: np.ndarray
+    n_rows: int
+    dtype: np.dtype
+
+
+class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
+    """Base of the estimators whose state changes block by block.
+
+    Blocks lie on a grid that depends on the rows only. Those that do not fill a block wait; what is
+    shown is the state after a copy has taken them. A subclass implements
+
+    - ``_block_rows(d, first)``, the rows of the first block and of a later one;
+    - ``_start(d)``, the state before the first row;
+    - ``_absorb(state, Y)``, the state after a block of float64 rows; changes nothing;
+    - ``_show(state, n_rows, dtype)``, which sets the fitted attributes;
+
+    and extends ``_fixed``, the parameters that give the state its shape and cannot change between
+    two calls of `partial_fit`.
+    """
+
+    _fixed: tuple[str, ...] = ("n_components",)
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            Sparse rows are densified block by block.
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+        """
+        return self._consume(X, None)
+
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any = None) -> Any:
+        """Go on with more rows; how the stream is cut does not matter.
+
+        Parameters that give the state its shape, such as ``n_components``, cannot change on the
+        way.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+            Unchanged if an error is raised.
+        """
+        return self._consume(X, getattr(self, "_stream", None))
+
+    @abstractmethod
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        """Rows of a block."""
+
+    @abstractmethod
+    def _start(self, d: int) -> Any:
+        """State before the first row."""
+
+    @abstractmethod
+    def _absorb(self, state: Any, Y: np.ndarray) -> Any:
+        """State after a block of rows."""
+
+    @abstractmethod
+    def _show(self, state: Any, n_rows: int, dtype: np.dtype) -> None:
+        """Set the fitted attributes."""
+
+    def _rank(self, d: int) -> int:
+        """Components that are wanted of d features."""
+        return rank_or_default(self.n_components, d)
+
+    def _check_parameters(self) -> None:
+        """Raise an error that names a wrong parameter."""
+        self._validate_params()
+
+    def _begin_batch(self, stream: _Stream, n: int, labels: Any) -> Any:
+        """State that knows of a batch of n rows; ``labels`` are those that the call was given."""
+        return stream.state
+
+    def _after_block(self, state: Any, full: bool) -> None:
+        """Take note of a full block, or of the rows that wait at the end of a call."""
+
+    def _consume(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
+        self._check_parameters()
+        first = stream is None
+        fixed = {name: getattr(self, name) for name in self._fixed}
+        for name, value in fixed.items():
+            if not first and value != stream.fixed[name]:
+                raise ValueError(
+                    f"{name}={value!r} differs from {stream.fixed[name]!r} for the rows seen "
+                    "before; call fit to start again."
+                )
+        with self._unchanged_on_error():
+            batches = validated_batches(self, X, first)
+            n_batches = None if is_stream(X) else 1
+            for batch in progress(self, batches, n_batches, "batches"):
+                n, d = batch.shape
+                if stream is None:
+                    check_at_most_features(self.n_components, d)
+                    stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
+                state = self._begin_batch(stream, n, labels)
+                with self._threads(d):
+                    for Y, full in self._blocks(stream, batch):
+                        if full:
+                            state = self._absorb(state, Y)
+                            self._after_block(state, full=True)
+                stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+            self._stream = stream
+            with self._threads(d):
+                state = stream.state
+                if len(stream.waiting):
+                    state = self._absorb(state, stream.waiting)
+                    self._after_block(state, full=False)
+                self._show(state, stream.n_rows, stream.dtype)
+        return self
+
+    def _threads(self, d: int) -> AbstractContextManager[None]:
+        return threads_for(d * (self._block_rows(d) + self._rank(d)))
+
+    def _blocks(self, stream: _Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
+        """Yield the rows that wait and those of a batch: full blocks, and at last what is left."""
+        waiting, d, at = stream.waiting, batch.shape[1], 0
+        started, full = stream.n_rows > len(waiting), True
+        while full:
+            size = self._block_rows(d, not started)
+            rows = batch[at : at + size - len(waiting)]
+            at += rows.shape[0]
+            rows = rows.toarray() if sp.issparse(rows) else rows
+            rows = rows.astype(np.float64)
+            check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
+            waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
+            full = len(waiting) >= size
+            yield waiting, full
+            waiting, started = waiting[:0], True

@@ -1,0 +1,144 @@
+"""Rows with missing entries (NaN): transform, imputation and a score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from .._kernels.missing import coordinates
+from .._validation.checks import check_weight
+from .._validation.containers import validate_data
+from .transformer import PublishedStateMixin
+
+# Rows whose coordinates are computed at once.
+_ROWS_AT_ONCE = 64
+# Parts of the observed entries that `score` hides in turn.
+_FOLDS = 5
+
+
+def _has_holes(X: Any) -> bool:
+    return bool(np.isnan(X.data if sp.issparse(X) else X).any())
+
+
+class MissingEntriesMixin(PublishedStateMixin):
+    """Transform, imputation and score of estimators for rows with missing entries."""
+
+    def _check_X(self, X: Any) -> Any:
+        check_is_fitted(self, "components_")
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            reset=False,
+        )
+
+    def _usable(self, X: np.ndarray) -> np.ndarray:
+        """Rows with NaN for all entries that are not to be used, not only for missing ones."""
+        return X
+
+    def _coordinates(self, X, V, squared_norms=None, scale=None):
+        if squared_norms is not None and _has_holes(X):
+            raise ValueError("X has missing entries: the likelihood needs whole rows.")
+        return super()._coordinates(X, V, squared_norms, scale)
+
+    def _project(self, X: Any) -> np.ndarray:
+        X = self._usable(X)
+        if not _has_holes(X):
+            return super()._project(X)
+        X = X.toarray() if sp.issparse(X) else X
+        V, mean = self._float64_model()
+        Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            Z[rows] = coordinates(X[rows] - mean, V)[0]
+        return Z
+
+    def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.components_.astype(np.float64), self.mean_.astype(np.float64)
+
+    def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
+        """Copy of rows with the fit to what is usable where entries are lost."""
+        X = X.copy()
+        V, mean = self._float64_model()
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            if lost[rows].any():
+                C, _ = coordinates(usable[rows] - mean, V)
+                X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
+        return X
+
+    def impute(self, X: Any) -> np.ndarray:
+        """Fill missing entries in from the others of their row and the subspace.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        X_full : ndarray of shape (n, d)
+            Equal to X where X is not NaN. A row without any entry becomes the mean.
+        """
+        X = self._check_X(X)
+        X = X.toarray() if sp.issparse(X) else X
+        return self._fill_in(X, self._usable(X), np.isnan(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of the variation of hidden entries that the other entries of their row explain.
+
+        Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
+        the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
+        whatever the model's mean is. Unlike the likelihood it needs no whole rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : Ignored
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        score : float
+            0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
+            on the shape of X only.
+        """
+        X = self._check_X(X)
+        weight = check_weight(sample_weight, X.shape[0])
+        if weight is not None and not weight.any():
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        X = self._usable(X)
+        V, mean = self._float64_model()
+        rng = np.random.default_rng(0)
+        error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            rows = X[start : start + _ROWS_AT_ONCE]
+            rows = rows.toarray() if sp.issparse(rows) else rows
+            seen = ~np.isnan(rows)
+            if origin is None:  # a feature's first entry, so that constant ones vary by nothing
+                origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
+                origin[~seen.any(axis=0)] = 0.0
+            Z = rows - mean
+            fold = rng.integers(_FOLDS, size=Z.shape)
+            missed = np.zeros_like(Z)
+            for i in range(_FOLDS):
+                hidden = fold == i
+                C, _ = coordinates(np.where(hidden, np.nan, Z), V)
+                missed[hidden] = (Z - C @ V)[hidden]
+            w = 1.0 if weight is None else weight[start : start + _ROWS_AT_ONCE, None]
+            error += float(np.nansum(w * missed**2))
+            D = np.where(seen, rows - origin, 0.0)
+            sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
+        count, first, second = sums
+        variation = second - first**2 / np.where(count > 0, count, 1.0)
+        total = float(np.maximum(variation, 0.0).sum())
+        return 1.0 - error / total if total > 0 else 0.0
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

@@ -1,0 +1,390 @@
+"""The estimator shell around a `Subspace`: everything that follows from a fitted summary."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+from .._dask import RowChunks, is_dask, lazy_transform
+from .._kernels import linalg
+from .._kernels.gaussian_model import GaussianModel
+from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
+from .._validation.checks import check_finite, check_weight
+from .._validation.containers import validate_data
+from .._validation.too_large import TooLargeError
+from ..summary import Subspace
+from ..summary._updating import unit_of, was_truncated
+from .callbacks import callback_state
+from .doc_link import DocLinkMixin
+
+# Entries that are centred at once; bounds the temporary memory of transform and score.
+_ENTRIES_AT_ONCE = 2**18
+
+
+# Where an estimator keeps, while it is fitted, by which thread, and what it was before.
+_BEFORE = "_before_fit"
+# Methods that read the fitted state. Each works on a view of it, taken once.
+_READERS = (
+    "transform",
+    "inverse_transform",
+    "score_samples",
+    "score",
+    "get_covariance",
+    "get_precision",
+    "impute",
+    "decompose",
+)
+# Fitted attributes that look like the state of a stream, which is elsewhere.
+_NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
+
+
+class PublishedStateMixin:
+    """Methods that read see one fitted state, whatever a fit in another thread does meanwhile."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
+        for name in _READERS:
+            if name in vars(cls):
+                setattr(cls, name, _of_one_state(vars(cls)[name]))
+
+    def _published(self) -> Any:
+        """A view of the state now, or of that before the fit in which another thread is."""
+        state = dict(vars(self))  # at once: no assignment comes in between
+        fitting, before = state.pop(_BEFORE, (None, state))
+        view = object.__new__(type(self))
+        view.__dict__ = state if fitting == threading.get_ident() else dict(before)
+        return view
+
+
+def _of_one_state(method: Callable) -> Callable:
+    @wraps(method)
+    def on_view(self, *args, **kwargs):
+        return method(self._published(), *args, **kwargs)
+
+    return on_view
+
+
+class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
+    """What fails leaves no trace on the estimator; other threads see the end of a fit only."""
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        """Undo every attribute assignment if the block raises; a nested block is a part of it."""
+        before = dict(vars(self))
+        vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = {**before, **callback_state(self)}
+            raise
+        if _BEFORE not in before:
+            del vars(self)[_BEFORE]
+
+    def __getstate__(self):
+        return super(UnchangedOnErrorMixin, self._published()).__getstate__()
+
+
+class SubspaceTransformer(
+    UnchangedOnErrorMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Base of the estimators whose fitted state is a `Subspace`.
+
+    A subclass validates its input, computes a summary and hands it to `_set_fitted`; transform,
+    inverse_transform, the probabilistic-PCA likelihood, covariance and precision follow from it.
+    Nothing here but `get_covariance` and `get_precision`, whose results are d x d, takes more than
+    O(d k) memory beyond input and output.
+    """
+
+    whiten = False
+
+    def _set_fitted(self, subspace: Subspace, n_components: Any, n_rows: int) -> None:
+        """Set PCA's fitted attributes from a summary.
+
+        ``n_components`` is the request: a number, a fraction of variance, or None for all that the
+        summary still holds. More than ``min(n_rows, d)`` directions do not exist. Where the rows
+        span fewer, the basis is completed by directions without variance.
+        """
+        if n_rows < 1:
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        d = subspace.n_features
+        larger = subspace.decay(1 / unit_of(subspace.n_samples))  # with the same variances
+        exist = min(n_rows, d)
+        if n_components is None:
+            rank = max(1, subspace.n_components) if was_truncated(larger) else exist
+        elif n_components < 1:
+            fraction = float(n_components)
+            rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
+        else:
+            rank = min(n_components, exist)
+        dtype = subspace.components.dtype
+        known = subspace.components[:rank]
+        missing = rank - len(known)
+
+        def padded(values):
+            return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
+
+        largest = float(np.finfo(dtype).max)
+        sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
+        for name, size in sizes.items():
+            if size > largest:
+                raise TooLargeError(
+                    f"X holds values that are too large: their {name} overflows {dtype.name}."
+                )
+        rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
+        if rank == d or rest <= linalg.RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
+            rest = 0.0
+        vars(self).update(
+            subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
+            n_components_=rank,
+            n_samples_=n_rows,
+            n_samples_seen_=n_rows,
+            mean_=subspace.mean.astype(dtype),
+            components_=known.copy() if not missing else linalg.complete_basis(known, rank),
+            singular_values_=padded(subspace.singular_values),
+            explained_variance_=padded(larger.explained_variance),
+            explained_variance_ratio_=padded(larger.explained_variance_ratio),
+            noise_variance_=dtype.type(rest / max(d - rank, 1)),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NOT_READ:
+            raise AttributeError(
+                f"{name} tells what a fit found, and no method would read another value; "
+                "StreamingPCA.from_subspace and FederatedPCA.from_subspaces start from summaries."
+            )
+        super().__setattr__(name, value)
+
+    # ---------------------------------------------------------------- transformer
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def _check_X(self, X: Any) -> Any:
+        check_is_fitted(self, "components_")
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
+        check_finite(X)
+        return X
+
+    def _project(self, X: Any) -> np.ndarray:
+        """Coordinates of validated rows."""
+        return self._coordinates(X, self.components_)
+
+    def _coordinates(
+        self,
+        X: Any,
+        V: np.ndarray,
+        squared_norms: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Coordinates in V of validated rows, centred and divided by ``scale``.
+
+        Optionally also the squared norms of these rows.
+        """
+        mean = self.mean_
+        if sp.issparse(X):  # centred after the product, hence in float64
+            mean, unit = mean.astype(np.float64), np.ones(1)
+            if scale is not None:
+                mean, unit = mean / scale, 1 / scale
+                X = sp.csr_array((X.data * unit[X.indices], X.indices, X.indptr), X.shape)
+            Vt = np.ascontiguousarray(V.T, dtype=np.float64)
+            Z = X @ Vt
+            Z -= mean @ Vt
+            if squared_norms is not None:
+                if not X.has_canonical_format:  # `power` would sort the caller's indices
+                    X = X.copy()
+                    X.sum_duplicates()
+                stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
+                there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
+                squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
+            return Z.astype(np.result_type(X, V), copy=False)
+        Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
+        step = max(len(V), _ENTRIES_AT_ONCE // X.shape[1])
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
+            centred = X[rows] - mean  # before the product: exact where the mean is large
+            if scale is not None:
+                centred = centred / scale
+            np.matmul(centred, V.T, out=Z[rows])
+            if squared_norms is not None:
+                squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+        return Z
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Project rows on the components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            For a dask.array the result is one as well, and nothing is computed yet.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n, n_components_)
+            Cost O(n d k); sparse rows are not densified. With ``whiten=True`` every coordinate has
+            unit variance, or is zero where the training rows had no variance.
+        """
+        if is_dask(X):
+            check_is_fitted(self, "components_")
+            RowChunks(self, X, reset=False)
+            return lazy_transform(self, X)
+        Z = self._project(self._check_X(X))
+        if self.whiten:
+            scale = np.sqrt(self.explained_variance_)
+            scale[scale == 0] = np.inf
+            Z /= scale.astype(Z.dtype)
+        return Z
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Map coordinates back to the original space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_components_)
+
+        Returns
+        -------
+        X_original : ndarray of shape (n, d)
+        """
+        check_is_fitted(self, "components_")
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if X.shape[1] != self.components_.shape[0]:
+            raise ValueError(
+                f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
+            )
+        V = self.components_
+        if self.whiten:
+            V = V * np.sqrt(self.explained_variance_)[:, None]
+        X = X @ V
+        X += self.mean_
+        return X
+
+    # ---------------------------------------------------------------- probabilistic PCA
+
+    def _model_variances(self) -> tuple[np.ndarray, float]:
+        """Variances of the probabilistic PCA model along and across the components, in float64.
+
+        Both are kept above eps times the largest, so that data of lower rank than the model has
+        a finite likelihood.
+        """
+        variance = self.explained_variance_.astype(np.float64)
+        largest = max(float(variance.max(initial=0.0)), float(self.noise_variance_))
+        floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
+        noise = max(float(self.noise_variance_), floor)
+        rank, d = self.components_.shape
+        return np.maximum(variance, noise if rank < d else floor), noise
+
+    def _residual_variances(self) -> np.ndarray | None:
+        """Variance of each column outside the components; None where one is taken for all."""
+        V, subspace = self.components_, self.subspace_
+        known = subspace.column_scatter is not None and self.noise_variance_ > 0
+        if V.shape[1] <= SMALL_DIMENSION or not known:
+            return None
+        variances = subspace.column_scatter / (subspace.degrees_of_freedom or 1.0)
+        rest = variances - self.explained_variance_.astype(np.float64) @ np.square(V, dtype=float)
+        rest[rest <= linalg.RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
+        return rest
+
+    def _model(self) -> GaussianModel:
+        """The model with variances that can be inverted."""
+        variance, noise = self._model_variances()
+        rest = self._residual_variances()
+        if rest is None:
+            return GaussianModel(self.components_, variance, noise)
+        rest[rest == 0] = noise
+        explained = self.explained_variance_.astype(np.float64)
+        floor = np.finfo(np.float64).eps * max(float(explained.max(initial=0.0)), noise)
+        return GaussianModel.per_column(self.components_, explained, np.maximum(rest, floor))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of each row under probabilistic PCA.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n,)
+            Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix;
+            of the normal distribution with the covariance of `get_covariance`, see there.
+        """
+        X = self._check_X(X)
+        norms, model = np.empty(X.shape[0]), self._model()
+        Z = self._coordinates(X, model.basis, norms, model.scale).astype(np.float64, copy=False)
+        return model.log_density(Z, norms)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Average log-likelihood of rows under probabilistic PCA.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        y : Ignored
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        log_likelihood : float
+        """
+        log_likelihood = self.score_samples(X)
+        sample_weight = check_weight(sample_weight, len(log_likelihood))
+        if sample_weight is not None and not sample_weight.any():
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        return float(np.average(log_likelihood, weights=sample_weight))
+
+    def get_covariance(self) -> np.ndarray:
+        """Covariance of the probabilistic PCA model.
+
+        With at most 256 features it is that of scikit-learn's PCA: components, and one variance
+        for all that is outside them. With more, each column has the residual variance of its own,
+        so that the diagonal is exact (up to the clipping of negative residuals, which only methods
+        that are not PCA can have), if the summary knows the scatter of the columns.
+
+        Returns
+        -------
+        covariance : ndarray of shape (d, d)
+        """
+        check_is_fitted(self, "components_")
+        V, noise = self.components_, self.noise_variance_
+        rest = self._residual_variances()
+        if rest is not None:
+            variance = self.explained_variance_.astype(np.float64)
+            covariance = (V.T * variance) @ V
+            covariance[np.diag_indices_from(covariance)] += rest
+            return covariance.astype(V.dtype, copy=False)
+        covariance = (V.T * np.maximum(self.explained_variance_ - noise, 0)) @ V
+        covariance[np.diag_indices_from(covariance)] += noise
+        return covariance
+
+    def get_precision(self) -> np.ndarray:
+        """Inverse of `get_covariance`, by the Woodbury identity.
+
+        Variances are raised to eps times the largest, so that the inverse exists. Where the model
+        has a residual variance for each column, one that is zero is raised to ``noise_variance_``,
+        the mean over all: a word that no row had is not impossible in the next.
+
+        Returns
+        -------
+        precision : ndarray of shape (d, d)
+        """
+        check_is_fitted(self, "components_")
+        precision = self._model().precision()
+        with np.errstate(over="ignore"):
+            return precision.astype(self.components_.dtype, copy=False)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,17 @@
+"""Dask: how its arrays are recognised, cut into row chunks, summarised and transformed."""
+
+from .chunks import RowChunks, chunks_in_order, run
+from .detection import is_dask, is_delayed, refuse_dask
+from .streams import summarise
+from .transform import lazy_transform
+
+__all__ = [
+    "RowChunks",
+    "chunks_in_order",
+    "is_dask",
+    "is_delayed",
+    "lazy_transform",
+    "refuse_dask",
+    "run",
+    "summarise",
+]

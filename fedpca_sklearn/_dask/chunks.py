@@ -1,0 +1,202 @@
+"""Dask: row chunks are summarised where they are, and merged in a tree of delayed calls.
+
+What the tasks call is pure, so a chunk that is lost with its worker is summarised again, and merges
+are those of summaries, so a worker holds a chunk or two and a few summaries. Dask is imported by
+the functions that need it, and only for input that is Dask's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from .._kernels.threads import single_blas_thread
+from .._validation.checks import check_finite, check_weight
+from .detection import is_dask, is_delayed
+
+# Summaries merged by one task.
+FAN_IN = 4
+_NO_ROWS = "X must have at least one row of positive weight in its chunks, found none."
+
+
+# ---------------------------------------------------------------------------- chunks
+
+
+class RowChunks:
+    """The rows of a dask.array as a list of tasks, and their weights; nothing is computed.
+
+    Column chunks are joined. If that makes chunks larger than Dask's ``array.chunk-size``, rows are
+    cut anew.
+    """
+
+    def __init__(self, estimator: Any, X: Any, sample_weight: Any = None, *, reset: bool = True):
+        _check_2d(X)
+        if not X.shape[1] >= 1:  # NaN if unknown
+            raise ValueError(
+                f"X must have a known, positive number of columns, got {X.shape[1]}; "
+                "X.compute_chunk_sizes() finds it."
+            )
+        from dask import delayed
+
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        X = _whole_rows(X)
+        self.shape, self.dtype = X.shape, X.dtype
+        task = delayed(_of_width, pure=True)
+        self.rows = [task(rows, X.shape[1]) for rows in X.to_delayed().ravel()]
+        self.weights = _weights_of(X, sample_weight)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.rows[i]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def _check_2d(X: Any) -> None:
+    if X.ndim != 2:
+        raise ValueError(f"X must have 2 dimensions, got a dask.array of shape {X.shape}.")
+
+
+def _of_width(rows: Any, d: int) -> Any:
+    """A chunk, which has to be as wide as its array says."""
+    if rows.shape[1] != d:
+        raise ValueError(f"X must have {d} columns in each chunk, one has {rows.shape[1]}.")
+    return rows
+
+
+def _whole_rows(X: Any) -> Any:
+    if X.numblocks[1] == 1:
+        return X
+    from dask import config
+    from dask.utils import parse_bytes
+
+    joined = X.rechunk({1: -1})
+    largest = max(X.chunks[0]) * X.shape[1] * X.dtype.itemsize
+    if largest > parse_bytes(config.get("array.chunk-size")):  # not if it is unknown, NaN
+        joined = X.rechunk({0: "auto", 1: -1})
+    return joined
+
+
+def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
+    """Weights for each row chunk of X."""
+    if sample_weight is None:
+        return None
+    known = not math.isnan(X.shape[0])
+    if not is_dask(sample_weight):
+        if not known:
+            raise ValueError(
+                "sample_weight must be a dask.array with the row chunks of X where X has chunks of "
+                f"unknown size, got {type(sample_weight).__name__}."
+            )
+        weight = check_weight(sample_weight, X.shape[0])
+        return np.split(weight, np.cumsum(X.chunks[0])[:-1])
+    if known and sample_weight.shape == X.shape[:1]:
+        sample_weight = sample_weight.rechunk(X.chunks[:1])
+    if sample_weight.numblocks != X.numblocks[:1] or sample_weight.ndim != 1:
+        raise ValueError(
+            f"sample_weight must have one value per row of X, shape {X.shape[:1]} in "
+            f"{X.numblocks[0]} chunks, got shape {sample_weight.shape} in "
+            f"{sample_weight.numblocks} chunks."
+        )
+    return sample_weight.to_delayed().ravel().tolist()
+
+
+def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
+    """Yield the row chunks that have rows one after the other, for what depends on the order."""
+    _check_2d(X)
+    for number, chunk in enumerate(_whole_rows(X).to_delayed().ravel()):
+        (rows,) = _compute(chunk)
+        with _of_chunk(number):
+            check_finite(rows, allow_nan)
+        if rows.shape[0]:
+            yield rows
+
+
+@contextmanager
+def _of_chunk(number: int) -> Iterator[None]:
+    """Tell in an error about values which row chunk they are in."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"Chunk {number}: {error}") from error
+
+
+def _present(rows: Any, weight: Any) -> tuple[Any, np.ndarray | None, bool]:
+    """A chunk as the estimators take it, and whether there is anything in it."""
+    weight = check_weight(weight, rows.shape[0])
+    if not rows.shape[0] or (weight is not None and not weight.any()):
+        return rows, weight, False
+    rows = check_array(
+        rows, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, input_name="X"
+    )
+    return rows, weight, True
+
+
+# ---------------------------------------------------------------------------- tasks
+
+
+def _compute(*values: Any) -> tuple:
+    """Results of tasks, by the scheduler that the user has chosen."""
+    import dask
+
+    with single_blas_thread():  # of this process, where threads are the scheduler
+        return dask.compute(*values)
+
+
+def _tree(parts: list[Any], merge: Callable[[list], Any]) -> Any:
+    """One task at the root of a tree of merges."""
+    from dask import delayed
+
+    task = delayed(merge, pure=True)
+    while len(parts) > 1:
+        groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
+        parts = [task(group) if len(group) > 1 else group[0] for group in groups]
+    return parts[0]
+
+
+def run(function: Callable, calls: Iterable[tuple], merge: Callable | None = None) -> Any:
+    """Results of a function for every client, a row chunk each, and the floats in its rows.
+
+    Of the arguments of a call the first that is a task is the rows, the next one their weights. The
+    result is None where a client has no rows. With ``merge``, a function of a list: results are
+    pairs, of which the first parts are merged in a tree, and only the second ones returned with the
+    one that is left.
+    """
+    from dask import delayed
+
+    task = delayed(_at_chunk, pure=True, nout=3)
+    parts = []
+    for call in calls:
+        at = next(i for i, argument in enumerate(call) if is_delayed(argument))
+        parts.append(task(function, at, merge is not None, *call))
+    tree = merge and _tree([body for body, _, _ in parts], partial(_merge_present, merge))
+    results, merged = _compute([(result, size) for _, result, size in parts], tree)
+    if all(result is None for result, _ in results):
+        raise ValueError(_NO_ROWS)
+    return results if merge is None else (results, merged)
+
+
+def _at_chunk(function: Callable, at: int, pair: bool, *call: Any) -> tuple[Any, Any, int]:
+    rows, weight, there = _present(*call[at : at + 2])
+    if not there:
+        return None, None, 0
+    result = function(*call[:at], rows, weight, *call[at + 2 :])
+    return (*(result if pair else (None, result)), int(rows.size))
+
+
+def _merge_present(merge: Callable, parts: list) -> Any:
+    parts = [part for part in parts if part is not None]
+    return merge(parts) if parts else None
+
+
+# ---------------------------------------------------------------------------- one stream
+
+
+# ---------------------------------------------------------------------------- transform

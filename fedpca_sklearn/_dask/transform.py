@@ -1,0 +1,43 @@
+"""Coordinates of a dask.array as a dask.array."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from .chunks import _of_chunk, _whole_rows
+
+# Fitted attributes that transform needs, and nothing else of a model goes to the workers.
+_FOR_TRANSFORM = ("components_", "mean_", "explained_variance_", "n_features_in_")
+
+
+def lazy_transform(estimator: Any, X: Any) -> Any:
+    """Dask array of the coordinates of the rows of a dask.array."""
+    X = _whole_rows(X)
+    small = copy.copy(estimator)
+    kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
+    vars(small).clear()
+    vars(small).update({name: value for name, value in vars(estimator).items() if name in kept})
+    k = small.components_.shape[0]
+    dtype = np.result_type(
+        np.float32 if X.dtype == np.float32 else np.float64, small.components_.dtype
+    )
+    return X.map_blocks(
+        _transform_chunk,
+        small,
+        dtype=dtype,
+        chunks=(X.chunks[0], (k,)),
+        meta=np.empty((0, 0), dtype),
+    )
+
+
+def _transform_chunk(rows: Any, estimator: Any, block_id: Any = (0, 0)) -> np.ndarray:
+    if not rows.shape[0]:
+        k, V = len(estimator.components_), estimator.components_
+        return np.empty((0, k), np.result_type(rows.dtype, V.dtype))
+    from sklearn import config_context
+
+    with config_context(transform_output="default"), _of_chunk(block_id[0]):
+        return estimator.transform(rows)

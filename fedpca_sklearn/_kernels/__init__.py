@@ -1,0 +1,1 @@
+"""Numerical kernels: arrays in, arrays out. They know numpy, scipy and each other."""

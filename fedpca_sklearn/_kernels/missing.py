@@ -1,0 +1,73 @@
+"""Coordinates of rows with missing entries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Products of entries of the basis that are held at once.
+_PRODUCTS_AT_ONCE = 2**18
+# Eigenvalues of ``A^T A`` up to which a row's entries count as too few for all its coordinates.
+_UNDETERMINED = 1e-10
+
+
+def coordinates(
+    Z: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
+
+    The smallest ones where these entries do not determine them. Also returns by how much each row's
+    coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
+    """
+    gain = np.ones(len(Z))
+    missing = np.isnan(Z)
+    if not missing.any():
+        return Z @ V.T, gain
+    seen = ~missing
+    C = np.where(seen, Z, 0.0) @ V.T
+    holes = np.flatnonzero(~seen.all(axis=1)) if len(V) else []
+    if len(holes):
+        inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff)
+        C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
+    return C, gain
+
+
+def gram_inverses(
+    seen: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
+
+    Without the eigenvalues up to ``cutoff``, of which the largest possible is 1. O(d k^2) time a
+    row, all rows at once. Also returns its largest entry, infinity where there are such.
+
+    Parameters
+    ----------
+    seen : ndarray of shape (m, d), bool
+    V : ndarray of shape (k, d), k > 0
+        Orthonormal rows.
+    """
+    k, d = V.shape
+    rows, cols = np.triu_indices(k)
+    lost = np.zeros((len(seen), len(rows)))
+    step = max(1, _PRODUCTS_AT_ONCE // len(rows))
+    for start in range(0, d, step):
+        part = V[:, start : start + step]
+        gone = (~seen[:, start : start + step]).astype(np.float64)
+        lost += gone @ (part[rows] * part[cols]).T
+    G = np.empty((len(seen), k, k))
+    G[:, rows, cols] = -lost
+    G[:, cols, rows] = -lost
+    G[:, np.arange(k), np.arange(k)] += 1
+    try:
+        inverse = np.linalg.inv(G)
+        gain = np.abs(inverse).max(axis=(1, 2))
+        doubtful = ~(gain < 1 / (k * cutoff))
+    except np.linalg.LinAlgError:
+        inverse, gain, doubtful = np.empty_like(G), np.empty(len(G)), np.ones(len(G), dtype=bool)
+    if doubtful.any():
+        values, U = np.linalg.eigh(G[doubtful])
+        dropped = values <= cutoff
+        values[dropped] = np.inf
+        inverse[doubtful] = (U / values[:, None, :]) @ U.transpose(0, 2, 1)
+        largest = np.abs(inverse[doubtful]).max(axis=(1, 2))
+        gain[doubtful] = np.where(dropped.any(axis=1), np.inf, largest)
+    return inverse, gain

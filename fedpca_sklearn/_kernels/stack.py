@@ -1,0 +1,255 @@
+"""Update of a subspace summary with a block of rows: arrays in, arrays out.
+
+Everything here works on a *stack*
+
+    M = [ diag(s) V ;  sqrt(w) (Y - block mean) ;  mean correction ]
+
+whose row space and singular values are those of all (weighted, centred) rows seen so far: ``V``
+and ``s`` summarise the past, ``Y`` is a block of new rows, and the last row accounts for the
+difference between the two means. The top right singular vectors of ``M`` are the next summary.
+
+Three routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
+large is a matrix product, but the condition number is squared, so the result carries a
+certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
+QR and an SVD of the triangle, backward stable, taken where the certificate fails. Krylov: for
+large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not
+(`_sparse_update`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+
+from .linalg import (
+    ORTHONORMALITY_TOL,
+    eigh_top,
+    flip_signs,
+    is_orthonormal,
+    orthonormalised,
+    top_of_scatter,
+    top_right_singular,
+)
+from .sizes import CHUNK_ENTRIES
+
+OVERFLOW = "X holds values that are too large: the sum of their squares is not finite."
+
+# Chooses how many directions to keep from the singular values and the scatter.
+Keep = Callable[[np.ndarray, float], int]
+
+
+def squares_of_columns(Y: np.ndarray) -> np.ndarray:
+    """Sum of the squares in each column, added up in float64."""
+    if Y.dtype == np.float64:
+        return np.einsum("ij,ij->j", Y, Y)
+    return np.square(Y).sum(axis=0, dtype=np.float64)
+
+
+def count_kept(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> int:
+    p = min(len(s), max_keep)
+    return p if keep is None else max(0, min(p, keep(s, scatter)))
+
+
+class Block(ABC):
+    """What every kind of block has in common: past summary, new rows, weights, means.
+
+    ``shift`` is a vector near the block's mean, the old mean where there is one; ``offset`` is the
+    block's mean less it; ``column_scatter`` is what the block adds to the scatter of each column,
+    known after `reduce`.
+
+    Parameters
+    ----------
+    V, s : ndarray of shape (k, d) and (k,)
+        The past, already decayed.
+    mean, n : ndarray of shape (d,), float
+        Its mean and its effective count.
+    Y : ndarray or CSR matrix of shape (m, d)
+    w : ndarray of shape (m,) or None
+        Squared weights of the rows.
+    center : bool
+    """
+
+    def __init__(self, V, s, mean, n, Y, w, center):
+        self.V, self.s, self.mean, self.n, self.Y, self.w = V, s, mean, n, Y, w
+        self.center = center
+        self.k, self.m, self.d = len(s), Y.shape[0], Y.shape[1]
+        self.n_block = float(self.m) if w is None else float(w.sum())
+        self.n_total = n + self.n_block
+        self.root_w = None if w is None else np.sqrt(w)
+        self.has_correction = center and n > 0
+        self.n_rows = self.k + self.m + self.has_correction
+        # n_a n_b / (n_a + n_b) ||mean_a - mean_b||^2, ordered so as not to overflow
+        self.correction_scale = math.sqrt((n / self.n_total) * self.n_block)
+
+    shift: np.ndarray
+    offset: np.ndarray
+    column_scatter: np.ndarray
+
+    @property
+    def scatter(self) -> float:
+        """What the block adds to the scatter."""
+        return float(self.column_scatter.sum())
+
+    @property
+    def new_mean(self) -> np.ndarray:
+        """Mean of all rows."""
+        if not self.center:
+            return self.mean
+        return self.shift + (self.n_block / self.n_total if self.n else 1.0) * self.offset
+
+    @abstractmethod
+    def reduce(
+        self,
+        max_keep: int,
+        keep: Keep | None = None,
+        past_scatter: float = 0.0,
+        solver: str = "auto",
+        wanted: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
+
+        Parameters
+        ----------
+        max_keep : int
+            Bound on the directions kept.
+        keep : callable, default=None
+            Chooses how many from the singular values and the scatter.
+        past_scatter : float
+        solver : {"auto", "gram", "qr"}
+            Of dense blocks.
+        wanted : int, default=None
+            The first so many directions matter, the others are reserves. None: all matter.
+        """
+
+
+class DenseBlock(Block):
+    """A dense block; columns are visited in chunks, so its centred copy is never whole."""
+
+    def __init__(self, V, s, mean, n, Y, w, center):
+        super().__init__(V, s, mean, n, Y, w, center)
+        if not center:
+            self.shift = np.zeros(self.d)
+        else:
+            self.shift = mean if n > 0 else Y[0].astype(np.float64)
+        self.offset = np.zeros(self.d)
+        self.column_scatter = np.zeros(self.d)
+
+    def _fill(self, M: np.ndarray, cols: slice, first_visit: bool) -> np.ndarray:
+        """Write the unscaled stack [V; sqrt(w)(Y - mean); correction] of some columns into M."""
+        c = cols.stop - cols.start
+        M = M[:, :c]
+        M[: self.k] = self.V[:, cols]
+        Z = M[self.k : self.k + self.m]
+        if self.center:
+            np.subtract(self.Y[:, cols], self.shift[cols], out=Z, casting="same_kind")
+            if first_visit:
+                if self.w is None:
+                    self.offset[cols] = Z.mean(axis=0, dtype=np.float64)
+                else:
+                    self.offset[cols] = (self.w @ Z) / self.n_block
+            Z -= self.offset[cols].astype(M.dtype)
+        else:
+            Z[...] = self.Y[:, cols]
+        if self.root_w is not None:
+            Z *= self.root_w[:, None].astype(M.dtype)
+        if self.has_correction:
+            M[-1] = self.correction_scale * self.offset[cols]
+        return M
+
+    def _chunks(self, n_columns: int) -> list[slice]:
+        return [slice(a, min(a + n_columns, self.d)) for a in range(0, self.d, n_columns)]
+
+    def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
+        """Return ``(V, s)``; see `Block.reduce`. ``wanted`` is ignored."""
+        if solver == "qr":
+            return self._by_qr(max_keep, keep, past_scatter)
+        if self.n_rows >= self.d:
+            return self._by_small_gram(max_keep, keep, past_scatter, solver)
+        dtypes = [np.dtype(self.V.dtype)]
+        if dtypes[0] == np.float32:
+            dtypes.append(np.dtype(np.float64))
+        for dtype in dtypes:
+            last = solver == "gram" and dtype == dtypes[-1]
+            result = self._by_gram(max_keep, keep, past_scatter, dtype, last)
+            if result is not None:
+                return result
+        return self._by_qr(max_keep, keep, past_scatter)
+
+    def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
+        k, R = self.k, self.n_rows
+        chunks = self._chunks(max(256, CHUNK_ENTRIES // R))
+        M = np.empty((R, chunks[0].stop), dtype=dtype)
+        G = np.zeros((R, R))
+        for cols in chunks:
+            part = self._fill(M, cols, True)
+            new = part[k:]
+            G[k:, k:] += new @ new.T
+            if k:
+                G[k:, :k] += new @ part[:k].T
+            self.column_scatter[cols] = squares_of_columns(new)
+        if not math.isfinite(self.scatter):
+            if dtype == np.float32:
+                return None
+            raise ValueError(OVERFLOW)
+        G[k:, :k] *= self.s
+        G[:k, k:] = G[k:, :k].T
+        G[np.arange(k), np.arange(k)] = self.s**2
+        lam, W = eigh_top(G, R if keep else max_keep)
+        p = count_kept(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
+        p = min(p, R - self.center)  # centring takes one dimension
+        tol = ORTHONORMALITY_TOL[self.V.dtype]
+        floor = R * np.finfo(dtype).eps * max(lam[0], 0)
+        if forced:
+            p = min(p, int(np.sum(lam > floor)))
+        elif p and lam[p - 1] <= floor:
+            return None
+        s = np.sqrt(lam[:p])
+        W = W[:, :p] / s
+        W[:k] *= self.s[:, None]
+        W = np.ascontiguousarray(W.T, dtype=dtype)
+        V = np.empty((p, self.d), dtype=dtype)
+        for cols in chunks:
+            part = M if len(chunks) == 1 else self._fill(M, cols, False)
+            np.matmul(W, part, out=V[:, cols])
+        if not is_orthonormal(V, tol):
+            if not forced:
+                return None
+            V = orthonormalised(V)
+        return flip_signs(V).astype(self.V.dtype, copy=False), s
+
+    def _stack(self) -> np.ndarray:
+        """The whole scaled stack in float64, its longer side contiguous as LAPACK's QR wants it."""
+        order = "F" if self.n_rows >= self.d else "C"
+        M = self._fill(np.empty((self.n_rows, self.d), order=order), slice(0, self.d), True)
+        new = M[self.k :]
+        self.column_scatter = squares_of_columns(new)
+        if not math.isfinite(self.scatter):
+            raise ValueError(OVERFLOW)
+        M[: self.k] *= self.s[:, None]
+        return M
+
+    def _by_small_gram(self, max_keep, keep, past_scatter, solver):
+        M = self._stack()
+        lam, W = np.linalg.eigh(M.T @ M)
+        scatter = past_scatter + self.scatter
+        found = top_of_scatter(
+            lam[::-1],
+            W[:, ::-1],
+            lambda s: count_kept(s, max_keep, keep, scatter),
+            forced=solver == "gram",
+        )
+        if found is None:
+            return self._finish_qr(M, max_keep, keep, past_scatter)
+        V, s = found
+        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
+
+    def _by_qr(self, max_keep, keep, past_scatter):
+        return self._finish_qr(self._stack(), max_keep, keep, past_scatter)
+
+    def _finish_qr(self, M, max_keep, keep, past_scatter):
+        scatter = past_scatter + self.scatter
+        V, s = top_right_singular(M, lambda s: count_kept(s, max_keep, keep, scatter))
+        return flip_signs(V.astype(self.V.dtype, copy=False)), s

@@ -1,0 +1,111 @@
+"""Validation shared by the summary, the merge and the estimators."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import assert_all_finite, check_array
+
+from .containers import as_rows
+
+# Components of the estimators that follow a few directions, where nothing is said.
+_DEFAULT_RANK = 10
+
+
+def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
+    """Own, finite, C-contiguous float array."""
+    array = np.array(value, dtype=dtype, order="C")
+    if dtype is None and array.dtype not in (np.float32, np.float64):
+        if array.dtype.kind not in "iufb":
+            raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+        array = array.astype(np.float64)
+    if array.ndim != ndim or (ndim == 2 and array.shape[1] == 0):
+        raise ValueError(f"{name} must be a non-empty {ndim}-D array, got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity.")
+    return array
+
+
+def nonnegative_float(name: str, value: Any) -> float:
+    """A finite number of at least zero."""
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}.") from None
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{name} must be finite and non-negative, got {value!r}.")
+    return number
+
+
+def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> np.ndarray | sp.csr_array:
+    """Finite float rows, dense or CSR."""
+    checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
+    with np.errstate(over="ignore"):  # what overflows a dtype is not finite
+        X = check_array(as_rows(X), input_name="X", **checks)
+    check_finite(X)
+    return X
+
+
+def check_finite(X: Any, allow_nan: bool = False) -> None:
+    """Raise unless all entries of rows are finite, and say who takes missing ones."""
+    values = X.data if sp.issparse(X) else X
+    try:
+        assert_all_finite(values, allow_nan=allow_nan, input_name="X")
+    except ValueError as error:
+        if "NaN" not in str(error) or allow_nan:
+            raise
+        raise ValueError(
+            "Input X contains NaN. SubspaceTracker, RobustSubspaceTracker, GROUSE, PETRELS and "
+            "FederatedSubspaceTracker take rows with missing entries."
+        ) from None
+
+
+def check_forgetting_factor(value: Any) -> None:
+    """Raise unless ``0 < value <= 1``."""
+    if not 0 < value <= 1:
+        raise ValueError(f"forgetting_factor must be in (0, 1], got {value!r}.")
+
+
+def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
+    """Validated float64 weights, or None if there are none."""
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight)
+    weight = float_array("sample_weight", np.full(n, weight) if weight.ndim == 0 else weight, 1)
+    weight = weight.astype(np.float64, copy=False)
+    if len(weight) != n:
+        raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n,)}!")
+    if weight.min(initial=0.0) < 0:
+        raise ValueError(f"Negative values in sample_weight, such as {weight.min()}.")
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    if not np.isfinite(total):
+        raise ValueError(f"sample_weight must have a finite sum, got values up to {weight.max()}.")
+    return weight
+
+
+def check_at_most_features(value: Any, n_features: int, name: str = "n_components") -> None:
+    """Raise if more components are asked for than there are features."""
+    if value is not None and value > n_features:
+        raise ValueError(f"{name}={value!r} must be at most n_features={n_features}.")
+
+
+def rank_or_default(n_components: int | None, n_features: int) -> int:
+    """As many components as were asked for; None: ten, as far as there are features."""
+    return min(_DEFAULT_RANK, n_features) if n_components is None else n_components
+
+
+def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:
+    """Raise unless value is None, a non-negative integer or, where allowed, in (0, 1)."""
+    if value is None or (isinstance(value, Integral) and value >= 0):
+        return
+    if fraction and isinstance(value, Real) and 0 < value < 1:
+        return
+    expected = "None, a non-negative integer" + (" or a float in (0, 1)" if fraction else "")
+    raise ValueError(f"{name} must be {expected}, got {value!r}.")

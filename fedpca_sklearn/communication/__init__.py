@@ -1,0 +1,21 @@
+"""Who sends what to whom: clients, channels, topologies, schedules. Knows no PCA."""
+
+from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
+from ._federation import CommunicationLog, Federation
+from ._schedule import load_balanced_schedule
+from ._topology import Complete, Graph, Ring, Star, Topology
+
+__all__ = [
+    "Channel",
+    "CommunicationLog",
+    "Complete",
+    "FadingChannel",
+    "Federation",
+    "GaussianChannel",
+    "Graph",
+    "PerfectChannel",
+    "Ring",
+    "Star",
+    "Topology",
+    "load_balanced_schedule",
+]

@@ -1,0 +1,305 @@
+"""Where clients are mapped and their messages counted."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
+
+from .._dask import is_delayed, run
+from .._kernels.threads import single_blas_thread
+from ._channel import Channel, PerfectChannel
+
+__all__ = ["CommunicationLog", "Federation"]
+
+logger = logging.getLogger(__name__)
+
+
+# Rounds of which a log keeps the rows of its table; totals are of all rounds.
+ROUNDS_KEPT = 1000
+
+
+@dataclass
+class CommunicationLog:
+    """What travelled between clients and server: the last rounds one by one, and totals of all.
+
+    Attributes
+    ----------
+    table : list of dict
+        One entry for each of the last 1,000 rounds: ``messages_up``, ``floats_up``, ``bytes_up``,
+        ``messages_down``, ``floats_down``, ``bytes_down``, ``floats_busiest``.
+    floats_pooled : int
+        Numbers in the rows seen: what sending them would have cost (non-zeros, if sparse).
+    totals : dict
+        Number of all ``rounds``, and the sums over them of what the table has.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FederatedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> FederatedPCA(5).fit(X, clients=y).communication_
+    CommunicationLog(rounds=1, floats_up=34070, floats_down=0, bytes_up=272920, bytes_down=0)
+    """
+
+    table: list[dict[str, int]] = field(default_factory=list)
+    floats_pooled: int = field(default=0, compare=False)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.totals:
+            rounds, self.table = self.table, []
+            for row in rounds:
+                self._add(row)
+
+    def copy(self) -> CommunicationLog:
+        """Return a log that can be gone on with.
+
+        Returns
+        -------
+        log : CommunicationLog
+        """
+        return CommunicationLog(list(self.table), self.floats_pooled, dict(self.totals))
+
+    def record(
+        self,
+        up: Iterable[Any] = (),
+        down: Iterable[Any] = (),
+        *,
+        receivers: Sequence[Hashable] | None = None,
+        summed: bool = False,
+    ) -> None:
+        """Add a round of messages, each with ``n_floats`` and ``nbytes``.
+
+        Parameters
+        ----------
+        up, down : iterable of messages
+        receivers : sequence of hashable, default=None
+            Who takes each message of ``up``; None: the server takes them all. Every message of
+            ``down`` has a receiver of its own.
+        summed : bool, default=False
+            Messages of ``up`` add up on their way: a receiver takes one, not one after the other.
+        """
+        up, down = list(up), list(down)
+        load = Counter()
+        for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
+            floats = message.n_floats
+            load[receiver] = max(load[receiver], floats) if summed else load[receiver] + floats
+        self._add(
+            {
+                "messages_up": len(up),
+                "floats_up": sum(m.n_floats for m in up),
+                "bytes_up": sum(m.nbytes for m in up),
+                "messages_down": len(down),
+                "floats_down": sum(m.n_floats for m in down),
+                "bytes_down": sum(m.nbytes for m in down),
+                "floats_busiest": max([*load.values(), *(m.n_floats for m in down)], default=0),
+            }
+        )
+        logger.debug(
+            "round: %(messages_up)d messages with %(floats_up)d floats up, "
+            "%(messages_down)d with %(floats_down)d down",
+            self.table[-1],
+        )
+
+    def _add(self, row: dict[str, int]) -> None:
+        self.table.append(row)
+        del self.table[:-ROUNDS_KEPT]
+        for name, value in {"rounds": 1, **row}.items():
+            self.totals[name] = self.totals.get(name, 0) + value
+
+    def _total(self, name: str) -> int:
+        return self.totals.get(name, 0)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return self._total("rounds")
+
+    @property
+    def floats_up(self) -> int:
+        """Floats sent towards the server."""
+        return self._total("floats_up")
+
+    @property
+    def floats_down(self) -> int:
+        """Floats sent towards the clients."""
+        return self._total("floats_down")
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes sent towards the server."""
+        return self._total("bytes_up")
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes sent towards the clients."""
+        return self._total("bytes_down")
+
+    @property
+    def floats_busiest(self) -> int:
+        """Floats that the busiest receiver takes, summed over the rounds.
+
+        Messages to different receivers travel at the same time, so this is the time of the rounds
+        in floats: T_a and T_b of Bai, Chan and Luk (2005). Their T_e is ``floats_pooled``.
+        """
+        return self._total("floats_busiest")
+
+    def __repr__(self) -> str:
+        names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"CommunicationLog({values})"
+
+
+def log_fit(estimator: Any, n_clients: int) -> None:
+    """Tell the log what a call of fit or partial_fit sent, with all calls before it."""
+    sent = estimator.communication_
+    logger.info(
+        "%s: %d clients, %d rounds, %d floats up, %d down",
+        *(type(estimator).__name__, n_clients, sent.rounds, sent.floats_up, sent.floats_down),
+    )
+
+
+@dataclass(frozen=True)
+class Message:
+    """Size of what travels."""
+
+    n_floats: int
+    nbytes: int
+
+
+def message_of(array: np.ndarray) -> Message:
+    """Size of an array."""
+    return Message(array.size, array.nbytes)
+
+
+class Federation:
+    """Maps a function over clients in parallel; an error names the client it came from.
+
+    Threads by default, because BLAS releases the GIL; the user's ``parallel_config`` is respected.
+    BLAS runs on one thread per worker.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        As in joblib.
+    channel : Channel or None
+        What messages of `sum` pass; None: `PerfectChannel`.
+    rng : RandomState or None
+        Of the channel.
+    log : CommunicationLog or None
+        Where `sum` records its rounds.
+
+    Attributes
+    ----------
+    gossip : Gossip or None
+        Averages between neighbours; None with a server.
+    disagreement : float
+        How far the last sums of two clients are apart; 0 with a server.
+    """
+
+    gossip: Any = None
+    disagreement: float = 0.0
+
+    def __init__(
+        self,
+        n_jobs: int | None = None,
+        channel: Channel | None = None,
+        rng: np.random.RandomState | None = None,
+        log: CommunicationLog | None = None,
+    ):
+        self.n_jobs = n_jobs
+        self.channel = PerfectChannel() if channel is None else channel
+        self.rng = np.random.RandomState(0) if rng is None else rng
+        self.log = CommunicationLog() if log is None else log
+        self.n_rounds = 0
+
+    def sum(
+        self, function: Callable, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        """Return what the server receives when all clients send at once.
+
+        The messages exist in here only, between the clients and the channel: a server that calls
+        this cannot see those of a single client.
+
+        Parameters
+        ----------
+        function : callable
+            ``function(label, *arguments)`` computes the message of a client, an array.
+        clients : sequence of tuple
+            Label and further arguments of each call.
+        broadcast : ndarray, default=None
+            What the server sent to the clients before; for the log.
+
+        Returns
+        -------
+        total : ndarray or None
+            None if no client took part.
+        """
+        present = self.channel.present(len(clients), self.n_rounds, self.rng)
+        self.n_rounds += 1
+        absent = [label for (label, *_), here in zip(clients, present, strict=True) if not here]
+        if absent:
+            logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
+        taking_part = [client for client, here in zip(clients, present, strict=True) if here]
+        total, n_sent = self.channel.receive(self.map(function, taking_part), self.rng)
+        up = [] if total is None else [message_of(total)] * n_sent
+        down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)
+        self.log.record(up, down, summed=True)
+        return total
+
+    def map(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
+        """Iterate over ``function(label, *arguments)`` for every client, in order.
+
+        Parameters
+        ----------
+        function : callable
+        clients : iterable of tuple
+            Label and further arguments of each call.
+        """
+        clients = iter(clients)
+        first = tuple(islice(clients, 1))
+        clients = chain(first, clients)
+        if any(map(is_delayed, chain(*first))):
+            return self._where_rows_are(function, clients)
+        calls = (delayed(named)(function, *client) for client in clients)
+        backend, _ = get_active_backend(prefer="threads")
+        return_as = "generator" if backend.supports_return_generator else "list"
+        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
+        if effective_n_jobs(self.n_jobs) == 1:
+            return iter(parallel(calls))
+        return _on_single_threads(parallel, calls)
+
+    def _where_rows_are(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
+        """Results from where Dask has the rows."""
+        for result, n_floats in run(named, ((function, *call) for call in clients)):
+            self.log.floats_pooled += n_floats
+            yield result
+
+
+def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:
+    with single_blas_thread():
+        yield from parallel(calls)
+
+
+def clients_named(labels: Iterable[Any]) -> list[str]:
+    """What errors call the clients."""
+    return [f"Client {label!r}" for label in labels]
+
+
+def named(function: Callable, label: Any, *arguments: Any) -> Any:
+    """Call for one client; an exception tells which."""
+    try:
+        return function(label, *arguments)
+    except Exception as error:
+        message = f"Client {label!r}: {error}"
+        kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
+        kind = next(kinds, RuntimeError)
+        raise kind(message) from error

@@ -1,0 +1,6 @@
+"""Estimators for rows that belong to several clients, by rounds of sums."""
+
+from ._federated_power_pca import FederatedPowerPCA
+from ._federated_subspace_tracker import FederatedSubspaceTracker
+
+__all__ = ["FederatedPowerPCA", "FederatedSubspaceTracker"]

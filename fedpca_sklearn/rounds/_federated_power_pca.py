@@ -1,0 +1,333 @@
+"""PCA by rounds of sums: over-the-air, local and private power methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._base.batches import float_dtype
+from .._base.callbacks import rounds_of
+from .._kernels import linalg
+from .._validation.checks import check_rows, float_array
+from ..communication import Channel, Federation
+from ..federated._clients import ClientsTransformer, rows_of
+from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
+from ..privacy import FedPowerNoise
+from ..privacy._mechanism import Terms
+from ..privacy._seeds import seeds_of
+from ..privacy._useless import edge, noise_message
+from ..summary import Subspace
+from ._power_method import Client, by_rayleigh_ritz, moments_by_sum, power_method
+from ._private_client import PrivateClient
+
+__all__ = ["FederatedPowerPCA"]
+
+
+class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
+    """Principal component analysis by rounds of a power method whose messages only add up.
+
+    In each round every client multiplies the scatter matrix of its rows with the current basis, the
+    network adds the products up, with noise or without, and the server makes the sum orthonormal.
+    The server never sees the message of a single client, unless only one is left in a round. Suits
+    over-the-air aggregation (FedOA-PM [1]_), secure aggregation, and privacy noise at the clients
+    (FedPower [3]_).
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        None: ``min(n_samples, n_features)``.
+    n_rounds : int, default=100
+        Rounds at most, besides one for the mean and one for the variances.
+    local_steps : int, default=1
+        Multiplications at each client between two rounds; above 1 the clients' bases are averaged
+        (LocalPower [2]_), which saves rounds where clients are alike and is biased where they are
+        not.
+    acceleration : {"krylov"} or None, default=None
+        "krylov": the server takes the best basis of the space that all rounds span (block Lanczos
+        with Rayleigh-Ritz), for the same messages. None: the last round's, as in [1]_.
+    tol : float, default=1e-8
+        Stop when a multiplication moves the subspace by less, by the sine of the largest angle.
+    channel : Channel or None, default=None
+        What the messages pass. None: `PerfectChannel`.
+    mechanism : FedPowerNoise or None, default=None
+        Differential privacy: clients clip their rows and add noise to all they send. Its budget is
+        split over ``n_rounds`` + 2 rounds, so that a few are best. Not with ``sample_weight``.
+    init : array-like of shape (n_components, n_features) or None, default=None
+        Rows that span the first subspace. None: random.
+    center : bool, default=True
+        Subtract the mean of all rows, which a first round finds. False: about the origin.
+    n_clients : int, default=2
+        Contiguous shards that stand in for clients where ``clients`` is not given.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    random_state : int, RandomState instance or None, default=None
+        Of the first subspace, the channel and the mechanism. A mechanism protects only from those
+        who do not know it; the same integer in two fits repeats the noise.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, as the channel let it through.
+    n_iter_ : int
+        Rounds of multiplications.
+    stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
+        The subspace came to rest, the rounds were used up, the Krylov space holds all there is, or
+        a callback asked to stop.
+    changes_ : ndarray of shape (n_iter_,)
+        By how much each round's multiplication moved the subspace; NaN if nobody took part.
+    clients_ : list
+        Labels of the clients, sorted.
+    privacy_spent_ : PrivacySpent
+        With a mechanism: (epsilon, delta) of all ``n_rounds`` + 2 rounds for each client, of this
+        fit, and of fits that failed since. Another ``fit``, a copy and a clone start accounts of
+        their own, unless the mechanism has a `PrivacyLedger`; then it is what the ledger says.
+    communication_ : CommunicationLog
+        With d features, r components and K clients a round is K r d floats up and as many down, or
+        less where a Krylov space is exhausted; the first round is K (d + 1) up, the last K (r^2 +
+        2) up and K r d down.
+
+    See Also
+    --------
+    FederatedPCA : One round, more floats each.
+    GaussianChannel, FadingChannel : Channels with noise.
+
+    Notes
+    -----
+    FedOA-PM is Algorithm 2 of [1]_; all r variances come from its last round by Rayleigh-Ritz. Per
+    round a client works in O(n_i d r), two products, and O(d r) memory; sparse rows are not
+    densified. The error falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the
+    gap with "krylov") down to the channel's floor: noise of standard deviation s on the sums leaves
+    about s sqrt(sum_{i > r} 1 / (lambda_r^2 - lambda_i^2)), with lambda the eigenvalues of the
+    scatter matrix (Lemma 4.1 of [1]_ bounds the rounds until then).
+
+    With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its
+    basis to the last common one (orthogonal Procrustes) and sends it times its number of rows.
+
+    The sum and the number of the rows, which the mean is made of, pass the channel as well: noise
+    of standard deviation s leaves it uncertain by s / n, and by s / n of itself. Where n is not far
+    above s, centre the rows first and take ``center=False``.
+
+    A client that drops out of a round and comes back needs nothing but the next basis; what is
+    found without it is the subspace of the others.
+
+    References
+    ----------
+    .. [1] P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from
+       incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
+    .. [2] X. Li, S. Wang, K. Chen, Z. Zhang, "Communication-efficient distributed SVD via local
+       power iterations", ICML 2021.
+    .. [3] X. Guo, X. Li, X. Chang, S. Wang, Z. Zhang, "FedPower: privacy-preserving distributed
+       eigenspace estimation", Machine Learning 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> from fedpca_sklearn import FederatedPowerPCA, GaussianChannel, subspace_distance
+    >>> X, y = load_digits(return_X_y=True)
+    >>> exact = PCA(3).fit(X)
+    >>> pca = FederatedPowerPCA(3, acceleration="krylov", random_state=0).fit(X, clients=y)
+    >>> pca.n_iter_, pca.stop_reason_
+    (11, 'tol')
+    >>> subspace_distance(pca.components_, exact.components_) < 1e-8
+    True
+    >>> noisy = FederatedPowerPCA(3, channel=GaussianChannel(1.0), random_state=0)
+    >>> round(subspace_distance(noisy.fit(X, clients=y).components_, exact.components_), 4)
+    0.0
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "local_steps": [Interval(Integral, 1, None, closed="left")],
+        "acceleration": [StrOptions({"krylov"}), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "channel": [Channel, None],
+        "mechanism": [FedPowerNoise, None],
+        "init": ["array-like", None],
+        "center": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_rounds: int = 100,
+        local_steps: int = 1,
+        acceleration: str | None = None,
+        tol: float = 1e-8,
+        channel: Any = None,
+        mechanism: Any = None,
+        init: Any = None,
+        center: bool = True,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.n_rounds = n_rounds
+        self.local_steps = local_steps
+        self.acceleration = acceleration
+        self.tol = tol
+        self.channel = channel
+        self.mechanism = mechanism
+        self.init = init
+        self.center = center
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.channel is not None:
+            self.channel.validate()
+        if self.acceleration is not None and self.local_steps > 1:
+            raise ValueError(
+                f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
+            )
+        if self.mechanism is not None:
+            self._check_mechanism(self.mechanism)
+
+    def _check_mechanism(self, mechanism: FedPowerNoise) -> None:
+        mechanism.validate()
+        if self.local_steps > 1:
+            raise ValueError(
+                "mechanism needs local_steps=1, because what a client makes orthonormal has no "
+                f"bounded sensitivity, got {self.local_steps}."
+            )
+        if not self.center and (mechanism.mean != "fixed" or mechanism.center is not None):
+            raise ValueError(
+                "center=False needs a mechanism with mean='fixed' and center=None, got "
+                f"{mechanism!r}."
+            )
+        if mechanism.trust == "sum" and self.channel is not None and self.channel.loses_clients:
+            raise ValueError(
+                "trust='sum' needs a channel that loses no client, with the noise that protects "
+                f"the others, got {self.channel!r}."
+            )
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        rng = check_random_state(self.random_state)
+        federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
+        n, d = X.shape
+        n_rows = n if weight is None else int(np.ceil(weight).sum())
+        self._given_basis(d, n_rows)  # before anybody is charged
+        terms = self._terms(X, weight, shards)
+        clients = self._make_clients(X, weight, shards, terms, rng)
+        start = self._first_basis(d, n_rows, rng)
+        mean = self._find_mean(federation, clients, d, terms)
+        rounds = partial(rounds_of, self)
+        self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X), rounds)
+        if terms is not None:
+            self._noise_message = self._message_of_noise(terms, len(shards))
+        return [label for label, _ in shards]
+
+    def _run_rounds(
+        self,
+        federation: Federation,
+        clients: list[Client],
+        start: np.ndarray,
+        mean: np.ndarray,
+        n_rows: int,
+        dtype: Any,
+        rounds: Callable[[int], Iterable[int]] = range,
+    ) -> None:
+        """From a first basis to the fitted attributes, by the rounds of a federation."""
+        found = power_method(
+            federation,
+            clients,
+            mean,
+            start,
+            self.n_rounds,
+            self.tol,
+            self.local_steps,
+            self.acceleration == "krylov",
+            rounds,
+        )
+        total = Subspace.empty(len(mean), centered=self.center, dtype=dtype)._replace(mean=mean)
+        summary = by_rayleigh_ritz(federation, clients, total, found.basis)
+        self._set_fitted(summary, len(start), n_rows)
+        self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
+        self.changes_ = np.array(found.changes)
+
+    def _terms(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> Terms | None:
+        """Bounds and noise of private clients, which are charged for all rounds."""
+        if self.mechanism is None:
+            vars(self).pop("_accounts", None)
+            return None
+        refuse_weight(weight)
+        mechanism, d, n_products = self.mechanism, X.shape[1], self.n_rounds + 1
+        labels = [label for label, _ in shards]
+        costs = mechanism.costs(d, n_products)
+        mu2 = mechanism.cost(costs, d, n_products, len(shards))
+        self._open_accounts(fresh=True).check(labels, mechanism, mu2)
+        check_all_rows(X, shards, self.n_jobs)
+        terms = mechanism.terms(X, costs, len(shards))
+        self._charge(labels, mechanism, mu2, fresh=True)
+        return terms
+
+    def _message_of_noise(self, terms: Terms, n_clients: int) -> str | None:
+        """What to warn of if the last round found no more than in directions at random."""
+        rank, d = self.components_.shape
+        sources = math.sqrt(n_clients)
+        size = self.mechanism._OFF_DIAGONAL * terms.product_std * sources
+        spike = 0.0
+        if terms.costs.mean is not None:
+            distance = float(np.linalg.norm(self.subspace_.mean - terms.origin(d)))
+            spike = distance * terms.mean_std * sources * math.sqrt(rank)
+        largest = float(self.subspace_.singular_values.max(initial=0.0)) ** 2
+        found = largest - self.subspace_.scatter / d if rank < d else largest
+        return noise_message(found, edge(size, rank, spike), rank)
+
+    def _make_clients(
+        self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState
+    ) -> list[Client]:
+        federation, parts = Federation(self.n_jobs), rows_of(X, weight, shards)
+        if terms is None:
+            return [Client(*call) for call in federation.map(_checked, parts)]
+        # a generator of its own where none is given: the first basis tells about that of the others
+        state = None if self.random_state is None else rng
+        calls = ((label, rows, self.mechanism, terms, seeds_of(state)) for label, rows, _ in parts)
+        return list(federation.map(PrivateClient.of, calls))
+
+    def _find_mean(
+        self, federation: Federation, clients: list[Client], d: int, terms: Terms | None
+    ) -> np.ndarray:
+        released = self.center if terms is None else terms.costs.mean is not None
+        if released:
+            return moments_by_sum(federation, clients)[0]
+        return np.zeros(d) if terms is None else terms.origin(d)
+
+    def _rank(self, d: int, n_rows: int) -> int:
+        """Number of components that exist."""
+        return min(self.n_components or d, d, n_rows)
+
+    def _given_basis(self, d: int, n_rows: int) -> np.ndarray | None:
+        """Rows of ``init``, if they are given and right."""
+        if self.init is None:
+            return None
+        V = float_array("init", self.init, 2, np.float64)
+        shape = self.n_components or self._rank(d, n_rows), d
+        if V.shape != shape:
+            raise ValueError(f"init must have shape {shape}, got {V.shape}.")
+        return V
+
+    def _first_basis(self, d: int, n_rows: int, rng: np.random.RandomState) -> np.ndarray:
+        """Orthonormal rows to begin with, as many as components exist."""
+        rank, V = self._rank(d, n_rows), self._given_basis(d, n_rows)
+        return linalg.orthonormalised(rng.standard_normal((rank, d)) if V is None else V[:rank])
+
+
+def _checked(label: Any, rows: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """A client's finite rows; an error names it."""
+    return label, check_rows(rows), weight

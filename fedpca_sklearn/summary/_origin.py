@@ -1,0 +1,122 @@
+"""Where the rows of a summary come from: their sites, and what is promised about their privacy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._validation.checks import nonnegative_float
+from .._validation.texts import check_text, composed
+from ._labels import MAX_SITES
+
+if TYPE_CHECKING:
+    from ._subspace import Subspace
+
+
+class StatedPrivacy(NamedTuple):
+    """What the maker of a summary states about the privacy of each row in it.
+
+    ``row_norm`` is the bound on the norms of the rows, None where it was taken from the data;
+    ``mechanism`` the name of its class, and ``trust`` that of `AnalyzeGauss`. In a merged summary
+    the two list what its parts state.
+    """
+
+    epsilon: float
+    delta: float
+    row_norm: float | None
+    mechanism: str
+    trust: str
+
+
+def check_privacy(privacy: Any) -> StatedPrivacy | None:
+    """Five values that state privacy, or None."""
+    if privacy is None:
+        return None
+    if isinstance(privacy, str) or len(privacy) != len(StatedPrivacy._fields):
+        raise ValueError(f"privacy must be {StatedPrivacy._fields}, got {privacy!r}.")
+    epsilon, delta, row_norm, mechanism, trust = privacy
+    # a file has no infinity
+    epsilon = math.inf if epsilon is None or epsilon == math.inf else epsilon
+    if not isinstance(epsilon, Real) or not epsilon >= 0:
+        raise ValueError(f"privacy.epsilon must be a number of at least 0, got {epsilon!r}.")
+    delta = nonnegative_float("privacy.delta", delta)
+    if delta > 1:
+        raise ValueError(f"privacy.delta must be at most 1, got {delta!r}.")
+    if row_norm is not None:
+        row_norm = nonnegative_float("privacy.row_norm", row_norm)
+    for name, value in (("mechanism", mechanism), ("trust", trust)):
+        if not isinstance(value, str):
+            raise ValueError(f"privacy.{name} must be a string, got {value!r}.")
+    mechanism = check_text("privacy.mechanism", mechanism)
+    return StatedPrivacy(
+        float(epsilon), delta, row_norm, mechanism, check_text("privacy.trust", trust)
+    )
+
+
+def pooled_privacy(subspaces: Sequence[Subspace]) -> StatedPrivacy | None:
+    """What holds for every row of summaries of disjoint rows, if all of them state something.
+
+    A row is in one of the summaries, and the others do not depend on it: the largest epsilon and
+    the largest delta are stated for it. They do not add up.
+    """
+    stated = [s.privacy for s in subspaces]
+    if not stated or None in stated:
+        return None
+    epsilons, deltas, row_norms, mechanisms, trusts = zip(*stated, strict=True)
+    row_norm = None if None in row_norms else max(row_norms)
+    return StatedPrivacy(max(epsilons), max(deltas), row_norm, _listed(mechanisms), _listed(trusts))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(sorted({part for name in names for part in name.split(", ")}))
+
+
+def check_sites(site: Any, sites: Any) -> tuple[str | None, tuple[str, ...]]:
+    """The one site of all rows, if it is known, and the sorted sites of which rows are known."""
+    if not isinstance(site, str | None):
+        raise TypeError(f"site must be a string or None, got {site!r}.")
+    if isinstance(sites, str):
+        raise TypeError(f"sites must be a collection of strings, got {sites!r}.")
+    for other in sites or ():
+        if not isinstance(other, str):
+            raise ValueError(f"sites must be strings, got {other!r}.")
+    if site is not None:
+        site = check_text("site", site)
+    sites = {check_text("sites", other) for other in sites or ()}
+    if len(sites) > MAX_SITES:
+        raise ValueError(f"sites must be at most {MAX_SITES}, got {len(sites)}.")
+    if site is not None and sites not in (set(), {site}):
+        raise ValueError(f"site={site!r} must be the only one of sites, got {sorted(sites)}.")
+    return site, (site,) if site is not None else tuple(sorted(sites))
+
+
+def pooled_sites(subspaces: Sequence[Subspace]) -> tuple[str, ...]:
+    """Sites of the rows of several summaries."""
+    return tuple(sorted({site for s in subspaces for site in s.sites}))
+
+
+def check_each_site_once(subspaces: Sequence[Subspace]) -> None:
+    """Raise where a site is in two summaries, and warn where that cannot be known of some."""
+    owner: dict[str, int] = {}
+    for i, subspace in enumerate(subspaces):
+        for site in map(composed, subspace.sites):
+            if site in owner:
+                raise ValueError(
+                    f"subspaces[{i}] is of site {site!r}, as is subspaces[{owner[site]}]: its rows "
+                    "would be counted twice."
+                )
+            owner[site] = i
+    if not owner:
+        return
+    unknown = [i for i, s in enumerate(subspaces) if not s.sites and s.n_samples > 0]
+    if unknown:
+        site, i = next(iter(owner.items()))
+        warnings.warn(
+            f"subspaces[{unknown[0]}] has no site, unlike subspaces[{i}] of site {site!r}: whether "
+            "rows are counted twice cannot be checked.",
+            UserWarning,
+            stacklevel=3,
+        )

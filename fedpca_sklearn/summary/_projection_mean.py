@@ -1,0 +1,116 @@
+"""Means of projection matrices in factored form: no d x d matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+
+from .._kernels import linalg
+from ._merging import in_float64
+from ._subspace import Subspace
+
+# Directions that are stacked at once.
+ROWS_AT_ONCE = 1024
+# Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors,
+# and for equal.
+_ZERO = 1e-12
+_TIE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionMean:
+    """Weighted mean of projections on subspaces, by its leading eigenpairs.
+
+    ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a positive semi-definite
+    matrix whose largest eigenvalue is at most ``dropped``.
+    """
+
+    vectors: np.ndarray
+    values: np.ndarray
+    weight: float = 0.0
+    dropped: float = 0.0
+
+    @classmethod
+    def empty(cls, n_features: int) -> ProjectionMean:
+        """Return the mean of nothing."""
+        return cls(np.zeros((0, n_features)), np.zeros(0))
+
+    def add(
+        self, subspaces: Sequence[Subspace], weights: Sequence[float], max_keep: int
+    ) -> ProjectionMean:
+        """Mean with the projections on further subspaces, cut to ``max_keep`` eigenpairs.
+
+        By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
+        directions have few non-zero columns.
+        """
+        mean, group, group_weights, rows = self, [], [], 0
+        for subspace, weight in zip(subspaces, weights, strict=True):
+            if group and rows + subspace.n_components > ROWS_AT_ONCE:
+                mean = mean._add(group, group_weights, max_keep)
+                group, group_weights, rows = [], [], 0
+            group.append(subspace)
+            group_weights.append(weight)
+            rows += subspace.n_components
+        return mean._add(group, group_weights, max_keep) if group else mean
+
+    def _add(self, subspaces, weights, max_keep):
+        total = self.weight + float(sum(weights))
+        k = len(self.vectors)
+        bases = [in_float64(subspace).components for subspace in subspaces]
+        used = np.any([V.any(axis=0) for V in bases], axis=0)
+        columns = slice(None) if used.all() else np.flatnonzero(used)
+        M = np.empty((sum(map(len, bases)), int(used.sum())))
+        at = 0
+        for V, weight in zip(bases, weights, strict=True):
+            np.multiply(V[:, columns], np.sqrt(weight / total), out=M[at : at + len(V)])
+            at += len(V)
+        old = np.sqrt(self.values * (self.weight / total))
+        G = np.zeros((k + len(M), k + len(M)))
+        G[np.arange(k), np.arange(k)] = old**2
+        G[k:, :k] = (M @ self.vectors[:, columns].T) * old
+        G[:k, k:] = G[k:, :k].T
+        G[k:, k:] = M @ M.T
+        if not len(G):
+            return replace(self, weight=total)
+        values, W = linalg.eigh_top(G, max_keep + 1)
+        keep = min(max_keep, int(np.sum(values > _ZERO)))
+        cut = float(values[max_keep:].max(initial=0))
+        dropped = self.dropped * (self.weight / total) + (cut if cut > _ZERO else 0.0)
+        W = W[:, :keep] / np.sqrt(values[:keep])
+        vectors = (W[:k].T * old) @ self.vectors
+        vectors[:, columns] += W[k:].T @ M
+        if not linalg.is_orthonormal(vectors, linalg.ORTHONORMALITY_TOL[vectors.dtype]):
+            vectors = linalg.orthonormalised(vectors)
+        return ProjectionMean(vectors, values[:keep], total, dropped)
+
+    def leading(
+        self, n_components: int | None, factor_along: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Leading directions, and the factor of the scatter matrix of the rows within them.
+
+        Where the last eigenvalue is one of several equal ones, as with a single client that sends
+        more directions than are wanted, those of them with the most variance are taken.
+
+        Parameters
+        ----------
+        n_components : int or None
+        factor_along : callable
+            Takes leading eigenvectors, of shape (k, d), and returns an array of shape (m, k).
+        """
+        found = len(self.values)
+        k = found if n_components is None else min(n_components, found)
+        if k == found:
+            return self.vectors, factor_along(self.vectors)
+        first, last = np.searchsorted(-self.values, -self.values[k - 1] + np.array([-_TIE, _TIE]))
+        V = self.vectors[:last]
+        factor = factor_along(V)
+        if last == k:
+            return V, factor
+        W = scipy.linalg.svd(factor[:, first:], check_finite=False)[2][: k - first]
+        return (
+            np.concatenate([V[:first], W @ V[first:]]),
+            np.concatenate([factor[:, :first], factor[:, first:] @ W.T], axis=1),
+        )

@@ -1,0 +1,597 @@
+"""The subspace summary: what a block of rows, a client, a tree node and a model have in common."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from .._kernels import linalg
+from .._kernels.sizes import kept_directions
+from .._validation.checks import (
+    check_forgetting_factor,
+    check_n_components,
+    check_rows,
+    check_weight,
+    float_array,
+    nonnegative_float,
+)
+from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
+from .._validation.texts import check_text
+from . import _codec
+from ._origin import StatedPrivacy, check_privacy, check_sites
+from ._updating import absorb
+
+MAX_BYTES = 2**30
+_EPS = np.finfo(np.float64).eps
+_VALID_TOL = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-4}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Subspace:
+    """Immutable summary of a set of rows by their leading principal directions.
+
+    A summary stands for ``n_samples`` rows of ``d`` features that were seen somewhere else. It
+    costs O(d k) memory, can be updated with more rows, merged with other summaries in any order,
+    saved and sent. Mean, count and scatter are exact; the directions are exact as long as nothing
+    was truncated.
+
+    Parameters
+    ----------
+    components : array-like of shape (k, d)
+        Orthonormal rows, float32 or float64 (kept).
+    singular_values : array-like of shape (k,)
+        Singular values of the mean-centred (weighted) rows along the components, decreasing.
+    mean : array-like of shape (d,)
+        Weighted mean of the rows, float64; zero in a summary that is not centred.
+    n_samples : float
+        Effective number of rows: the sum of their weights.
+    scatter : float
+        Total (weighted) sum of squares about the mean, the part outside the components included.
+    centered : bool, default=True
+        Whether the summary is about the mean (PCA) or about the origin (truncated SVD).
+    feature_names : sequence of str, default=None
+        Names of the columns, where they are known. They travel with the summary, and summaries
+        whose names differ are not merged.
+    site : str, default=None
+        Who the rows belong to, if all belong to one.
+    sites : collection of str, default=None
+        Those whose rows are in the summary, as far as they are known; kept as a sorted tuple. A
+        merged summary has the sites of all its parts, and two summaries with a site in common are
+        not merged.
+    column_scatter : array-like of shape (d,), default=None
+        Sum of squares of each column about the mean, float64; they add up to ``scatter``. None
+        where it is not known, as in a summary of another library's estimator.
+    privacy : tuple (epsilon, delta, row_norm, mechanism, trust), default=None
+        What is stated about the privacy of each row, set by `FederatedPCA` with a ``mechanism``. It
+        is a statement, not a proof. A merged summary states the largest epsilon and delta, as each
+        row is in one of its parts, or nothing if a part states nothing.
+
+    Raises
+    ------
+    ValueError
+        If the fields do not fit together: shapes, finiteness, orthonormality, order and sign of
+        the singular values, a scatter below the energy of the components. If a name is not valid
+        text of at most 500 bytes without control, bidi and zero-width characters.
+
+    See Also
+    --------
+    merge_subspaces : Merge any number of summaries.
+    StreamingPCA : The estimator around it.
+
+    Notes
+    -----
+    The summary is the tuple that Bai, Chan and Luk (2005), Theorem 1, need for an exact merge, cut
+    to k directions as in Grammenos et al. (2020), with the scatter added so that explained
+    variance ratios and the noise variance stay exact after a cut, and the scatter of each column
+    so that variances of columns do.
+
+    Names of columns and sites are kept in Unicode's composed form (NFC), so that two spellings of
+    one name are the same name.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import Subspace, merge_subspaces
+    >>> X = load_digits().data
+    >>> first, second = Subspace.from_rows(X[:700]), Subspace.from_rows(X[700:])
+    >>> pooled = merge_subspaces([first, second], n_components=3)
+    >>> pooled
+    Subspace(n_components=3, n_features=64, n_samples=1797, explained=40.3%)
+    >>> pooled.singular_values.round(2)
+    array([567.01, 542.25, 504.63])
+    """
+
+    components: np.ndarray
+    singular_values: np.ndarray
+    mean: np.ndarray
+    n_samples: float
+    scatter: float
+    centered: bool = True
+    feature_names: tuple[str, ...] | None = None
+    site: str | None = None
+    sites: tuple[str, ...] | None = None
+    column_scatter: np.ndarray | None = None
+    privacy: StatedPrivacy | None = None
+
+    def __post_init__(self):
+        components = float_array("components", self.components, 2)
+        singular_values = float_array("singular_values", self.singular_values, 1, np.float64)
+        mean = float_array("mean", self.mean, 1, np.float64)
+        k, d = components.shape
+        if k > d:
+            raise ValueError(f"components must have at most d={d} rows, got {k}.")
+        if len(singular_values) != k:
+            raise ValueError(
+                f"singular_values must have one value for each of the {k} components, "
+                f"got {len(singular_values)}."
+            )
+        if len(mean) != d:
+            raise ValueError(f"mean must have d={d} values, got {len(mean)}.")
+        error = linalg.orthonormality_error(components)
+        if not error <= _VALID_TOL[components.dtype]:  # NaN where products overflow
+            raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
+        if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
+            raise ValueError("singular_values must be non-negative and in decreasing order.")
+        n_samples = nonnegative_float("n_samples", self.n_samples)
+        scatter = nonnegative_float("scatter", self.scatter)
+        energy = float(singular_values @ singular_values)
+        if not math.isfinite(energy) or energy > scatter * (1 + _VALID_TOL[components.dtype]):
+            raise ValueError(
+                f"scatter={scatter!r} must be at least the sum of the squared singular values, "
+                f"{energy!r}."
+            )
+        if n_samples == 0 and (energy > 0 or scatter > 0):
+            raise ValueError("A summary of n_samples=0 must have no energy.")
+        if not self.centered and np.any(mean):
+            raise ValueError("mean must be zero in a summary with centered=False.")
+        columns = self._checked_columns(d, scatter)
+        site, sites = check_sites(self.site, self.sites)
+        self._set(
+            components,
+            singular_values,
+            mean,
+            n_samples,
+            scatter,
+            bool(self.centered),
+            check_names(self.feature_names, d),
+            site,
+            sites,
+            columns,
+            check_privacy(self.privacy),
+        )
+
+    def _checked_columns(self, d: int, scatter: float) -> np.ndarray | None:
+        if self.column_scatter is None:
+            return None
+        columns = float_array("column_scatter", self.column_scatter, 1, np.float64)
+        if len(columns) != d:
+            raise ValueError(f"column_scatter must have d={d} values, got {len(columns)}.")
+        if np.any(columns < 0):
+            raise ValueError(f"column_scatter must be non-negative, got {columns.min()!r}.")
+        total = float(columns.sum())
+        # an update rounds either once more: 1e8 updates are 1e8 eps apart, and d tiny numbers
+        if not abs(total - scatter) <= 1e8 * _EPS * scatter + d * np.finfo(np.float64).tiny:
+            raise ValueError(
+                f"column_scatter must add up to scatter={scatter!r}, its sum is {total!r}."
+            )
+        return columns
+
+    def _set(
+        self,
+        components,
+        singular_values,
+        mean,
+        n_samples,
+        scatter,
+        centered,
+        feature_names=None,
+        site=None,
+        sites=None,
+        column_scatter=None,
+        privacy=None,
+    ):
+        for array in (components, singular_values, mean, column_scatter):
+            if array is not None:
+                array.flags.writeable = False
+        if not sites:
+            sites = () if site is None else (site,)
+        fields = (
+            components,
+            singular_values,
+            mean,
+            float(n_samples),
+            float(scatter),
+            centered,
+            feature_names,
+            site,
+            sites,
+            column_scatter,
+            privacy,
+        )
+        for name, value in zip(self.__dataclass_fields__, fields, strict=True):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _trusted(cls, *fields, **named):
+        """Build without validation from arrays that nobody else will write to."""
+        self = object.__new__(cls)
+        self._set(*fields, **named)
+        return self
+
+    def _replace(self, **changes: Any) -> Subspace:
+        """Build a summary that differs in some fields, without validation.
+
+        With another site the sites are that one; with another scatter nothing is known of columns.
+        """
+        if "site" in changes:
+            changes.setdefault("sites", None)
+        if changes.get("scatter", self.scatter) != self.scatter:
+            changes.setdefault("column_scatter", None)
+        return self._trusted(**{**self.__getstate__(), **changes})
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __getstate__(self):
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def __setstate__(self, state):
+        self._set(**state)
+
+    def _named(self, names: Any) -> Subspace:
+        """With the names of the columns, if they are known."""
+        return self if names is None else self._replace(feature_names=composed_names(names))
+
+    def __repr__(self):
+        explained = float(self.explained_variance_ratio.sum())
+        return (
+            f"Subspace(n_components={self.n_components}, n_features={self.n_features}, "
+            f"n_samples={self.n_samples:.6g}, explained={explained:.1%})"
+        )
+
+    # ---------------------------------------------------------------- sizes and derived values
+
+    @property
+    def n_components(self) -> int:
+        """Number of directions kept."""
+        return self.components.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self.components.shape[1]
+
+    @property
+    def n_floats(self) -> int:
+        """Floats that a message with this summary carries.
+
+        They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
+        """
+        n_columns = 0 if self.column_scatter is None else self.n_features
+        return self.components.size + self.n_components + self.n_features + n_columns + 2
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        doubles = self.n_floats - 2 - self.components.size
+        frame = _codec.HEADER.size + _codec.CHECKSUM.size
+        return frame + self.components.nbytes + 8 * doubles + len(_codec.labels_of(self))
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Divisor of variances: n - 1 as in scikit-learn, n / 2 below two (effective) samples."""
+        return max(self.n_samples - 1, self.n_samples / 2)
+
+    @property
+    def explained_variance(self) -> np.ndarray:
+        """Variance along each component."""
+        return self.singular_values**2 / (self.degrees_of_freedom or 1.0)
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the variances of all features."""
+        return self.scatter / (self.degrees_of_freedom or 1.0)
+
+    @property
+    def explained_variance_ratio(self) -> np.ndarray:
+        """Share of the total variance along each component; zero where there is no variance."""
+        with np.errstate(over="ignore"):  # numpy 1.25 warns where nothing overflows
+            return self.singular_values**2 / (self.scatter or 1.0)
+
+    # ---------------------------------------------------------------- construction
+
+    @classmethod
+    def empty(cls, n_features: int, *, centered: bool = True, dtype: Any = np.float64) -> Subspace:
+        """Return the summary of no rows, the identity of `merge_subspaces`.
+
+        Parameters
+        ----------
+        n_features : int
+        centered : bool, default=True
+        dtype : dtype, default=float64
+            Of the components.
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        if not isinstance(n_features, Integral) or n_features < 1:
+            raise ValueError(f"n_features must be a positive integer, got {n_features!r}.")
+        zero = np.zeros
+        return cls(
+            zero((0, n_features), dtype),
+            zero(0),
+            zero(n_features),
+            0.0,
+            0.0,
+            centered,
+            column_scatter=zero(n_features),
+        )
+
+    @classmethod
+    def from_rows(
+        cls,
+        X: Any,
+        n_components: int | None = None,
+        *,
+        center: bool = True,
+        sample_weight: Any = None,
+    ) -> Subspace:
+        """Summarise rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        n_components : int, default=None
+            Directions to keep; None keeps all that the rows span.
+        center : bool, default=True
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        names = names_of(X)
+        X = check_rows(X)
+        start = cls.empty(X.shape[1], centered=center, dtype=X.dtype)._named(names)
+        return start.update(X, n_components, sample_weight=sample_weight)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, n_samples: float | None = None, scatter: float | None = None
+    ) -> Subspace:
+        """Read the summary off a fitted PCA-like estimator.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted, with ``subspace_`` (this library) or ``components_`` and ``singular_values_``
+            (scikit-learn's PCA, IncrementalPCA, TruncatedSVD and alike). Without ``mean_`` the
+            summary is about the origin.
+        n_samples : float, default=None
+            Number of rows seen, where the estimator has neither ``n_samples_seen_`` nor
+            ``n_samples_`` (TruncatedSVD).
+        scatter : float, default=None
+            Total sum of squares, where it cannot be recovered from
+            ``explained_variance_ratio_``. Without it, the energy of the components.
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        ready = getattr(estimator, "subspace_", None)
+        if isinstance(ready, Subspace):
+            return ready
+        name = type(estimator).__name__
+        for attribute in ("components_", "singular_values_"):
+            if not hasattr(estimator, attribute):
+                raise TypeError(
+                    f"estimator must be a fitted PCA-like estimator, but {name} has no {attribute}."
+                )
+        components = np.asarray(estimator.components_)
+        singular_values = np.asarray(estimator.singular_values_, dtype=np.float64)
+        if n_samples is None:
+            for attribute in ("n_samples_seen_", "n_samples_"):
+                n_samples = getattr(estimator, attribute, n_samples)
+        if n_samples is None:
+            raise ValueError(f"{name} does not know how many rows it saw: give n_samples.")
+        mean = getattr(estimator, "mean_", None)
+        energy = float(singular_values @ singular_values)
+        if scatter is None:
+            scatter = energy
+            ratio = getattr(estimator, "explained_variance_ratio_", None)
+            if mean is not None and ratio is not None and len(ratio) and ratio[0] > 0:
+                scatter = max(energy, float(singular_values[0] ** 2 / ratio[0]))
+        order = np.argsort(-singular_values, kind="stable")  # TruncatedSVD's may be out of order
+        return cls(
+            components[order],
+            singular_values[order],
+            np.zeros(components.shape[1]) if mean is None else mean,
+            n_samples,
+            max(scatter, energy),
+            centered=mean is not None,
+            feature_names=getattr(estimator, "feature_names_in_", None),
+        )
+
+    # ---------------------------------------------------------------- operations
+
+    def update(
+        self,
+        X: Any,
+        n_components: int | None = None,
+        *,
+        forgetting_factor: float = 1.0,
+        sample_weight: Any = None,
+    ) -> Subspace:
+        """Return the summary of the rows seen before and of new ones.
+
+        Rows are processed in blocks. With ``n_components``, more directions than asked are kept
+        between blocks and cut at the end.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+        n_components : int, default=None
+            Directions to keep; None keeps all.
+        forgetting_factor : float in (0, 1], default=1.0
+            Weight (squared) that a row loses with every later row.
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        check_n_components(n_components)
+        check_same_names(self.feature_names, names_of(X), "X")
+        X = check_rows(X)
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} features, expected {self.n_features}.")
+        check_forgetting_factor(forgetting_factor)
+        weight = check_weight(sample_weight, X.shape[0])
+        max_keep = None if n_components is None else kept_directions(n_components, self.n_features)
+        result = absorb(
+            self,
+            X,
+            weight,
+            max_keep=max_keep,
+            wanted=n_components,
+            forgetting_factor=float(forgetting_factor),
+        )
+        return result.truncate(n_components)
+
+    def decay(self, weight: float) -> Subspace:
+        """Return the same summary with every row's weight multiplied by ``weight``.
+
+        Count and scatter, also of columns, scale by ``weight``, singular values by its square root,
+        mean and components stay.
+
+        Parameters
+        ----------
+        weight : float, at least 0
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        weight = nonnegative_float("weight", weight)
+        if weight == 1.0:
+            return self
+        if weight == 0.0:
+            empty = Subspace.empty(
+                self.n_features, centered=self.centered, dtype=self.components.dtype
+            )
+            return empty._replace(
+                feature_names=self.feature_names,
+                site=self.site,
+                sites=self.sites,
+                privacy=self.privacy,
+            )
+        if not math.isfinite(max(self.n_samples, self.scatter) * weight):
+            raise ValueError(f"weight={weight!r} is too large for {self!r}.")
+        return self._replace(
+            singular_values=self.singular_values * math.sqrt(weight),
+            n_samples=self.n_samples * weight,
+            scatter=self.scatter * weight,
+            column_scatter=None if self.column_scatter is None else self.column_scatter * weight,
+        )
+
+    def truncate(self, n_components: int | None) -> Subspace:
+        """Keep at most ``n_components`` directions; the energy of the others stays in scatter.
+
+        Parameters
+        ----------
+        n_components : int or None
+            At least 0; None keeps all.
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        check_n_components(n_components)
+        if n_components is None or n_components >= self.n_components:
+            return self
+        return self._replace(
+            components=self.components[:n_components].copy(),
+            singular_values=self.singular_values[:n_components].copy(),
+        )
+
+    # ---------------------------------------------------------------- storage
+
+    def to_bytes(self) -> bytes:
+        """Serialise without pickle.
+
+        Returns
+        -------
+        data : bytes
+            ``nbytes`` of them: the arrays, 52 bytes, and names, sites and privacy if there are any.
+
+        Raises
+        ------
+        ValueError
+            If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
+        """
+        check_names(self.feature_names, self.n_features)
+        check_sites(self.site, self.sites)
+        return _codec.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: Any, *, max_bytes: int = MAX_BYTES) -> Subspace:
+        """Read what `to_bytes` wrote; the data need not be trusted.
+
+        Parameters
+        ----------
+        data : bytes-like
+        max_bytes : int, default=2**30
+            Larger data is refused before anything is allocated.
+
+        Returns
+        -------
+        subspace : Subspace
+
+        Raises
+        ------
+        ValueError
+            If the data is anything but a valid summary.
+        """
+        fields = _codec.decode(data, max_bytes)
+        with np.errstate(all="ignore"):  # hostile values are judged by the validation
+            return cls(**fields)
+
+    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
+        """Write `to_bytes` to a path or a binary file object.
+
+        Parameters
+        ----------
+        file : path or file object
+        site : str, default=None
+            Who the rows belong to, written into the file. None: ``site`` of the summary.
+        """
+        named = self if site is None else self._replace(site=check_text("site", site))
+        data = named.to_bytes()
+        if hasattr(file, "write"):
+            file.write(data)
+        else:
+            with open(file, "wb") as stream:
+                stream.write(data)
+
+    @classmethod
+    def load(cls, file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES) -> Subspace:
+        """Read a summary from a path or a binary file object; see `from_bytes`.
+
+        Parameters
+        ----------
+        file : path or file object
+            Of a regular file; its size is looked at before it is read. A directory, a named pipe
+            or a device is a ValueError.
+        max_bytes : int, default=2**30
+
+        Returns
+        -------
+        subspace : Subspace
+        """
+        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)

@@ -1,0 +1,192 @@
+"""Triangular factors of rows, exact under merging: Bai, Chan and Luk (2005)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.linalg.lapack import dtpqrt
+
+from .._kernels import linalg
+from .._validation.too_large import TooLargeError
+from ._subspace import Subspace
+
+TOO_LARGE = "X holds values that are too large: the sum of their squares overflows."
+# Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
+_TPQRT_BLOCK = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Triangle:
+    """Exact summary of rows: their mean, and the R factor of the rows about their mean.
+
+    The mean is an unevaluated sum of two floats per feature. What the second one adds, the rounding
+    of the first, is what keeps the differences of the means of two clients exact to the last digit
+    where the rows are far from the origin.
+    """
+
+    factor: np.ndarray
+    """Upper trapezoidal, of shape (min(n, d), d), float64."""
+    mean: np.ndarray
+    mean_rest: np.ndarray
+    n_samples: float
+    n_rows: int
+
+    @property
+    def scatter(self) -> float:
+        """Sum of squares about the mean."""
+        return float(np.einsum("ij,ij->", self.factor, self.factor))
+
+
+def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
+    """Factor of rows about their mean, in blocks; no row is copied more than a block at a time.
+
+    Cost O(n d^2), memory O(d^2) beyond the rows.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR} of shape (n, d)
+        Finite floats. A sparse matrix is densified block by block.
+    weight : ndarray of shape (n,), default=None
+        Rows without weight count for nothing.
+    """
+    n, d = X.shape
+    n_rows = n if weight is None else int(np.count_nonzero(weight))
+    if not n_rows:
+        return Triangle(np.empty((0, d)), np.zeros(d), np.zeros(d), 0.0, 0)
+    n_samples = float(n if weight is None else weight.sum())
+    step = max(1000, 3 * d)
+    starts = range(0, n, step)
+
+    def block(start, origin):
+        """Rows with weight less a vector, and their weights."""
+        rows = X[start : start + step]
+        w = None if weight is None else weight[start : start + step]
+        if w is not None and not w.all():
+            rows, w = rows[w > 0], w[w > 0]
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        return np.subtract(rows, origin, dtype=np.float64), w
+
+    def mean_beyond(origin):
+        """Mean of what is left of the rows without ``origin``."""
+        total = np.zeros(d)
+        for start in starts:
+            rest, w = block(start, origin)
+            total += rest.sum(axis=0) if w is None else w @ rest
+        return total / n_samples
+
+    first = X[[0 if weight is None else int(np.argmax(weight > 0))]]
+    first = (first.toarray() if sp.issparse(first) else first)[0].astype(np.float64)
+    factor = np.empty((0, d))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
+        mean, rest = _two_sum(mean, mean_beyond(mean))
+        for start in starts:
+            rows, w = block(start, mean)
+            rows -= rest
+            if w is not None:
+                rows *= np.sqrt(w)[:, None]
+            m = len(factor)
+            stack = np.empty((m + len(rows), d), order="F")
+            stack[:m], stack[m:] = factor, rows
+            factor = _factor_of(stack) if len(stack) else factor
+        scatter = float(np.einsum("ij,ij->", factor, factor))
+    if not math.isfinite(scatter):
+        raise ValueError(TOO_LARGE)
+    return Triangle(factor, mean, rest, n_samples, n_rows)
+
+
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum, and what rounding lost (Knuth)."""
+    s = a + b
+    part = s - a
+    return s, (a - (s - part)) + (b - part)
+
+
+def _factor_of(stack: np.ndarray) -> np.ndarray:
+    """R factor of a matrix that may be written to, upper trapezoidal."""
+    R = scipy.linalg.qr(stack, mode="raw", overwrite_a=True, check_finite=False)[1]
+    return R[: stack.shape[1]]
+
+
+def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """R factor of two stacked R factors, by LAPACK's structured QR where one is a full triangle.
+
+    A third of the work of a dense QR of two d x d triangles; factors of fewer rows are stacked.
+    """
+    if len(first) < len(second):
+        first, second = second, first
+    if not len(second):
+        return first
+    m, d = first.shape
+    if m < d:
+        return _factor_of(np.concatenate([first, second]))
+    first, second = (np.array(R, order="F") for R in (first, second))
+    rows = len(second)
+    R, _, _, info = dtpqrt(rows, min(_TPQRT_BLOCK, d), first, second, overwrite_a=1, overwrite_b=1)
+    if info:  # only for arguments that LAPACK refuses
+        raise RuntimeError(f"dtpqrt failed with info={info}.")
+    return np.triu(R)
+
+
+def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
+    """Factor of all rows about the mean of all (Algorithm 1, steps 5 to 8; with a state: eq. 22).
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, d)
+        Merged factor of the parts.
+    parts : sequence of Triangle
+        Of which the means and counts are used.
+    """
+    parts = [part for part in parts if part.n_samples > 0] or parts[:1]
+    if len(parts) == 1:
+        return replace(parts[0], factor=factor)
+    n = np.array([part.n_samples for part in parts])
+    n_samples = float(n.sum())
+    n_rows = sum(part.n_rows for part in parts)
+    origin = parts[int(np.argmax(n))].mean
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.stack([(part.mean - origin) + part.mean_rest for part in parts])
+        shift = (n / n_samples) @ means
+        mean, rest = _two_sum(origin, shift)
+        means -= shift
+        means *= np.sqrt(n)[:, None]
+        scatter = float(np.einsum("ij,ij->", means, means))
+    if not math.isfinite(scatter):
+        raise TooLargeError(TOO_LARGE)
+    factor = _factor_of(np.concatenate([factor, means]))
+    if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
+        R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
+        factor = np.empty((n_rows, len(order)), order="F")
+        factor[:, order] = R[:n_rows]
+        factor = _factor_of(factor)
+    return Triangle(factor, mean, rest, n_samples, n_rows)
+
+
+def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
+    """All principal directions of the rows: the SVD of their factor."""
+    R = triangle.factor
+    with np.errstate(over="ignore"):
+        columns = np.einsum("ij,ij->j", R, R)
+        scatter = float(columns.sum())
+    if not math.isfinite(scatter):
+        raise TooLargeError(TOO_LARGE)
+    if len(R) == R.shape[1]:
+        _, s, V = scipy.linalg.svd(R, check_finite=False)
+    elif len(R):
+        V, s = linalg.top_right_singular(R.copy(), len)
+    else:
+        V, s = R, np.empty(0)
+    rank = linalg.numerical_rank(s)
+    V, s = V[:rank], s[:rank]
+    V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
+    scatter = max(scatter, float(s @ s))
+    return Subspace._trusted(
+        V, s, triangle.mean, triangle.n_samples, scatter, True, column_scatter=columns
+    )

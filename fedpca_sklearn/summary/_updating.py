@@ -1,0 +1,168 @@
+"""From a summary and rows to the next summary: the loop over blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._kernels.sizes import SMALL_DIMENSION, auto_block_size
+from .._kernels.sparse_stack import SparseBlock
+from .._kernels.stack import Block, DenseBlock, Keep
+
+if TYPE_CHECKING:
+    from ._subspace import Subspace
+
+# Count of rows below which sums and squares are taken in other units.
+_TINY = 2.0**-500
+
+
+def unit_of(n_samples: float) -> float:
+    """Power of four, in units of which a tiny count and sums of squares keep their digits.
+
+    Weights near the smallest float lose digits in every product. Powers of four change none, and
+    their roots are exact as well. 1 for all other counts.
+    """
+    if not 0 < n_samples < _TINY:
+        return 1.0
+    exponent = math.frexp(n_samples)[1]
+    return 2.0 ** max(exponent + exponent % 2, -1020)
+
+
+def was_truncated(subspace: Subspace) -> bool:
+    """Whether the scatter is more than that along the directions, beyond what rounding explains."""
+    energy = float(subspace.singular_values @ subspace.singular_values)
+    return subspace.scatter - energy > 1e-6 * subspace.scatter
+
+
+def absorb(
+    subspace: Subspace,
+    X: Any,
+    weight: np.ndarray | None = None,
+    *,
+    max_keep: int | None = None,
+    keep: Keep | None = None,
+    forgetting_factor: float = 1.0,
+    block_size: int | None = None,
+    svd_solver: str = "auto",
+    wanted: int | None = None,
+) -> Subspace:
+    """Update a summary with validated rows, block by block.
+
+    ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
+    fewer from the singular values and the scatter. The first ``wanted`` directions are what the
+    caller is after, the others reserves.
+    """
+    n, d = X.shape
+    if block_size is None:
+        block_size = auto_block_size(max_keep, d, sp.issparse(X))
+    for start in range(0, n, block_size):
+        rows = X if n <= block_size else X[start : start + block_size]
+        w = None if weight is None else weight[start : start + block_size]
+        subspace = absorb_block(
+            subspace,
+            rows,
+            w,
+            max_keep=max_keep,
+            keep=keep,
+            forgetting_factor=forgetting_factor,
+            svd_solver=svd_solver,
+            wanted=wanted,
+        )
+    return subspace
+
+
+def absorb_block(
+    subspace: Subspace,
+    Y: Any,
+    w: np.ndarray | None = None,
+    *,
+    max_keep: int | None = None,
+    keep: Keep | None = None,
+    forgetting_factor: float = 1.0,
+    svd_solver: str = "auto",
+    wanted: int | None = None,
+) -> Subspace:
+    """Update a summary with one block of validated rows."""
+    m, d = Y.shape
+    options = {
+        "max_keep": max_keep,
+        "keep": keep,
+        "forgetting_factor": forgetting_factor,
+        "svd_solver": svd_solver,
+        "wanted": wanted,
+    }
+    unit = 1.0 if w is None else unit_of(max(float(w.max()), subspace.n_samples))
+    if unit < 1:
+        return absorb_block(subspace.decay(1 / unit), Y, w / unit, **options).decay(unit)
+    if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples:
+        columns = used_columns(Y)
+        if SMALL_DIMENSION < len(columns) <= d // 2:
+            dtype = subspace.components.dtype
+            few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
+            few = absorb_block(few, only_columns(Y, columns), w, **options)
+            labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
+            return _spread(few, columns, d)._replace(**labels)
+    if sp.issparse(Y) and _block_kind(Y, d) is DenseBlock:
+        Y = Y.toarray()
+    if forgetting_factor < 1:
+        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
+        w = fading if w is None else w * fading
+        subspace = subspace.decay(forgetting_factor**m)
+    if w is not None and not w.all():  # a row without weight is as absent, whatever it holds
+        if not w.any():
+            return subspace
+        Y, w = Y[w > 0], w[w > 0]
+    max_keep = d if max_keep is None else max_keep
+    with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
+        block = _block_kind(Y, d)(
+            subspace.components,
+            subspace.singular_values,
+            subspace.mean,
+            subspace.n_samples,
+            Y,
+            w,
+            subspace.centered,
+        )
+        V, s = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
+    columns = subspace.column_scatter
+    # rows that no mechanism has seen: nothing is promised any more
+    return subspace._replace(
+        components=V,
+        singular_values=s,
+        mean=block.new_mean,
+        n_samples=block.n_total,
+        scatter=subspace.scatter + block.scatter,
+        column_scatter=None if columns is None else columns + block.column_scatter,
+        privacy=None,
+    )
+
+
+def used_columns(Y: sp.csr_array) -> np.ndarray:
+    """Columns of a CSR matrix with stored entries, sorted."""
+    used = np.zeros(Y.shape[1], dtype=bool)
+    used[Y.indices] = True
+    return np.flatnonzero(used)
+
+
+def only_columns(Y: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
+    """The matrix without the columns that hold nothing; data is shared."""
+    position = np.empty(Y.shape[1], dtype=Y.indices.dtype)
+    position[columns] = np.arange(len(columns), dtype=Y.indices.dtype)
+    return sp.csr_array((Y.data, position[Y.indices], Y.indptr), shape=(Y.shape[0], len(columns)))
+
+
+def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
+    """A summary of some columns as one of all ``d``; the others are zero."""
+    V = subspace.components
+    wide, moments = np.zeros((len(V), d), dtype=V.dtype), np.zeros((2, d))
+    wide[:, columns], moments[:, columns] = V, (subspace.mean, subspace.column_scatter)
+    mean, column_scatter = moments
+    return subspace._replace(components=wide, mean=mean, column_scatter=column_scatter)
+
+
+def _block_kind(Y: Any, d: int) -> type[Block]:
+    """Class that reduces a block: sparse rows stay sparse unless they are few numbers anyway."""
+    return SparseBlock if sp.issparse(Y) and d > SMALL_DIMENSION else DenseBlock

@@ -1,0 +1,61 @@
+"""Columns that belong to different clients."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from .._validation.containers import validate_data
+
+
+def split_columns(estimator: Any, X: Any) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Validated rows, and the columns of each client as `estimator.feature_groups` has them."""
+    X = validate_data(estimator, X, dtype=[np.float64, np.float32])
+    names = getattr(estimator, "feature_names_in_", None)
+    return X, columns_of(estimator.feature_groups, X.shape[1], names)
+
+
+def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[np.ndarray]:
+    """Positions of the columns of each client: disjoint, and all of them.
+
+    Parameters
+    ----------
+    feature_groups : int or list of array-like
+        A number of contiguous groups, or the columns of each client, by position or by name.
+    n_features : int
+    names : array-like of str, default=None
+        Names of the columns.
+    """
+    if isinstance(feature_groups, Integral):
+        if not 1 <= feature_groups <= n_features:
+            raise ValueError(
+                f"feature_groups={feature_groups} must be between 1 and n_features={n_features}."
+            )
+        return np.array_split(np.arange(n_features), feature_groups)
+    position = {} if names is None else {name: i for i, name in enumerate(names)}
+    groups = [_positions(group, n_features, position) for group in feature_groups]
+    count = np.bincount(np.concatenate([*groups, []]).astype(int), minlength=n_features)
+    if not groups or (count != 1).any():
+        wrong = int(np.flatnonzero(count != 1)[0]) if (count != 1).any() else 0
+        raise ValueError(
+            f"feature_groups must hold each column once, column {wrong} is held by {count[wrong]}."
+        )
+    return groups
+
+
+def _positions(group: Any, n_features: int, position: dict) -> np.ndarray:
+    found = []
+    for column in np.atleast_1d(np.asarray(group, dtype=object)).tolist():
+        i = position.get(column) if isinstance(column, str) else column
+        if not isinstance(i, Integral) or isinstance(i, bool) or not 0 <= i < n_features:
+            named = "" if position else ", and the columns of X have no names"
+            raise ValueError(
+                f"feature_groups must hold names of columns or positions below {n_features} for "
+                f"each client, got {column!r}{named}."
+            )
+        found.append(int(i))
+    if not found:
+        raise ValueError("feature_groups must not hold an empty group.")
+    return np.array(found)

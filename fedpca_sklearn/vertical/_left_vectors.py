@@ -1,0 +1,57 @@
+"""From left vectors of columns at several clients to principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..communication import Federation
+from ..communication._federation import message_of
+from ..rounds._power_method import Client
+from ..summary import Subspace
+from ..summary._along import along
+
+# Variances below this share of the largest are rounding errors of a Gram matrix.
+_ZERO = 1e-14
+
+
+def along_left_vectors(
+    federation: Federation,
+    clients: list[Client],
+    groups: list[np.ndarray],
+    U: Sequence[np.ndarray],
+    total: Subspace,
+) -> Subspace:
+    """Summary along the principal axes of all rows within the span of U X, from two sums.
+
+    Variances are those of the scores, as left vectors may be inexact.
+    """
+    calls = [(c.label, u @ c.rows.T, c.rows) for u, c in zip(U, clients, strict=True)]
+    *inner, scatter = federation.sum(_inner_products, calls)
+    total = total._replace(scatter=float(scatter))
+    k = len(U[0])
+    values, Y = np.linalg.eigh(np.reshape(inner, (k, k)))
+    keep = values > _ZERO * max(values.max(initial=0.0), np.finfo(float).tiny)
+    if not keep.any():
+        return total
+    turn = Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1])
+    calls = [(label, turn.T @ part, rows) for label, part, rows in calls]
+    sums = federation.sum(_scores, calls, broadcast=turn)
+    gram, scores = sums[:, : len(sums)], sums[:, len(sums) :]
+    V = np.empty((len(sums), total.n_features))
+    for (_, part, _), columns in zip(calls, groups, strict=True):
+        V[:, columns] = part
+    root = np.linalg.cholesky(gram)  # the first sum's rounding errors, over the smallest variance
+    federation.log.record((), [message_of(gram)] * len(clients))
+    return along(total, np.linalg.solve(root, V), np.linalg.solve(root, scores).T)
+
+
+def _inner_products(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A client's share of the inner products of directions, and of the scatter."""
+    return np.append((part @ part.T).ravel(), np.einsum("ij,ij->", rows, rows))
+
+
+def _scores(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A client's share of the inner products of directions, and of the rows' scores."""
+    return np.concatenate([part @ part.T, part @ rows], axis=1)

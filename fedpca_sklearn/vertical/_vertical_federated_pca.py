@@ -1,0 +1,210 @@
+"""PCA of columns that belong to different clients: Cheung, Jiang, Yu and Lou."""
+
+from __future__ import annotations
+
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
+from .._base.transformer import SubspaceTransformer
+from .._dask import refuse_dask
+from .._validation.checks import check_at_most_features
+from ..communication import CommunicationLog, Federation
+from ..communication._federation import log_fit
+from ..communication._peers import federation_of
+from ..rounds._power_method import Client
+from ..summary import Subspace
+from ._feature_groups import split_columns
+from ._left_vector_merge import LeftVectorMerge
+from ._left_vectors import along_left_vectors
+from ._power_rounds import PowerRounds
+from ._vertical_method import VerticalMethod
+from ._vfedpca import VFedPCA
+
+__all__ = ["VerticalFederatedPCA"]
+
+
+METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}
+
+
+class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
+    """Principal component analysis where columns belong to clients that share the rows.
+
+    Clients agree on left singular vectors u of the pooled, centred columns, of length n_samples;
+    each then has its own columns' part of the components, X_i^T u. Columns do not leave a client;
+    but what a client with a single column sends tells that column, up to its scale.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+    feature_groups : int or list of array-like, default=2
+        Columns of each client: a number of contiguous groups, or positions or names of columns.
+        Every column must belong to one client.
+    method : VFedPCA, LeftVectorMerge, PowerRounds or other VerticalMethod, or {"vfedpca", \
+            "merge", "power"}, default="vfedpca"
+        How clients agree, with the parameters that belong to it; a string stands for the object
+        with its defaults. `VFedPCA` ("vfedpca"): the average of the clients' own leading vectors
+        [1]_; cheap and inexact. `LeftVectorMerge` ("merge"): clients send their left singular
+        vectors and values once, which are merged; exact if they send all. `PowerRounds` ("power"):
+        rounds of a block Krylov method whose messages only add up, exact too.
+    topology : Topology, None, {"server", "complete", "ring", "star"}, array of shape (p, p) or \
+            graph, default="server"
+        Who exchanges messages. None or "server": all with a server. `Complete`: each with all
+        others (Algorithm 5 of [1]_). `Ring`, `Star`, `Graph`: each with its neighbours, sums and
+        averages by gossip, factors of "merge" passed on. A string stands for the object with its
+        defaults, an array, a sparse array or a networkx graph for ``Graph(array)``.
+    n_jobs : int or None, default=None
+    random_state : int, RandomState instance or None, default=None
+        Of first vectors and of a method's channel.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`, over all columns in their order. Variances are those of the scores,
+        exact whether or not the components are; directions with singular values below 1e-7 of the
+        largest are lost.
+    client_components_ : list of ndarray of shape (n_components_, n_columns)
+        Each client's part of ``components_``.
+    feature_groups_ : list of ndarray of int
+        Positions of each client's columns.
+    disagreement_ : float
+        Without a server, largest distance between the last common vectors of two clients
+        ("vfedpca"), or largest difference of their last sums over the largest of them ("power").
+    n_iter_ : int
+        Rounds in which vectors were exchanged, over all components.
+    communication_ : CommunicationLog
+        What the method sends (see there), and then, with n rows, p clients and k components, to one
+        place in any topology, p (k^2 + 1) and p (n k + k^2) up and twice p k^2 down.
+
+    See Also
+    --------
+    VFedPCA, LeftVectorMerge, PowerRounds : Methods.
+    Complete, Ring, Star, Graph : Topologies.
+    FederatedPCA : Clients that hold rows.
+
+    Notes
+    -----
+    With X_i the centred columns of client i, all want the leading eigenvectors of the sum of
+    X_i X_i^T, n x n, which nobody forms: a client works in O(n f_i k) a product and O(n f_i)
+    memory. The server takes O(n k p) memory for "vfedpca" and "merge", O(n k) for "power".
+
+    A Rayleigh-Ritz step over all columns follows the method. In gossip (ring, star, a graph)
+    clients average over neighbours with Metropolis weights, by Chebyshev's iteration in as many
+    exchanges as the topology and its ``tol`` ask for: 20 of a ring of five for the default, 278 of
+    a ring of 60.
+
+    Callbacks hear of the rounds of the method; one that asks to stop leaves the components found so
+    far.
+
+    Noise of a channel, few rounds or few local components make components inexact, but never their
+    orthonormality or variances. A sum over a noisy channel could tell neither: it adds its noise's
+    variance to that of the scores.
+
+    References
+    ----------
+    .. [1] Y. Cheung, J. Jiang, F. Yu, J. Lou, "Vertical federated principal component analysis and
+       its kernel extension on feature-wise distributed data", 2022, arXiv:2203.01752.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.decomposition import PCA
+    >>> from sklearn.preprocessing import scale
+    >>> from fedpca_sklearn import VerticalFederatedPCA, subspace_distance
+    >>> X = scale(load_wine().data)
+    >>> exact = PCA(2).fit(X).components_
+    >>> for method in "vfedpca", "merge", "power":
+    ...     pca = VerticalFederatedPCA(2, feature_groups=4, method=method, random_state=0).fit(X)
+    ...     print(method, round(subspace_distance(pca.components_, exact), 4))
+    vfedpca 0.1857
+    merge 0.0
+    power 0.0
+    """
+
+    _parameter_constraints: dict = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
+        "method": [StrOptions(set(METHODS)), VerticalMethod],
+        "topology": "no_validation",
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        feature_groups: Any = 2,
+        method: Any = "vfedpca",
+        topology: Any = "server",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.feature_groups = feature_groups
+        self.method = method
+        self.topology = topology
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> VerticalFederatedPCA:
+        """Fit all clients.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : Ignored
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        method = METHODS[self.method]() if isinstance(self.method, str) else self.method
+        method.validate()
+        with self._unchanged_on_error():
+            refuse_dask(self, X)
+            X, groups = split_columns(self, X)
+            n, d = X.shape
+            check_at_most_features(self.n_components, d)
+            self.communication_ = log = CommunicationLog(floats_pooled=X.size)
+            rng = check_random_state(self.random_state)
+            federation = federation_of(
+                self.topology, len(groups), self.n_jobs, rng, log, method.channel
+            )
+            mean = X.mean(axis=0, dtype=np.float64)
+            clients = [
+                Client(i, np.ascontiguousarray((X[:, columns] - mean[columns]).T))
+                for i, columns in enumerate(groups)
+            ]
+            with np.errstate(over="ignore"):
+                scatters = [float(np.einsum("ij,ij->", c.rows, c.rows)) for c in clients]
+            if not np.isfinite(sum(scatters)):
+                raise ValueError(
+                    f"Client {int(np.argmax(scatters))}: X holds values that are too large: its "
+                    "variance overflows."
+                )
+            rounds = partial(rounds_of, self)
+            U, n_iter, apart = method.left_vectors(
+                federation, clients, min(self.n_components, n), rounds
+            )
+            self.n_iter_, self.disagreement_ = n_iter, apart
+            total = Subspace.empty(d, dtype=X.dtype)._replace(mean=mean, n_samples=float(n))
+            found = along_left_vectors(Federation(self.n_jobs, log=log), clients, groups, U, total)
+            self._set_fitted(found, len(U[0]), n)
+            self.feature_groups_ = groups
+            self.client_components_ = [self.components_[:, columns] for columns in groups]
+        log_fit(self, len(groups))
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags

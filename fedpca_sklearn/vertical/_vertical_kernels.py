@@ -1,0 +1,269 @@
+"""Kernels of columns at several clients: what clients send, and what a server makes of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances
+
+from .._kernels import linalg
+from ..communication import Federation
+
+# Eigenvalues below this share of the largest are rounding errors; as in scikit-learn.
+_ZERO = 1e-12
+
+
+# -------------------------------------------------------------------------------- at the clients
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as a function of a sum over columns."""
+
+    name: str | Callable
+    gamma: float
+    degree: float
+    coef0: float
+
+    def part(self, A: np.ndarray, B: np.ndarray | None) -> np.ndarray:
+        """What adds up over columns, of rows A and B (None: A): distances or inner products."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.name == "rbf":
+                return euclidean_distances(A, B, squared=True)
+            B = A if B is None else B
+            if not callable(self.name):
+                return A @ B.T
+        K = np.array(self.name(A, B), dtype=np.float64)
+        if K.shape != (len(A), len(B)):
+            raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
+        return K
+
+    def of_sum(self, S: np.ndarray) -> np.ndarray:
+        """The kernel, in place of the sum."""
+        with np.errstate(all="ignore"):
+            if self.name == "rbf":
+                S *= -self.gamma
+                np.exp(S, out=S)
+            elif self.name in ("sigmoid", "poly"):
+                S *= self.gamma
+                S += self.coef0
+                S = np.tanh(S, out=S) if self.name == "sigmoid" else np.power(S, self.degree, out=S)
+        if not np.isfinite(S).all():
+            raise ValueError(
+                f"kernel={self.name!r} is NaN or infinite with gamma={self.gamma}, degree="
+                f"{self.degree} and coef0={self.coef0}; X may hold too large values."
+            )
+        return S
+
+
+@dataclass(frozen=True)
+class ColumnClient:
+    """A client: its columns of the rows that kernels are computed against."""
+
+    columns: np.ndarray
+    shift: np.ndarray
+    rows: np.ndarray
+    kernel: Kernel
+
+    @classmethod
+    def of(
+        cls, X: np.ndarray, columns: np.ndarray, rows: np.ndarray, kernel: Kernel
+    ) -> ColumnClient:
+        shift = np.zeros(len(columns))
+        if kernel.name in ("rbf", "linear"):  # centred, that does not matter but for rounding
+            shift = X[:, columns].mean(axis=0, dtype=np.float64)
+        return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
+
+    def part(self, X: np.ndarray | None = None) -> np.ndarray:
+        """What adds up over clients; None: of its rows among themselves."""
+        if X is None:
+            return self.kernel.part(self.rows, None)
+        return self.kernel.part(X[:, self.columns] - self.shift, self.rows)
+
+    def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
+        """Kernel of its columns alone."""
+        return self.kernel.of_sum(self.part(X))
+
+
+def _part(label: int, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
+    return client.part(X)
+
+
+def as_sent(label: int, message: np.ndarray) -> np.ndarray:
+    return message
+
+
+def leading_pair(
+    label: int, client: ColumnClient, a: np.ndarray, U: np.ndarray, iterations: int
+) -> tuple[float, np.ndarray]:
+    """Leading eigenpair of the centred local kernel, orthogonal to U, by power iteration."""
+    K = client.local_kernel()
+    floor = _rounding(K)
+    _centre(K)
+    scale = float(np.abs(K).max()) or 1.0
+    K /= scale  # squares might overflow
+    K -= U @ (U.T @ K)
+    K -= (K @ U) @ U.T
+    for _ in range(iterations):
+        a = K @ a
+        a /= float(np.linalg.norm(a)) or 1.0
+    eta = scale * float(a @ K @ a)
+    return (eta, a) if eta > floor else (0.0, np.zeros(len(a)))
+
+
+def client_energies(
+    label: int, client: ColumnClient, U: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of the local kernel, which stay, and the weighted u^T K_i u, to be sent."""
+    K = client.local_kernel()
+    offset = _centre(K)
+    return offset, weight * np.einsum("ij,ij->j", U, K @ U)
+
+
+def _local_scores(label, client, X, offset, U):
+    return (client.local_kernel(X) - offset) @ U
+
+
+# --------------------------------------------------------------------------------- at the server
+
+
+def summed_kernel(
+    federation: Federation, clients: Sequence[ColumnClient], X: np.ndarray | None
+) -> np.ndarray:
+    """Kernel of rows (None: the clients') against those of the clients, from one sum."""
+    with np.errstate(over="ignore", invalid="ignore"):  # seen once it is the kernel
+        parts = federation.sum(_part, [(i, client, X) for i, client in enumerate(clients)])
+    return clients[0].kernel.of_sum(parts)
+
+
+def _centre(K: np.ndarray) -> np.ndarray:
+    """Centre a symmetric kernel in place; its means before."""
+    offset = K.mean(axis=0)
+    K -= offset
+    K -= K.mean(axis=1)[:, None]
+    return offset
+
+
+def _rounding(K: np.ndarray) -> float:
+    """Eigenvalues that rounding errors of a kernel have once it is centred."""
+    return len(K) * np.finfo(np.float64).eps * float(max(K.max(), -K.min()))
+
+
+def nonnegligible(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
+    """Eigenvalues without those that are rounding errors or negative."""
+    return np.where(values > max(_ZERO * values.max(), floor), values, 0.0)
+
+
+def inverse_root(values: np.ndarray) -> np.ndarray:
+    """One over the square root, of zero zero."""
+    return np.where(values > 0, 1 / np.sqrt(np.where(values > 0, values, 1.0)), 0.0)
+
+
+def exact_kernel_pca(K: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+    """Leading eigenpairs of a kernel (destroyed), and what gives scores: (k - offset) @ turn.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+    rank : int
+
+    Returns
+    -------
+    eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (n,), (n, rank)
+    """
+    floor = _rounding(K)
+    offset = _centre(K)
+    values, U = linalg.eigh_top(K, rank)
+    values = nonnegligible(values[:rank], floor)
+    U = linalg.flip_signs(np.ascontiguousarray(U[:, :rank].T)).T
+    turn = U * inverse_root(values)
+    return values, U, offset, turn - turn.mean(axis=0)
+
+
+def nystroem_kernel_pca(C: np.ndarray, landmarks: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+    """As `exact_kernel_pca`, of C W^+ C^T with W the rows of the landmarks.
+
+    Parameters
+    ----------
+    C : ndarray of shape (n, m)
+    landmarks : ndarray of shape (m,), int
+    rank : int
+        At most m.
+
+    Returns
+    -------
+    eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (m,), (m, rank)
+    """
+    W = C[landmarks]
+    floor = len(C) / len(W) * _rounding(C)
+    values, Q = np.linalg.eigh((W + W.T) / 2)
+    root = Q * inverse_root(nonnegligible(values, _rounding(W)))
+    offset = C.mean(axis=0)
+    F = (C - offset) @ root
+    values, V = linalg.eigh_top(F.T @ F, rank)
+    values = nonnegligible(values[:rank], floor)
+    inverse = inverse_root(values)
+    turn = root @ V[:, :rank] * (values > 0)
+    U = (F @ V[:, :rank]) * inverse
+    flipped = linalg.flip_signs(np.ascontiguousarray(U.T)).T
+    signs = np.where(np.einsum("ij,ij->j", U, flipped) < 0, -1.0, 1.0)
+    return values, flipped, offset, turn * signs
+
+
+@dataclass(frozen=True)
+class ExactScores:
+    """Scores by the kernel of all columns."""
+
+    clients: Sequence[ColumnClient]
+    offset: np.ndarray
+    turn: np.ndarray
+
+    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
+        K = summed_kernel(federation, self.clients, X)
+        K -= self.offset
+        return K @ self.turn
+
+
+@dataclass(frozen=True)
+class PaperScores:
+    """Scores by the weighted local kernels."""
+
+    clients: Sequence[ColumnClient]
+    offsets: Sequence[np.ndarray]
+    etas: np.ndarray
+    U: np.ndarray
+    scale: np.ndarray
+
+    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
+        known = zip(self.clients, self.offsets, self.etas, strict=True)
+        centred = self.U - self.U.mean(axis=0)
+        calls = [(i, c, X, offset, centred * eta) for i, (c, offset, eta) in enumerate(known)]
+        return federation.sum(_local_scores, calls) * self.scale
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """Scores by combinations of columns."""
+
+    mean: np.ndarray
+    components: np.ndarray
+
+    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
+        return (X - self.mean) @ self.components.T
+
+    @classmethod
+    def of(cls, federation, clients, X, U, broadcast) -> LinearScores:
+        """Combinations U^T X of the columns, made of unit length by one sum."""
+        mean, components = np.empty(X.shape[1]), np.empty((U.shape[1], X.shape[1]))
+        squares = []
+        for i, client in enumerate(clients):
+            Z = X[:, client.columns].astype(np.float64)
+            mean[client.columns] = local_mean = Z.mean(axis=0)
+            Z -= local_mean
+            part = U.T @ Z
+            components[:, client.columns] = part
+            squares.append((i, np.sum(part**2, axis=1)))
+        lengths = np.sqrt(federation.sum(as_sent, squares, U if broadcast else None))
+        return cls(mean, components / np.where(lengths > 0, lengths, 1.0)[:, None])

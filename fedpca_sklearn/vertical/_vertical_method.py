@@ -1,0 +1,86 @@
+"""Methods of clients that hold columns: how they agree on left vectors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ..communication import Channel, Federation
+from ..rounds._power_method import Client
+
+__all__ = ["LeftVectors", "VerticalMethod"]
+
+
+class LeftVectors(NamedTuple):
+    """What clients agreed on.
+
+    Parameters
+    ----------
+    vectors : sequence of ndarray of shape (k, n)
+        Left vectors of the pooled, centred columns, as each client has them.
+    n_iter : int
+        Rounds in which vectors were exchanged.
+    disagreement : float, default=0.0
+        How far two clients are apart at most.
+    """
+
+    vectors: Sequence[np.ndarray]
+    n_iter: int
+    disagreement: float = 0.0
+
+
+class VerticalMethod(BaseEstimator, ABC):
+    """Base of the methods of `VerticalFederatedPCA`: parameters in ``__init__``, one method.
+
+    A subclass implements `left_vectors`.
+
+    Attributes
+    ----------
+    channel : Channel or None
+        What the sums of the method pass, which the estimator hands to the federation. None:
+        `PerfectChannel`. A method with a parameter of this name lets the user choose.
+    """
+
+    channel: Channel | None = None
+
+    _parameter_constraints: dict = {}
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
+        self._validate_params()
+        if self.channel is not None:
+            self.channel.validate()
+
+    @abstractmethod
+    def left_vectors(
+        self,
+        federation: Federation,
+        clients: list[Client],
+        rank: int,
+        rounds: Callable[[int], Iterable[int]] = range,
+    ) -> LeftVectors:
+        """Let the clients agree on left vectors of all their columns.
+
+        Parameters
+        ----------
+        federation : Federation
+            Maps functions over clients (``map``), adds up their messages (``sum``) and counts what
+            is sent (``log``). ``rng`` is the estimator's random state, ``gossip`` averages between
+            neighbours, or is None with a server.
+        clients : list of Client
+            ``label`` and ``rows``: the client's centred columns, as rows of shape (d_i, n).
+        rank : int
+            Vectors that are wanted.
+        rounds : callable, default=range
+            ``rounds(m)`` yields numbers of m rounds. Callbacks hear of them and may end them early.
+
+        Returns
+        -------
+        found : LeftVectors
+            Vectors need not be orthonormal, as a Rayleigh-Ritz step over all columns follows; zeros
+            where no variance is left. Fewer than ``rank`` if the rounds ended early.
+        """

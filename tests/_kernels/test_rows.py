@@ -1,0 +1,54 @@
+"""Products of rows with a basis, about a mean."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import peak_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from rounds_helpers import examples, seeds
+
+from fedpca_sklearn._kernels.rows import scatter_product
+
+
+@examples
+@given(
+    seed=seeds,
+    n=st.integers(1, 30),
+    d=st.integers(1, 9),
+    k=st.integers(0, 4),
+    weighted=st.booleans(),
+    kind=st.sampled_from([np.asarray, sp.csr_array, sp.csr_matrix, sp.csc_array]),
+    dtype=st.sampled_from([np.float64, np.float32, np.int64]),
+)
+def test_scatter_product_is_the_product_with_the_scatter(seed, n, d, k, weighted, kind, dtype):
+    rng = np.random.default_rng(seed)
+    X = (4 * rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)).astype(dtype)
+    mean, V = rng.standard_normal(d), rng.standard_normal((k, d))
+    w = rng.random(n) if weighted else None
+    Z = X - mean
+    want = V @ Z.T @ np.diag(np.ones(n) if w is None else w) @ Z
+    got = scatter_product(kind(X), mean, V, w)
+    assert type(got) is np.ndarray
+    assert got.dtype == np.float64
+    assert_allclose(got, want, atol=1e-11 * max(1, np.abs(want).max(initial=0)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scatter_product_goes_through_large_rows_in_blocks(weighted):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 400))  # more than two blocks of 2^18 entries
+    w = rng.random(1500) if weighted else None
+    mean, V = X.mean(axis=0), rng.standard_normal((2, 400))
+    Z = X - mean
+    want = (V @ Z.T if w is None else V @ Z.T * w) @ Z
+    assert_allclose(scatter_product(X, mean, V, w), want, rtol=1e-10, atol=1e-8)
+    # a block and its products, not a centred copy of the rows
+    assert peak_bytes(lambda: scatter_product(X, mean, V, w)) < 0.7 * X.nbytes
+
+
+def test_scatter_product_does_not_cancel_at_a_large_mean():
+    X = np.random.default_rng(0).integers(-4, 5, (50, 6)).astype(float)
+    mean, V = np.full(6, 2.0**30), np.eye(6)[:2]
+    assert_allclose(scatter_product(X + mean, mean, V), V @ X.T @ X, rtol=1e-12)

@@ -1,0 +1,180 @@
+"""Mapping over clients, and the log of their messages."""
+
+import os
+import threading
+from types import SimpleNamespace
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from fedpca_sklearn import CommunicationLog, Subspace
+from fedpca_sklearn.communication import Federation
+
+COLUMNS = ["messages_up", "floats_up", "bytes_up", "messages_down", "floats_down", "bytes_down"]
+COLUMNS += ["floats_busiest"]
+
+
+def message(n_floats, nbytes):
+    return SimpleNamespace(n_floats=n_floats, nbytes=nbytes)
+
+
+# -------------------------------------------------------------------- log
+
+
+def test_an_empty_log_is_all_zero():
+    log = CommunicationLog()
+    assert log.table == []
+    assert (log.rounds, log.floats_up, log.floats_down) == (0, 0, 0)
+    assert (log.bytes_up, log.bytes_down) == (0, 0)
+    log.table.append("mine")
+    assert CommunicationLog().table == []
+
+
+def test_rounds_are_rows_and_totals_are_their_sums():
+    log = CommunicationLog()
+    log.record(up=[message(3, 30), message(4, 40)], down=[message(5, 50)])
+    log.record(down=(message(1, 10) for _ in range(3)))  # any iterable, read once
+    log.record()
+    assert [list(row) for row in log.table] == [COLUMNS] * 3
+    assert [list(row.values()) for row in log.table] == [
+        [2, 7, 70, 1, 5, 50, 7],
+        [0, 0, 0, 3, 3, 30, 1],
+        [0, 0, 0, 0, 0, 0, 0],
+    ]
+    assert log.rounds == 3
+    assert (log.floats_up, log.bytes_up) == (7, 70)
+    assert (log.floats_down, log.bytes_down) == (8, 80)
+    want = "CommunicationLog(rounds=3, floats_up=7, floats_down=8, bytes_up=70, bytes_down=80)"
+    assert repr(log) == want
+    assert log == CommunicationLog(list(log.table))
+    assert log != CommunicationLog(log.table[:2])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_summary_is_a_message_of_its_true_size(dtype):
+    X = np.random.default_rng(0).standard_normal((20, 6)).astype(dtype)
+    summary = Subspace.from_rows(X, 3)
+    log = CommunicationLog()
+    log.record(up=[summary])
+    assert log.bytes_up == len(summary.to_bytes())
+    numbers = (summary.components, summary.singular_values, summary.mean, summary.column_scatter)
+    assert log.floats_up == sum(a.size for a in numbers) + 2  # and the count and the scatter
+
+
+# -------------------------------------------------------------------- map
+
+
+def label_and_sum(label, *numbers):
+    return label, sum(numbers)
+
+
+def where_am_i(label):
+    return os.getpid(), threading.get_ident()
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2, -1])
+def test_results_come_in_the_order_of_the_clients(n_jobs):
+    calls = [(f"c{i}", i, 10 * i) for i in range(20)]
+    got = list(Federation(n_jobs).map(label_and_sum, iter(calls)))
+    assert got == [(f"c{i}", 11 * i) for i in range(20)]
+    assert list(Federation(n_jobs).map(label_and_sum, [])) == []
+
+
+def test_parallel_clients_are_threads_unless_the_user_says_otherwise():
+    calls = [(i,) for i in range(4)]
+    assert {pid for pid, _ in Federation(2).map(where_am_i, calls)} == {os.getpid()}
+    for backend in "loky", "multiprocessing":
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            elsewhere = {pid for pid, _ in Federation().map(where_am_i, calls)}
+        assert len(elsewhere) > 0
+        assert os.getpid() not in elsewhere
+
+
+def test_two_jobs_run_at_the_same_time():
+    barrier = threading.Barrier(2, timeout=60)  # breaks unless two clients are inside
+    got = list(Federation(2).map(lambda label: (label, barrier.wait() >= 0), [("a",), ("b",)]))
+    assert got == [("a", True), ("b", True)]
+
+
+def blas_threads(label=None):
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def fail(label, kind=ValueError):
+    raise kind("of no use")
+
+
+@pytest.mark.parametrize("function", [blas_threads, fail])
+def test_blas_has_one_thread_per_worker_and_gets_the_others_back(function):
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        try:
+            inside = list(Federation(2).map(function, [("a",), ("b",)]))
+        except ValueError:
+            inside = []
+        assert all(threads == {1} for threads in inside)
+        assert blas_threads() == before
+
+
+class Strange(Exception):
+    pass
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("label", ["north", 7])
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [
+        (ValueError, ValueError),
+        (TypeError, TypeError),
+        (NotFittedError, ValueError),  # a kind of ValueError stays one
+        (np.linalg.LinAlgError, ValueError),
+        (KeyError, RuntimeError),
+        (Strange, RuntimeError),
+    ],
+)
+def test_an_error_names_its_client_and_keeps_its_cause(n_jobs, label, kind, raised):
+    def function(name, *_):
+        if name == label:
+            raise kind("of no use")
+        return name
+
+    calls = [("a",), (label, 1, 2), ("z",)]
+    with pytest.raises(raised, match=f"Client {label!r}: .*of no use") as caught:
+        list(Federation(n_jobs).map(function, calls))
+    cause = caught.value.__cause__  # joblib's workers hand over its text
+    assert type(cause) is kind or f"{kind.__name__}: " in str(cause)
+
+
+def test_errors_come_back_from_other_processes():
+    with (
+        joblib.parallel_config(backend="loky", n_jobs=2),
+        pytest.raises(ValueError, match="Client 'b': of no use"),
+    ):
+        list(Federation().map(fail, [("b",)]))
+
+
+def test_an_interrupt_is_not_disguised():
+    with pytest.raises(KeyboardInterrupt):
+        list(Federation(1).map(fail, [("a", KeyboardInterrupt)]))
+
+
+@pytest.mark.parametrize("raised", [MemoryError, np.linalg.LinAlgError, TypeError, KeyError])
+def test_an_error_at_a_client_keeps_its_type_where_callers_know_it(raised):
+    def fail(label):
+        raise raised("too much")
+
+    known = {MemoryError: MemoryError, np.linalg.LinAlgError: ValueError, TypeError: TypeError}
+    with pytest.raises(known.get(raised, RuntimeError), match=r"Client 'north': .*too much"):
+        list(Federation().map(fail, [("north",)]))
+
+
+def test_an_interruption_at_a_client_is_one():
+    def interrupted(label):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(Federation().map(interrupted, [("north",)]))

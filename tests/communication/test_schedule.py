@@ -1,0 +1,143 @@
+"""Who merges with whom: balanced trees and schedules."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from triangle_helpers import levels_of
+
+from fedpca_sklearn import (
+    DistributedPCA,
+    load_balanced_schedule,
+)
+
+
+@pytest.mark.parametrize("s", [2, 3, 5, 8, 12])
+def test_merges_are_those_of_the_schedule_and_balanced(s):
+    K, rng = 40, np.random.default_rng(18)
+    pca = DistributedPCA(1, n_clients=s)
+    for _ in range(K):
+        pca.partial_fit(rng.standard_normal((s, 2)))
+    tasks = [t for phase in load_balanced_schedule(s, K) for t in phase.tasks if t.kind != "qr"]
+    merges = [pca._state.load[client] for client in range(s)]
+    assert merges == [Counter(t.client for t in tasks)[client] for client in range(s)]
+    assert sum(merges) == K * (s - 1) + K - 1
+    assert max(merges) - min(merges) <= levels_of(s) + 1
+
+
+def test_merges_are_balanced_where_any_clients_have_rows():
+    rng = np.random.default_rng(19)
+    pca, steps = DistributedPCA(1), 150
+    for _ in range(steps):
+        clients = rng.permutation(10)[: rng.integers(2, 8)]
+        pca.partial_fit(rng.standard_normal((len(clients), 2)), clients=clients)
+    merges = [pca._state.load[client] for client in range(10)]
+    # of at most seven clients, one merges at every level of a step and in the update
+    assert max(merges) - min(merges) <= levels_of(7) + 1
+
+
+class Run:
+    """Executes a schedule on sets of (client, step) and asserts that it can be executed."""
+
+    def __init__(self, s, K):
+        self.s, self.K = s, K
+        self.at = [{} for _ in range(s)]  # what a client holds: (step, level) and owner -> set
+        self.kinds = Counter()
+        self.merges = Counter()
+        self.qr = Counter()
+
+    def run(self, phases):
+        for phase in phases:
+            working = [task.client for task in phase.tasks]
+            assert working  # no phase is idle
+            assert len(set(working)) == len(working)
+            made = {}
+            for task in phase.tasks:
+                made[task.client, task.step, task.level] = self.compute(task)
+            for (client, step, level), rows in made.items():  # for the phases to come
+                self.at[client][step, level, client] = rows
+            senders = [(m.sender, m.step, m.level) for m in phase.messages]
+            assert len(set(senders)) == len(senders)
+            for m in phase.messages:
+                assert (m.sender, m.step, m.level) in made  # sent as soon as it is computed
+                assert m.receiver != m.sender
+                rows = self.at[m.sender].pop((m.step, m.level, m.sender))
+                self.at[m.receiver][m.step, m.level, m.sender] = rows
+        return self
+
+    def compute(self, task):
+        assert 0 <= task.client < self.s
+        self.kinds[task.kind, task.step] += 1
+        if task.kind == "qr":
+            assert task.level == 0
+            self.qr[task.client, task.step] += 1
+            return {(task.client, task.step)}
+        self.merges[task.client] += 1
+        here = self.at[task.client]
+        if task.kind == "merge":
+            keys = sorted((k for k in here if k[0] == task.step), key=lambda k: k[2] != task.client)
+            keys = [key for key in keys if key[1] < task.level][:2]
+            assert keys[0][2] == task.client  # one of the two is its own
+        else:
+            assert task.kind == "update"
+            new = {(client, task.step) for client in range(self.s)}
+            old = {(client, step) for client in range(self.s) for step in range(task.step)}
+            keys = [key for key, rows in here.items() if rows in (new, old)]
+        assert len(keys) == 2
+        first, second = (here.pop(key) for key in keys)
+        assert not first & second
+        return first | second
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 10, 25])
+@pytest.mark.parametrize("s", [*range(1, 14), 16, 21, 32, 33])
+def test_a_schedule_can_be_executed_and_misses_no_row(s, K):
+    phases = load_balanced_schedule(s, K)
+    done = Run(s, K).run(phases)
+    left = [rows for here in done.at for rows in here.values()]
+    assert left == [{(client, step) for client in range(s) for step in range(K)}]
+    assert done.qr == Counter({(client, step): 1 for client in range(s) for step in range(K)})
+    for step in range(K):
+        assert done.kinds["merge", step] == s - 1
+        assert done.kinds["update", step] == (step > 0)
+    # many steps are no more unequal than one, whose root merges once a level and once more
+    merges = [done.merges[client] for client in range(s)]
+    assert max(merges) - min(merges) <= levels_of(s) + 1
+
+
+@pytest.mark.parametrize("K", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("s", [1, 2, 3, 4, 7, 13, 33, 64])
+def test_steps_overlap(s, K):
+    phases = len(load_balanced_schedule(s, K))
+    work = 2 * K * s - 1  # K s factors of rows, K (s - 1) merges, K - 1 updates
+    alone = levels_of(s) + 2  # a step with its update cannot be shorter
+    assert phases >= max(math.ceil(work / s), alone - 1)
+    # clients are busy but while the first steps come in and the last ones go out
+    assert phases <= 2 * K + 2 * alone
+    assert phases <= K * alone
+
+
+def test_steps_overlap_many_times_over():
+    assert len(load_balanced_schedule(64, 100)) < 0.35 * 100 * (1 + 6)
+
+
+@pytest.mark.parametrize("s", [1, 2, 5, 8])
+def test_the_tree_of_one_step_is_as_low_as_can_be(s):
+    phases = load_balanced_schedule(s, 1)
+    assert len(phases) == levels_of(s) + 1
+    assert [t.level for phase in phases for t in phase.tasks if t.kind == "qr"] == [0] * s
+    for i, phase in enumerate(phases):
+        assert {task.level for task in phase.tasks} == {i}
+
+
+def test_a_schedule_takes_whole_numbers_of_any_kind():
+    assert load_balanced_schedule(np.int64(5), np.uint8(3)) == load_balanced_schedule(5, 3)
+
+
+@pytest.mark.parametrize("name", ["n_clients", "n_steps"])
+@pytest.mark.parametrize("bad", [0, -1, 2.0, "two", None, [3]])
+def test_a_bad_size_of_a_schedule_is_named(name, bad):
+    with pytest.raises(ValueError, match=name) as error:
+        load_balanced_schedule(**{"n_clients": 2, "n_steps": 2, name: bad})
+    assert repr(bad) in str(error.value)

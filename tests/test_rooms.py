@@ -1,0 +1,91 @@
+"""Every import inside the package goes to a room that stands earlier in docs/design.md."""
+
+import ast
+import re
+from pathlib import Path
+
+import fedpca_sklearn
+
+PACKAGE = Path(fedpca_sklearn.__file__).parent
+
+
+def rooms_of_the_page(page):
+    """Names at the beginning of the lines under "Rooms", in order: from the floor up."""
+    block = re.search(r"^## Rooms\n(.*?)(?:^## |\Z)", page, re.MULTILINE | re.DOTALL)[1]
+    lines = re.findall(r"^    ((?:\w+(?:/|\.py)(?:, | (?! ))?)+)", block, re.MULTILINE)
+    names = re.findall(r"(\w+)(?:/|\.py)", " ".join(lines))
+    assert len(names) == len(set(names)), "a room is listed twice"
+    return names
+
+
+def imported_rooms(file, package):
+    """Rooms that a file imports, wherever in the file: relatively, absolutely, by the root."""
+    place = (package.name, *file.relative_to(package).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = place[: len(place) + 1 - node.level] if node.level else ()
+            path = (*base, *(node.module.split(".") if node.module else ()))
+            paths = [(*path, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            paths = [tuple(alias.name.split(".")) for alias in node.names]
+        else:
+            continue
+        yield from ("".join(path[1:2]) for path in paths if path[0] == package.name)
+
+
+def wrong_arrows(package, rooms):
+    """Lines "file imports room" where the room does not stand below the file's own."""
+    files = [f for f in sorted(package.rglob("*.py")) if f != package / "__init__.py"]
+    floor = {name: number for number, name in enumerate(rooms)}
+    for file in files:
+        room = file.relative_to(package).with_suffix("").parts[0]
+        if room not in floor:
+            yield f"{file.relative_to(package)} is in no room"
+            continue
+        for other in sorted(set(imported_rooms(file, package)) - {room}):
+            if floor.get(other, len(floor)) >= floor[room]:
+                yield f"{file.relative_to(package)} imports {other or 'the root'}"
+
+
+def test_every_arrow_goes_down():
+    page = (Path(__file__).resolve().parents[1] / "docs/design.md").read_text()
+    rooms = rooms_of_the_page(page)
+    there = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert set(rooms) == there - {"__init__"}, "docs/design.md lists other rooms than there are"
+    assert not list(wrong_arrows(PACKAGE, rooms))
+
+
+def test_wrong_arrows_are_seen(tmp_path):
+    package = tmp_path / "house"
+    for path, code in {
+        "__init__.py": "from .roof import x",
+        "_floor/__init__.py": "import numpy\nfrom . import a",
+        "_floor/a.py": "from .b import y\nfrom .._floor import b",
+        "_floor/b.py": "def f():\n    from ..roof import x",  # where it is used
+        "rank.py": "import house._floor.a\nfrom ._floor import a\nfrom house import _floor",
+        "metrics.py": "import house\nfrom . import rank, VERSION",
+        "roof/__init__.py": "from ..rank import r\nfrom .x import x\nimport housekeeping",
+        "roof/x.py": "import house.attic\nfrom .. import metrics",
+        "attic.py": "from . import roof",
+    }.items():
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).write_text(code)
+    page = """## Rooms
+
+    _floor/              a.py, b.py: arrays
+    rank.py, metrics.py  small things
+                         c.py
+    roof/                what stands on them
+
+## Around
+
+    tasks.py
+"""
+    assert rooms_of_the_page(page) == ["_floor", "rank", "metrics", "roof"]
+    assert list(wrong_arrows(package, rooms_of_the_page(page))) == [
+        "_floor/b.py imports roof",
+        "attic.py is in no room",
+        "metrics.py imports the root",
+        "metrics.py imports VERSION",
+        "roof/x.py imports attic",
+    ]

@@ -1,0 +1,532 @@
+"""Topologies, groups of columns, and what travels with VerticalFederatedPCA.
+
+Oracles are known graphs, numpy's Chebyshev polynomials of the weights, the average, and the results
+with a server.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.polynomial import Chebyshev
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from test_vertical_pca import (
+    UNEQUAL,
+    alike,
+    assert_same,
+    assert_valid,
+    every_exact,
+    every_method,
+    examples,
+    rows,
+    seeds,
+    sine,
+    vertical,
+)
+
+from fedpca_sklearn import CommunicationLog, GaussianChannel, Graph, PerfectChannel, Ring, Topology
+from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
+from fedpca_sklearn.communication._peers import Peers
+from fedpca_sklearn.communication._topology import adjacency, as_topology
+from fedpca_sklearn.vertical._feature_groups import columns_of
+from fedpca_sklearn.vertical._left_vector_merge import _left_factor
+from fedpca_sklearn.vertical._vfedpca import agree, local_power
+
+
+def connected(p, seed):
+    """A connected graph: a random tree with some more edges."""
+    rng = np.random.default_rng(seed)
+    A = rng.random((p, p)) < rng.random() / 2
+    for i in range(1, p):
+        A[i, rng.integers(i)] = True
+    A |= A.T
+    A[np.diag_indices(p)] = False
+    return A
+
+
+def path(p):
+    return np.eye(p, k=1) + np.eye(p, k=-1)
+
+
+def graph(A):
+    """What networkx and others call a graph."""
+    return SimpleNamespace(nodes=list(range(len(A))), edges=list(np.argwhere(np.triu(A))))
+
+
+class Recorder(PerfectChannel):
+    """A channel that keeps what passes it, in a list outside the estimator."""
+
+    seen: list = []
+
+    def receive(self, messages, rng):
+        messages = [message.copy() for message in messages]
+        total, count = super().receive(iter(messages), rng)
+        Recorder.seen.append((messages, total.copy()))
+        return total, count
+
+
+def arrays_in(value):
+    """All arrays that can be reached from an object."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (dict, list, tuple, set)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from arrays_in(item)
+    elif hasattr(value, "__dict__"):
+        yield from arrays_in(vars(value))
+
+
+def holds_column(array, X):
+    """Whether a row or column of an array is one of X, centred or not, up to sign and scale."""
+    for vectors in (np.atleast_2d(array), np.atleast_2d(array).T):
+        if vectors.ndim == 2 and vectors.shape[1] == len(X):
+            A = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
+            for Z in (X, X - X.mean(axis=0)):
+                if np.any(np.abs(A @ (Z / np.linalg.norm(Z, axis=0))) > 1 - 1e-9):
+                    return True
+    return False
+
+
+# ------------------------------------------------------------------------------------ topologies
+
+
+def test_known_topologies():
+    assert adjacency("server", 4) is adjacency(None, 4) is None
+    assert_array_equal(adjacency("complete", 3), ~np.eye(3, dtype=bool))
+    assert_array_equal(adjacency("ring", 3), adjacency("complete", 3))
+    assert_array_equal(adjacency("ring", 4), [[0, 1, 0, 1], [1, 0, 1, 0]] * 2)
+    assert_array_equal(adjacency("star", 3), [[0, 1, 1], [1, 0, 0], [1, 0, 0]])
+    for name in "complete", "ring", "star":
+        assert_array_equal(adjacency(name, 1), [[False]])
+        assert_array_equal(adjacency(name, 2), [[False, True], [True, False]])
+    assert_array_equal(adjacency(np.ones((3, 3)), 3), adjacency("complete", 3))
+    for same in graph(path(4)), csr_array(path(4)), path(4).tolist(), path(4) > 0:
+        assert_array_equal(adjacency(same, 4), path(4))
+    several = SimpleNamespace(nodes="ab", edges=[("a", "b", 0), ("b", "a", 1)])
+    assert_array_equal(adjacency(several, 2), path(2))
+
+
+def test_graphs_of_networkx():
+    nx = pytest.importorskip("networkx")
+    named = nx.relabel_nodes(nx.path_graph(4), dict(enumerate("wxyz")))
+    both, several = nx.DiGraph(nx.path_graph(4)), nx.MultiGraph(nx.path_graph(4))
+    several.add_edge(0, 1)
+    for G in nx.path_graph(4), named, both, several, nx.to_scipy_sparse_array(named):
+        assert_array_equal(adjacency(G, 4), path(4))
+    for G in nx.path_graph(5), nx.path_graph(4, create_using=nx.DiGraph), nx.empty_graph(4):
+        with pytest.raises(ValueError, match="topology must be"):
+            adjacency(G, 4)
+    X = alike()
+    by_graph = vertical(2, feature_groups=4, topology=named).fit(X)
+    assert_same(by_graph, vertical(2, feature_groups=4, topology=path(4)).fit(X), 1e-12)
+
+
+def without(A, i, j, both=True):
+    A = np.array(A)
+    A[i, j] = 0
+    if both:
+        A[j, i] = 0
+    return A
+
+
+WRONG = {
+    "disconnected": without(path(4), 1, 2),
+    "alone": np.zeros((4, 4)),
+    "disconnected graph": graph(without(path(4), 1, 2)),
+    "asymmetric": without(path(4), 1, 2, both=False),
+    "shape": path(5),
+    "not square": np.ones((4, 3)),
+    "vector": np.ones(4),
+    "weights": path(4) / 2,
+    "negative": -path(4),
+    "nan": path(4) * np.nan,
+    "name": "mesh",
+    "case": "Ring",
+    "number": 4,
+    "strings": [["a", "b"], ["c", "d"]],
+    "ragged": [[0, 1], [1]],
+    "object": object(),
+    "sparse of another shape": csr_array(path(3)),
+}
+
+
+@pytest.mark.parametrize("topology", WRONG.values(), ids=WRONG)
+def test_wrong_topologies_are_named(topology):
+    model = vertical(feature_groups=4, topology=topology)
+    with pytest.raises(ValueError, match="topology must be"):
+        model.fit(rows())
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+
+
+def test_a_topology_of_ones_own_is_checked_as_all_are():
+    class Path(Topology):
+        def neighbours(self, n):
+            return path(n) if n != 3 else path(2)
+
+    X = alike()
+    own = vertical(2, feature_groups=4, topology=Path()).fit(X)
+    assert_same(own, vertical(2, feature_groups=4, topology=Graph(path(4))).fit(X), 1e-12)
+    with pytest.raises(ValueError, match=r"topology must be .*\(3, 3\).* got shape \(2, 2\)"):
+        vertical(2, feature_groups=3, topology=Path()).fit(X)
+    assert clone(own).topology.get_params() == {"tol": 1e-10}
+    searched = vertical(topology=Graph(path(4))).set_params(topology__tol=1e-3)
+    assert searched.topology.tol == 1e-3
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 6, 7])
+def test_distances_are_numbers_of_steps(p):
+    i = np.arange(p)
+    apart = np.abs(i[:, None] - i)
+    assert_array_equal(distances(path(p) > 0), apart)
+    assert_array_equal(distances(adjacency("ring", p)), np.minimum(apart, p - apart))
+    assert_array_equal(distances(adjacency("complete", p)), apart > 0)
+    star = np.where(apart == 0, 0, np.where((i == 0) | (i[:, None] == 0), 1, 2))
+    assert_array_equal(distances(adjacency("star", p)), star)
+    assert_array_equal(np.isinf(distances(np.zeros((p, p)))), apart > 0)
+
+
+@examples
+@given(seed=seeds, p=st.integers(1, 12))
+def test_metropolis_weights_are_doubly_stochastic(seed, p):
+    A = connected(p, seed)
+    W = metropolis(A)
+    assert_array_equal(W, W.T)
+    assert_allclose(W.sum(axis=0), np.ones(p))
+    assert np.all(W >= 0)
+    assert_array_equal((W > 0) | np.eye(p, dtype=bool), A | np.eye(p, dtype=bool))
+
+
+# ------------------------------------------------------------------------------------- gossip
+
+
+@examples
+@given(seed=seeds, p=st.integers(1, 12), digits=st.integers(0, 12))
+def test_gossip_leaves_no_more_than_tol_of_the_differences(seed, p, digits):
+    values = np.random.default_rng(seed).standard_normal((p, 3)) + 1
+    copy, mean = values.copy(), values.mean(axis=0)
+    found = Gossip(connected(p, seed), 10.0**-digits).average(values)
+    assert_allclose(found.mean(axis=0), mean, atol=1e-12)
+    assert np.linalg.norm(found - mean) <= 10.0**-digits * np.linalg.norm(copy - mean) + 1e-13
+    assert_array_equal(values, copy)
+
+
+@examples
+@given(seed=seeds, p=st.integers(2, 12), digits=st.integers(1, 6))
+def test_gossip_is_chebyshevs_polynomial_of_the_weights(seed, p, digits):
+    A = connected(p, seed)
+    gossip = Gossip(A, 10.0**-digits)
+    values, Q = np.linalg.eigh(metropolis(A))
+    r, m = np.sort(np.abs(values))[-2], gossip.n_exchanges
+    if r > 1e-6:
+        T = Chebyshev.basis(m)
+        start = np.random.default_rng(seed).standard_normal((p, 3))
+        want = Q @ (T(values / r) / T(1 / r) * (Q.T @ start).T).T
+        assert_allclose(gossip.average(start), want, atol=1e-9)
+        # one exchange less would not do
+        assert 1 / T(1 / r) <= 10.0**-digits < 1 / Chebyshev.basis(m - 1)(1 / r) * (1 + 1e-6)
+
+
+def test_numbers_of_exchanges():
+    assert Gossip(adjacency("complete", 5), 1e-12).n_exchanges == 1
+    assert Gossip(adjacency("ring", 1), 1e-12).n_exchanges == 0
+    assert Gossip(path(4) > 0, 1.0).n_exchanges == Gossip(path(4) > 0, 10.0).n_exchanges == 0
+    # tol of zero is rounding
+    assert Gossip(path(4) > 0, 0.0).n_exchanges == Gossip(path(4) > 0, 2.0**-52).n_exchanges
+    # by the weights alone, the gap of a ring of 60 takes 6,000
+    r = (1 + 2 * np.cos(2 * np.pi / 60)) / 3
+    assert np.log(1e-10) / np.log(r) > 6000
+    want = np.ceil(np.arccosh(1e10) / np.arccosh(1 / r))
+    assert Gossip(adjacency("ring", 60), 1e-10).n_exchanges == want < 300
+
+
+@pytest.mark.parametrize("topology", ["complete", "ring", "star"])
+def test_peers_add_up_messages(topology):
+    log = CommunicationLog()
+    peers = Peers(adjacency(topology, 6), 1e-12, None, None, log)
+    messages = np.random.default_rng(0).standard_normal((6, 2, 3))
+    found = peers.sum(lambda label, message: message, list(enumerate(messages)))
+    assert_allclose(found, messages.sum(axis=0), atol=1e-10)
+    assert peers.disagreement < 1e-10
+    edges = {"complete": 15, "ring": 6, "star": 5}[topology]
+    assert log.floats_up == peers.gossip.n_exchanges * 2 * edges * 6
+
+
+@pytest.mark.parametrize("method", ["vfedpca", "power"])
+@pytest.mark.parametrize("topology", ["ring", path(60)], ids=["ring", "path"])
+def test_sixty_in_a_ring_agree(method, topology):
+    X = alike(20, 60)
+    options = {"feature_groups": 60, "weight_scaling": False}
+    model = vertical(1, method, **options, topology=topology).fit(X)
+    assert model.disagreement_ < 1e-8
+    assert_same(model, vertical(1, method, **options).fit(X), 1e-7)
+
+
+@examples
+@given(seed=seeds, p=st.integers(2, 8))
+def test_all_agree_on_what_one_who_knows_all_would_find(seed, p):
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(1, 2, p)
+    vectors = rng.standard_normal(6) * rng.choice([-1, 1], (p, 1)) + 0.1 * rng.random((p, 6))
+    vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+    # weights above the average are raised
+    weights = values * np.where(values > values.mean(), 1 + 1 / p, 1 - 1 / p)
+    u = weights @ (vectors * np.sign(vectors @ vectors[np.argmax(values)])[:, None])
+    gossip = Gossip(connected(p, seed), 1e-12)
+    found = agree(values, vectors, False, True, CommunicationLog(), gossip)
+    if not gossip.complete:
+        assert_allclose(found, np.tile(u / np.linalg.norm(u), (p, 1)), atol=1e-10)
+
+
+# --------------------------------------------------------------------------- without a server
+
+
+@every_method
+def test_complete_equals_the_server(method):
+    X = rows()
+    server = vertical(method=method, feature_groups=4).fit(X)
+    complete = vertical(method=method, feature_groups=4, topology="complete").fit(X)
+    assert_same(complete, server, 1e-9)
+    assert complete.disagreement_ < 1e-10
+
+
+@every_method
+@pytest.mark.parametrize("topology", ["ring", np.ones((3, 3)) - np.eye(3)], ids=["ring", "array"])
+def test_three_in_a_ring_are_complete(method, topology):
+    model = vertical(method=method, feature_groups=3, topology=topology).fit(rows())
+    complete = clone(model).set_params(topology="complete").fit(rows())
+    assert_same(model, complete, 1e-12)
+    assert model.communication_ == complete.communication_
+
+
+@every_method
+@pytest.mark.parametrize("topology", ["ring", "star", path(5)], ids=["ring", "star", "path"])
+def test_neighbours_agree_on_what_a_server_finds(method, topology):
+    X = alike()
+    options = {"feature_groups": 5, "weight_scaling": False, "local_iterations": 50}
+    server = vertical(2, method, **options).fit(X)
+    model = vertical(2, method, topology=topology, **options).fit(X)
+    assert model.disagreement_ < 1e-8
+    assert_same(model, server, 1e-6)
+    assert_valid(model, X, tol=1e-8)
+    with_scaling = vertical(2, method, feature_groups=5, topology=topology).fit(X)
+    assert with_scaling.disagreement_ < 1e-8
+    assert_valid(with_scaling, X)
+
+
+@every_exact
+@pytest.mark.parametrize("topology", ["complete", "ring", "star", path(4)], ids=str)
+def test_exact_methods_need_no_server(method, topology):
+    X = rows()
+    model = vertical(3, method, feature_groups=4, topology=topology).fit(X)
+    assert_same(model, PCA(3, svd_solver="full").fit(X), 1e-8)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+def test_disagreement_is_of_the_size_of_tol(tol):
+    model = vertical(1, feature_groups=6, topology=Ring(tol=tol)).fit(alike())
+    # all vectors are nearly one, so their weights make the differences
+    assert 0 < model.disagreement_ < 2 * tol
+
+
+# --------------------------------------------------------------------------------- communication
+
+
+def floats(model, direction="up"):
+    return [row[f"floats_{direction}"] for row in model.communication_.table]
+
+
+def end(r, p=4):
+    """Floats up of the two sums after all rounds, for components and their variances."""
+    return [p * (r * r + 1), p * (r * r + 60 * r), 0]
+
+
+@pytest.mark.parametrize(("r", "n_rounds", "p"), [(1, 1, 2), (1, 3, 4), (3, 2, 5)])
+def test_floats_of_vfedpca(r, n_rounds, p):
+    model = vertical(r, feature_groups=p, n_rounds=n_rounds).fit(rows())
+    assert floats(model) == [p * 61] * (r * n_rounds) + end(r, p)
+    assert floats(model, "down") == [p * 60] * (r * n_rounds) + [0, p * r * r, p * r * r]
+    assert model.communication_.floats_pooled == 480
+    assert model.communication_.bytes_up == 8 * model.communication_.floats_up
+    model.set_params(topology="complete").fit(rows())
+    assert floats(model) == [p * (p - 1) * 61] * (r * n_rounds) + end(r, p)
+    busiest = [row["floats_busiest"] for row in model.communication_.table[:-3]]
+    assert busiest == [(p - 1) * 61] * (r * n_rounds)
+
+
+@pytest.mark.parametrize(
+    ("topology", "edges", "diameter"), [("ring", 5, 2), ("star", 4, 2), (path(5), 4, 4)], ids=str
+)
+@pytest.mark.parametrize("scaling", [True, False])
+def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, scaling):
+    if not isinstance(topology, str):
+        topology = Graph(topology)
+    topology = as_topology(topology).set_params(tol=1e-6)
+    options = {"feature_groups": 5, "n_rounds": 1, "topology": topology}
+    model = vertical(1, **options, weight_scaling=scaling).fit(rows())
+    m = Gossip(adjacency(topology, 5), 1e-6).n_exchanges
+    strongest, mean_weight, average = [61] * diameter, [1] * (m * scaling), [60] * m
+    exchanges = [2 * edges * size for size in strongest + mean_weight + average]
+    assert floats(model) == exchanges + end(1, 5)
+    topology.set_params(tol=1.0)
+    loose = vertical(1, **options).fit(rows())
+    assert floats(loose) == exchanges[:diameter] + end(1, 5)
+
+
+@pytest.mark.parametrize("r", [1, 2])
+def test_floats_of_power(r):
+    model = vertical(r, "power", feature_groups=4, n_rounds=3, tol=0.0).fit(rows())
+    assert floats(model) == [4 * 60 * r] * 3 + end(r)
+    assert floats(model, "down") == [4 * 60 * r] * 3 + [0, 4 * r * r, 4 * r * r]
+    model.set_params(method__tol=1e-8, topology=Ring(tol=1e-8)).fit(rows())
+    m = Gossip(adjacency("ring", 4), 1e-8).n_exchanges
+    assert floats(model) == [2 * 4 * 60 * r] * (3 * m) + end(r)
+
+
+@pytest.mark.parametrize("local", [None, 1, 2])
+def test_floats_of_merge(local):
+    sizes = [min(len(g), local or 8) for g in UNEQUAL]
+    options = {"method": "merge", "feature_groups": UNEQUAL, "local_components": local}
+    model = vertical(2, **options).fit(rows())
+    assert floats(model) == [61 * sum(sizes), *end(2)]
+    for topology in "complete", "ring", path(4):
+        model = vertical(2, **options, topology=topology).fit(rows())
+        assert sum(floats(model)[:-3]) == 3 * 61 * sum(sizes)
+        assert len(floats(model)) - 3 == distances(adjacency(topology, 4)).max()
+
+
+def test_the_last_messages_do_not_pass_the_channel():
+    X = rows()
+    noisy = vertical(method="power", channel=GaussianChannel(50.0), n_rounds=4).fit(X)
+    noisy.method.channel = Recorder()
+    Recorder.seen = []
+    rounds = noisy.fit(X).n_iter_
+    assert len(Recorder.seen) == rounds
+    assert noisy.communication_.rounds == rounds + 3
+
+
+# --------------------------------------------------------------------------- what the server sees
+
+
+def test_messages_of_power_hold_no_column():
+    X, Recorder.seen = rows(), []
+    vertical(method="power", feature_groups=UNEQUAL, channel=Recorder()).fit(X)
+    assert Recorder.seen
+    for messages, total in Recorder.seen:
+        assert len(messages) == 4
+        for message in [total, messages[0], messages[2]]:  # of clients with several columns
+            assert message.shape[1] == 60
+            assert not holds_column(message, X)
+
+
+def test_a_client_with_one_column_sends_it_up_to_sign_and_mean():
+    # "Columns never leave a client" holds for clients with several columns only
+    X = rows()
+    column = X[:, 3] - X[:, 3].mean()
+    factor = _left_factor(0, column[None], None)
+    value, vector = local_power(0, column[None], X[:, 0], 3)
+    assert_allclose(np.abs(factor.singular_values[0] * factor.components[0]), np.abs(column))
+    assert_allclose(np.abs(np.sqrt(value) * vector), np.abs(column))
+
+
+@every_method
+@pytest.mark.parametrize("topology", ["server", "ring"])
+def test_no_fitted_attribute_holds_columns(method, topology):
+    X = rows()
+    copy = X.copy()
+    X.flags.writeable = False
+    model = vertical(method=method, feature_groups=UNEQUAL, topology=topology).fit(X)
+    for array in arrays_in(vars(model)):
+        assert len(X) not in array.shape  # nothing of the length of a column
+        assert not np.shares_memory(array, X)
+    assert_array_equal(X, copy)
+
+
+# ------------------------------------------------------------------------------ groups of columns
+
+
+@pytest.mark.parametrize("p", range(1, 8))
+def test_a_number_of_groups_is_contiguous(p):
+    groups = columns_of(p, 7)
+    assert_array_equal(np.concatenate(groups), np.arange(7))
+    assert {len(g) for g in groups} <= {7 // p, -(-7 // p)}
+
+
+@every_exact
+@pytest.mark.parametrize("groups", [UNEQUAL, tuple(map(np.array, UNEQUAL)), [range(7), [7]]])
+def test_groups_may_be_unequal_and_in_any_order(method, groups):
+    X = rows()
+    model = vertical(method=method, feature_groups=groups).fit(X)
+    assert_same(model, PCA(3, svd_solver="full").fit(X))
+    for columns, want in zip(model.feature_groups_, groups, strict=True):
+        assert_array_equal(columns, want)
+
+
+@every_method
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_groups_by_name(method, library):
+    X = rows()
+    frame = pytest.importorskip(library).DataFrame(dict(zip("abcdefgh", X.T, strict=True)))
+    groups = [["h", "a"], "c", pd.Index(["b", "g"]), ("d", "f", 4)]
+    model = vertical(method=method, feature_groups=groups).fit(frame)
+    assert [list(g) for g in model.feature_groups_] == [[7, 0], [2], [1, 6], [3, 5, 4]]
+    assert_same(model, clone(model).set_params(feature_groups=model.feature_groups_).fit(X), 1e-12)
+    Z = model.set_output(transform=library).transform(frame)
+    assert type(Z) is type(frame)
+    assert_allclose(Z.to_numpy(), (X - X.mean(axis=0)) @ model.components_.T, atol=1e-9)
+    if method != "vfedpca":
+        assert_same(model, PCA(3, svd_solver="full").fit(X))
+
+
+GROUPS = [
+    (5, "=5 must be between 1 and n_features=4"),
+    ([[0, 1], [2]], "column 3 is held by 0"),
+    ([[0, 1], [1, 2, 3]], "column 1 is held by 2"),
+    ([[0, 0], [1, 2, 3]], "column 0 is held by 2"),
+    ([], "column 0 is held by 0"),
+    ([[0, 1, 2, 3], []], "empty group"),
+    ([[0, 1], [2, 4]], "got 4"),
+    ([[0, 1], [2, -1]], "got -1"),
+    ([[0, 1], [2, 3.5]], "got 3.5"),
+    ([["a", "b"], ["c", "z"]], "got 'z'"),
+    ([None, [0, 1, 2, 3]], "got None"),
+    ([{0, 1}, [2, 3]], r"got \{0, 1\}"),
+    ([slice(2), [2, 3]], r"got slice\(None, 2, None\)"),
+    ([[[0, 1]], [2, 3]], r"got \[0, 1\]"),
+    ([[0, [1]], [2, 3]], r"got \[1\]"),
+    ([[True, True, False, False], [False, False, True, True]], "got True"),
+    ([np.array([True, False, True, True]), [1]], "got True"),
+    *((wrong, "") for wrong in (0, -1, 2.5, "ab", None)),
+]
+
+
+@pytest.mark.parametrize(("groups", "message"), GROUPS, ids=str)
+def test_wrong_groups_are_named(groups, message):
+    X = pd.DataFrame(rows(d=4), columns=list("abcd"))
+    with pytest.raises(ValueError, match=f"feature_groups.*{message}"):
+        vertical(2, feature_groups=groups).fit(X)
+
+
+def test_names_need_named_columns():
+    with pytest.raises(ValueError, match=r"feature_groups.*'a', and the columns of X have no"):
+        vertical(2, feature_groups=[["a"], [1, 2, 3]]).fit(rows(d=4))
+
+
+def test_disagreement_is_between_clients():
+    """By two clients that cannot exchange enough: their own averages are known."""
+    values, vectors = np.array([2.0, 1.0, 1.0]), np.eye(3)
+    gossip = Gossip(path(3) > 0, 0.9)
+    found = agree(values, vectors, False, False, CommunicationLog(), gossip)
+    W = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
+    assert gossip.n_exchanges == 1
+    want = W @ np.diag([1.0, 0.5, 0.5])
+    assert_allclose(found, want / np.linalg.norm(want, axis=1)[:, None])
+    assert sine(found[:1], found[2:]) > 0.5
