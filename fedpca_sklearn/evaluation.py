@@ -101,7 +101,7 @@ def evaluate_stream(
     >>> stream.n_samples
     array([ 600, 1200, 1797])
     >>> stream.excess.round(4)
-    array([0.0073, 0.0098, 0.0067])
+    array([0.0074, 0.01  , 0.0068])
     """
     for name, value in (("batch_size", batch_size), ("n_checkpoints", n_checkpoints)):
         if not isinstance(value, Integral) or value < 1:

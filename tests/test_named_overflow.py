@@ -72,7 +72,8 @@ def test_the_error_says_what_is_too_large():
 
 def test_a_weight_that_overflows_names_its_summary():
     parts = summaries({}, n_samples=1e300)
-    parts[2] = parts[2]._replace(site="north")
+    names = "east", "south", "north", "west", "centre", "coast"
+    parts = [part._replace(site=name) for part, name in zip(parts, names, strict=True)]
     with pytest.raises(ValueError, match=r"^subspaces\[2\] \(site 'north'\): weight=.*too large"):
         merge_subspaces(parts, weights=[1, 1, 1e10, 1, 1, 1])
 

@@ -40,7 +40,7 @@ def peak_bytes(
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`."""
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
-    vectors, buffers = 8 * 6 * d, 2**17
+    vectors, buffers = 8 * 8 * d, 2**17
     if d <= R:  # a stack in float64, its Gram matrix and eigenvectors
         return 8 * R * d + 8 * d * d + max(8 * d * d + bases // 2, bases) + vectors + buffers
     if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept

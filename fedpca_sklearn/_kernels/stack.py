@@ -43,9 +43,7 @@ Keep = Callable[[np.ndarray, float], int]
 
 def squares_of_columns(Y: np.ndarray) -> np.ndarray:
     """Sum of the squares in each column, added up in float64."""
-    if Y.dtype == np.float64:
-        return np.einsum("ij,ij->j", Y, Y)
-    return np.square(Y).sum(axis=0, dtype=np.float64)
+    return np.einsum("ij,ij->j", Y, Y, dtype=np.float64)
 
 
 def count_kept(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> int:

@@ -46,7 +46,7 @@ class CommunicationLog:
     >>> from fedpca_sklearn import FederatedPCA
     >>> X, y = load_digits(return_X_y=True)
     >>> FederatedPCA(5).fit(X, clients=y).communication_
-    CommunicationLog(rounds=1, floats_up=34070, floats_down=0, bytes_up=272920, bytes_down=0)
+    CommunicationLog(rounds=1, floats_up=34710, floats_down=0, bytes_up=278040, bytes_down=0)
     """
 
     table: list[dict[str, int]] = field(default_factory=list)

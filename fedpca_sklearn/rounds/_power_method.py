@@ -29,7 +29,7 @@ _PATIENCE = 100
 _MAX_BLOCKS = 8
 # Largest number in a message, so that those of very many clients can be added up.
 LARGEST = 2.0**983
-_TOO_LARGE = "its rows hold values that are too large: their products overflow float64."
+_TOO_LARGE = "X holds values that are too large: their products overflow float64."
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,11 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
     SubspaceMerge,
-    _linalg,
-    _threads,
-    _update,
     make_power_law,
     merge_subspaces,
 )
+from fedpca_sklearn._kernels import linalg, stack
+from fedpca_sklearn._kernels import threads as blas
 
 IRIS = load_iris().data
 FITTED = ["components_", "mean_", "singular_values_", "explained_variance_"]
@@ -1203,9 +1202,9 @@ def test_small_blocks_take_one_thread_and_the_setting_comes_back(
         return spy
 
     seen = []
-    monkeypatch.setattr(_threads, "_SMALL", small)
-    monkeypatch.setattr(_update, "flip_signs", spied(_update.flip_signs))
-    monkeypatch.setattr(_linalg, "orthonormalised", spied(_linalg.orthonormalised))
+    monkeypatch.setattr(blas, "_SMALL", small)
+    monkeypatch.setattr(stack, "flip_signs", spied(stack.flip_signs))
+    monkeypatch.setattr(linalg, "orthonormalised", spied(linalg.orthonormalised))
     with threadpool_limits(2):
         clone(model).fit(rows(200, 20))
         assert used() == 2

@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     FederatedPCA,
+    LeftVectorMerge,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
@@ -152,7 +153,7 @@ def test_a_fraction_of_flat_spectra_is_exact_as_well():
 @pytest.mark.parametrize("p", [2, 10, 64])
 def test_columns_of_many_clients_are_merged_exactly(p, local):
     X = make_power_law(400, 640, alpha=1.0, random_state=0)
-    pca = VerticalFederatedPCA(5, feature_groups=p, method="merge", local_components=local).fit(X)
+    pca = VerticalFederatedPCA(5, feature_groups=p, method=LeftVectorMerge(local)).fit(X)
     if local is None:
         assert sine(pca.components_, oracle(X)[1][:5]) <= 1e-10
         return

@@ -532,6 +532,7 @@ def private(**parameters):
     return FederatedPCA(2, mechanism=mechanism, random_state=0)
 
 
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 def test_a_file_made_with_a_mechanism_says_so(tmp_path, capsys):
     path = str(tmp_path / "private.npz")
     pca = private().fit(rows(200), clients=np.arange(200) % 2)
@@ -562,6 +563,7 @@ def test_a_merge_states_what_holds_for_every_row():
     assert strong.truncate(1).privacy == strong.decay(0.5).privacy == strong.privacy
 
 
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 def test_what_is_not_private_states_no_epsilon(tmp_path):
     with pytest.warns(PrivacyLeakWarning):
         pca = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, "data")).fit(rows(200))
@@ -578,6 +580,7 @@ def test_releases_of_one_client_add_up_in_what_is_stated():
     assert_allclose(pca.subspace_.privacy.epsilon, 2.0, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 @pytest.mark.parametrize("trust", ["client", "sum"])
 def test_trust_is_stated(trust):
     pca = private(trust=trust).fit(rows(200), clients=np.arange(200) % 2)
