@@ -1,7 +1,5 @@
 """Principal component analysis of data that cannot be in one place at one time."""
 
-import logging
-
 from ._version import VERSION
 from .communication import (
     Channel,
@@ -70,9 +68,6 @@ from .vertical import (
 )
 
 __version__ = VERSION
-
-# who wants to see the log asks for it: logging.basicConfig(level="INFO")
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "GROUSE",

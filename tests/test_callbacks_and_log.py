@@ -138,7 +138,7 @@ def test_nothing_is_printed_by_default():
         "import logging, numpy as np, fedpca_sklearn as f;"
         "logger = logging.getLogger('fedpca_sklearn');"
         "assert logger.level == logging.NOTSET;"
-        "assert [type(h) for h in logger.handlers] == [logging.NullHandler];"
+        "assert not logger.handlers;"  # else what fails at a site would be shown nowhere
         "f.FederatedPowerPCA(1, random_state=0, channel=f.PerfectChannel(dropout=0.3))"
         ".fit(np.random.default_rng(0).standard_normal((30, 3)))"
     )
