@@ -115,16 +115,15 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     def _consume(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
         self._check_parameters()
-        first = stream is None
         fixed = {name: getattr(self, name) for name in self._fixed}
         for name, value in fixed.items():
-            if not first and value != stream.fixed[name]:
+            if stream is not None and value != stream.fixed[name]:
                 raise ValueError(
                     f"{name}={value!r} differs from {stream.fixed[name]!r} for the rows seen "
                     "before; call fit to start again."
                 )
         with self._unchanged_on_error():
-            batches = validated_batches(self, X, first)
+            batches = validated_batches(self, X, stream is None)
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
                 n, d = batch.shape
@@ -138,6 +137,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                             state = self._absorb(state, Y)
                             self._after_block(state, full=True)
                 stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+            assert stream is not None  # a stream without batches has been refused
             self._stream = stream
             with self._threads(d):
                 state = stream.state

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.missing import coordinates
 from .._validation.checks import check_weight
 from .._validation.containers import validate_data
-from .transformer import PublishedStateMixin
+from .transformer import SubspaceTransformer
 
 # Rows whose coordinates are computed at once.
 _ROWS_AT_ONCE = 64
@@ -23,7 +23,7 @@ def _has_holes(X: Any) -> bool:
     return bool(np.isnan(X.data if sp.issparse(X) else X).any())
 
 
-class MissingEntriesMixin(PublishedStateMixin):
+class MissingEntriesMixin(SubspaceTransformer):
     """Transform, imputation and score of estimators for rows with missing entries."""
 
     def _check_X(self, X: Any) -> Any:

@@ -142,7 +142,7 @@ class SubspaceTransformer(
         rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
         if rank == d or rest <= linalg.RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0
-        vars(self).update(
+        self.__dict__.update(
             subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
             n_components_=rank,
             n_samples_=n_rows,

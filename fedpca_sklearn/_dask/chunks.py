@@ -96,6 +96,7 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
                 f"unknown size, got {type(sample_weight).__name__}."
             )
         weight = check_weight(sample_weight, X.shape[0])
+        assert weight is not None  # as sample_weight is not
         return np.split(weight, np.cumsum(X.chunks[0])[:-1])
     if known and sample_weight.shape == X.shape[:1]:
         sample_weight = sample_weight.rechunk(X.chunks[:1])

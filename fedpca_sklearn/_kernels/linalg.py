@@ -135,6 +135,11 @@ def add_scatter(G: np.ndarray, M: np.ndarray) -> np.ndarray:
     return G
 
 
+def r_factor(M: np.ndarray) -> np.ndarray:
+    """R factor of a matrix, with as many rows as it has singular values."""
+    return np.asarray(np.linalg.qr(M, mode="r"))  # an array, whatever numpy's annotation says
+
+
 def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
     """R factor of a matrix under the R factor of those before it."""
     both = np.empty((len(R) + len(M), M.shape[1]), order="F")

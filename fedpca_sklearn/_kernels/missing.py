@@ -24,8 +24,8 @@ def coordinates(
         return Z @ V.T, gain
     seen = ~missing
     C = np.where(seen, Z, 0.0) @ V.T
-    holes = np.flatnonzero(~seen.all(axis=1)) if len(V) else []
-    if len(holes):
+    holes = np.flatnonzero(~seen.all(axis=1))
+    if len(holes) and len(V):
         inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff)
         C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain

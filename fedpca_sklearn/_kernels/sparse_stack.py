@@ -44,8 +44,8 @@ class SparseBlock(Block):
         shape = (self.m, len(self.active))
         self.Y = Y = sp.csr_array((data, indices, Y.indptr), shape=shape)
         rows = np.ones(self.m) if w is None else w
-        self.ones = rows if w is None else self.root_w
-        root = None if w is None else np.repeat(self.root_w, np.diff(Y.indptr))
+        root = None if self.root_w is None else np.repeat(self.root_w, np.diff(Y.indptr))
+        self.ones: np.ndarray = rows if self.root_w is None else self.root_w
         self.local_mean = np.zeros(len(self.active))
         self.shift, self.offset = mean, np.zeros(self.d)
         if center:

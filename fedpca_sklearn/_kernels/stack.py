@@ -76,7 +76,7 @@ class Block(ABC):
         self.k, self.m, self.d = len(s), Y.shape[0], Y.shape[1]
         self.n_block = float(self.m) if w is None else float(w.sum())
         self.n_total = n + self.n_block
-        self.root_w = None if w is None else np.sqrt(w)
+        self.root_w: np.ndarray | None = None if w is None else np.sqrt(w)
         self.has_correction = center and n > 0
         self.n_rows = self.k + self.m + self.has_correction
         # n_a n_b / (n_a + n_b) ||mean_a - mean_b||^2, ordered so as not to overflow
@@ -220,8 +220,9 @@ class DenseBlock(Block):
 
     def _stack(self) -> np.ndarray:
         """The whole scaled stack in float64, its longer side contiguous as LAPACK's QR wants it."""
-        order = "F" if self.n_rows >= self.d else "C"
-        M = self._fill(np.empty((self.n_rows, self.d), order=order), slice(0, self.d), True)
+        n, d = self.n_rows, self.d
+        M = np.empty((n, d), order="F" if n >= d else "C")
+        M = self._fill(M, slice(0, d), True)
         new = M[self.k :]
         self.column_scatter = squares_of_columns(new)
         if not math.isfinite(self.scatter):

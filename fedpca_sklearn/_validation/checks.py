@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,16 @@ from .containers import as_rows
 
 # Components of the estimators that follow a few directions, where nothing is said.
 _DEFAULT_RANK = 10
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Whether a number is an integer, of Python or of numpy."""
+    return isinstance(value, Integral)
+
+
+def is_real(value: Any) -> TypeGuard[float]:
+    """Whether something is a real number, of Python or of numpy."""
+    return isinstance(value, Real)
 
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
@@ -103,9 +113,9 @@ def rank_or_default(n_components: int | None, n_features: int) -> int:
 
 def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:
     """Raise unless value is None, a non-negative integer or, where allowed, in (0, 1)."""
-    if value is None or (isinstance(value, Integral) and value >= 0):
+    if value is None or (is_integer(value) and value >= 0):
         return
-    if fraction and isinstance(value, Real) and 0 < value < 1:
+    if fraction and is_real(value) and 0 < value < 1:
         return
     expected = "None, a non-negative integer" + (" or a float in (0, 1)" if fraction else "")
     raise ValueError(f"{name} must be {expected}, got {value!r}.")

@@ -18,7 +18,7 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     """Column names of a data frame, if all are strings, as scikit-learn takes them."""
     arrow = type(X).__module__.startswith("pyarrow")  # its columns are arrays
     names = getattr(X, "column_names" if arrow else "columns", None)
-    names = None if names is None else tuple(names)
+    names = () if names is None else tuple(names)
     known = names and all(isinstance(name, str) for name in names)
     return composed_names(names) if known else None
 
@@ -32,8 +32,8 @@ def check_names(names: Any, d: int) -> tuple[str, ...] | None:
         raise ValueError(f"feature_names must be {d} strings, got {len(names)} values.")
     names = tuple(check_text("feature_names", name) for name in names)
     if len(set(names)) < d:
-        counts = Counter(names)
-        raise ValueError(f"feature_names must differ, got {max(counts, key=counts.get)!r} twice.")
+        ((name, _),) = Counter(names).most_common(1)
+        raise ValueError(f"feature_names must differ, got {name!r} twice.")
     return names
 
 

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from .._base.block_transformer import BlockTransformer
+from .._kernels import linalg
 from .._kernels.missing import coordinates
 from ..summary import Subspace
 from ..summary._along import along
@@ -126,10 +127,10 @@ class Tracker(BlockTransformer):
         root[gain > _MAX_GAIN] = 0.0
         C *= root[:, None]
         if first:
-            factor = np.linalg.qr(C, mode="r")
+            factor = linalg.r_factor(C)
         else:
             faded = before.factor * f ** (len(C) / 2)
-            factor = np.linalg.qr(np.concatenate([faded, C]), mode="r") @ _turn(before.basis, V)
+            factor = linalg.r_factor(np.concatenate([faded, C])) @ _turn(before.basis, V)
         measured = before.measured * f ** len(C) + float(root @ root)
         return _Tracked(state, V, factor, measured, known)
 

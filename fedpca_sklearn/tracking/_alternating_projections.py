@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +15,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.missing_entries import MissingEntriesMixin
-from .._base.transformer import SubspaceTransformer
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._validation.checks import check_at_most_features, rank_or_default
@@ -30,7 +29,7 @@ _DEVIATIONS = 6.0
 _RESTING = 0.99
 
 
-class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin, SubspaceTransformer):
+class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
     Alternates between the best matrix of rank k to what is left without the outliers, and
@@ -108,7 +107,7 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin, Subspace
         self,
         n_components: int | None = None,
         *,
-        threshold_scale: float | str = "auto",
+        threshold_scale: float | Literal["auto"] = "auto",
         tol: float = 1e-4,
         max_iter: int = 1000,
         center: bool = False,
