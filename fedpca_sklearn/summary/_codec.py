@@ -42,7 +42,7 @@ MAGIC = b"FEDPCA\x00"
 VERSIONS = (1, 2, 3)
 HEADER = struct.Struct("<7sBBBIHQQdd")
 CHECKSUM = struct.Struct("<I")
-DTYPES = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
+DTYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
 _CENTERED, _COLUMN_SCATTER = 1, 2
 _PIECE = 2**20
 

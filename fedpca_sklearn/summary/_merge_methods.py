@@ -7,7 +7,7 @@ of their means, and the `Cut` that says how many directions to return.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
@@ -17,7 +17,8 @@ from .._kernels.sizes import rank_for_fraction
 from .._kernels.stack import DenseBlock
 
 
-class Cut(NamedTuple):
+@dataclass(frozen=True)
+class Cut:
     """Directions to return: at most a number of them, or those that explain a share of scatter."""
 
     max_keep: int

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._validation.checks import nonnegative_float
+from .._validation.checks import is_real, nonnegative_float
 from .._validation.texts import check_text, composed
 from ._labels import MAX_SITES
 
@@ -40,7 +39,7 @@ def check_privacy(privacy: Any) -> StatedPrivacy | None:
     epsilon, delta, row_norm, mechanism, trust = privacy
     # a file has no infinity
     epsilon = math.inf if epsilon is None or epsilon == math.inf else epsilon
-    if not isinstance(epsilon, Real) or not epsilon >= 0:
+    if not is_real(epsilon) or not epsilon >= 0:
         raise ValueError(f"privacy.epsilon must be a number of at least 0, got {epsilon!r}.")
     delta = nonnegative_float("privacy.delta", delta)
     if delta > 1:

@@ -46,7 +46,9 @@ class ProjectionMean:
         By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
         directions have few non-zero columns.
         """
-        mean, group, group_weights, rows = self, [], [], 0
+        group: list[Subspace] = []
+        group_weights: list[float] = []
+        mean, rows = self, 0
         for subspace, weight in zip(subspaces, weights, strict=True):
             if group and rows + subspace.n_components > ROWS_AT_ONCE:
                 mean = mean._add(group, group_weights, max_keep)

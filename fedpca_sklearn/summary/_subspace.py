@@ -59,7 +59,7 @@ class Subspace:
         whose names differ are not merged.
     site : str, default=None
         Who the rows belong to, if all belong to one.
-    sites : collection of str, default=None
+    sites : collection of str, default=()
         Those whose rows are in the summary, as far as they are known; kept as a sorted tuple. A
         merged summary has the sites of all its parts, and two summaries with a site in common are
         not merged.
@@ -114,7 +114,7 @@ class Subspace:
     centered: bool = True
     feature_names: tuple[str, ...] | None = None
     site: str | None = None
-    sites: tuple[str, ...] | None = None
+    sites: tuple[str, ...] = ()
     column_scatter: np.ndarray | None = None
     privacy: StatedPrivacy | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,22 +88,24 @@ def absorb_block(
 ) -> Subspace:
     """Update a summary with one block of validated rows."""
     m, d = Y.shape
-    options = {
-        "max_keep": max_keep,
-        "keep": keep,
-        "forgetting_factor": forgetting_factor,
-        "svd_solver": svd_solver,
-        "wanted": wanted,
-    }
-    unit = 1.0 if w is None else unit_of(max(float(w.max()), subspace.n_samples))
-    if unit < 1:
-        return absorb_block(subspace.decay(1 / unit), Y, w / unit, **options).decay(unit)
+    alike = partial(
+        absorb_block,
+        max_keep=max_keep,
+        keep=keep,
+        forgetting_factor=forgetting_factor,
+        svd_solver=svd_solver,
+        wanted=wanted,
+    )
+    if w is not None:
+        unit = unit_of(max(float(w.max()), subspace.n_samples))
+        if unit < 1:
+            return alike(subspace.decay(1 / unit), Y, w / unit).decay(unit)
     if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples:
         columns = used_columns(Y)
         if SMALL_DIMENSION < len(columns) <= d // 2:
             dtype = subspace.components.dtype
             few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
-            few = absorb_block(few, only_columns(Y, columns), w, **options)
+            few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
     if sp.issparse(Y) and _block_kind(Y, d) is DenseBlock:
@@ -127,7 +130,7 @@ def absorb_block(
             subspace.centered,
         )
         V, s = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
-    columns = subspace.column_scatter
+    past = subspace.column_scatter
     # rows that no mechanism has seen: nothing is promised any more
     return subspace._replace(
         components=V,
@@ -135,7 +138,7 @@ def absorb_block(
         mean=block.new_mean,
         n_samples=block.n_total,
         scatter=subspace.scatter + block.scatter,
-        column_scatter=None if columns is None else columns + block.column_scatter,
+        column_scatter=None if past is None else past + block.column_scatter,
         privacy=None,
     )
 
