@@ -160,8 +160,8 @@ def make_subspace_stream(
     for name, value in (("n_samples", n), ("n_features", d), ("n_components", k)):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
-    for name, value in (("noise_std", noise_std), ("missing", missing), ("outliers", outliers)):
-        nonnegative_float(name, value)
+    for name, size in (("noise_std", noise_std), ("missing", missing), ("outliers", outliers)):
+        nonnegative_float(name, size)
     if k > d:
         raise ValueError(f"n_components={k} must be at most n_features={d}.")
     if model not in ("rotation", "piecewise"):
@@ -176,7 +176,6 @@ def make_subspace_stream(
         raise ValueError(
             f"change_points must increase and lie between 0 and {n}, got {change_points!r}."
         )
-    changes = tuple(changes.tolist())
     if delta is None:
         delta = {"rotation": 1e-4, "piecewise": 2e-2}[model]
     if isinstance(delta, str) or not np.isfinite(delta):
@@ -207,7 +206,7 @@ def make_subspace_stream(
         sparse=sparse,
         missing=gone,
         outliers=hit,
-        change_points=changes,
+        change_points=tuple(changes.tolist()),
         subspace_at=partial(_subspace_at, start, delta * time, speeds, signs),
     )
 

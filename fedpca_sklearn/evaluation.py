@@ -123,8 +123,8 @@ def evaluate_stream(
     n, d = X.shape
     model = clone(estimator)
     starts = range(0, n, batch_size)
-    shown = np.unique(np.linspace(0, len(starts), min(n_checkpoints, len(starts)) + 1).astype(int))
-    shown = set((shown[1:] - 1).tolist())
+    ends = np.unique(np.linspace(0, len(starts), min(n_checkpoints, len(starts)) + 1).astype(int))
+    shown = set((ends[1:] - 1).tolist())
     triangle = triangle_of_rows(full[:0])
     seconds, squares, predicted = 0.0, 0.0, 0
     rows = []

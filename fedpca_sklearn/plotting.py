@@ -180,7 +180,7 @@ class SubspaceErrorDisplay(_StreamDisplay):
 
 
 class _FittedDisplay(_LineDisplay):
-    """A line of what a fitted estimator holds; a subclass takes it out in `_parts`."""
+    """A line of what a fitted estimator holds; a subclass takes it out in `_of`."""
 
     @classmethod
     def from_estimator(
@@ -206,12 +206,12 @@ class _FittedDisplay(_LineDisplay):
         """
         check_is_fitted(estimator)
         name = type(estimator).__name__ if name is None else name
-        return cls(*cls._parts(estimator), estimator_name=name).plot(ax=ax, **kwargs)
+        return cls._of(estimator, name).plot(ax=ax, **kwargs)
 
     @classmethod
     @abstractmethod
-    def _parts(cls, estimator: Any) -> tuple[Any, ...]:
-        """What the display is made with."""
+    def _of(cls, estimator: Any, name: str) -> _FittedDisplay:
+        """A display of what the estimator holds."""
 
 
 class ScreeDisplay(_FittedDisplay):
@@ -258,10 +258,10 @@ class ScreeDisplay(_FittedDisplay):
         self.estimator_name = estimator_name
 
     @classmethod
-    def _parts(cls, estimator):
+    def _of(cls, estimator, name):
         models = getattr(estimator, "estimators_", {})
         clients = {label: model.explained_variance_ratio_ for label, model in models.items()}
-        return estimator.explained_variance_ratio_, clients
+        return cls(estimator.explained_variance_ratio_, clients, estimator_name=name)
 
     def _points(self):
         ratios = np.asarray(self.explained_variance_ratio)
@@ -316,12 +316,12 @@ class CommunicationDisplay(_FittedDisplay):
         self.estimator_name = estimator_name
 
     @classmethod
-    def _parts(cls, estimator):
+    def _of(cls, estimator, name):
         if not hasattr(estimator, "communication_"):
             raise TypeError(
                 f"estimator must be federated, with communication_, got {type(estimator).__name__}."
             )
-        return (estimator.communication_,)
+        return cls(estimator.communication_, estimator_name=name)
 
     def _points(self):
         log = self.communication

@@ -12,6 +12,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
+from .._validation.checks import is_real
+
 __all__ = ["Channel", "FadingChannel", "GaussianChannel", "PerfectChannel"]
 
 
@@ -35,7 +37,7 @@ class Channel(BaseEstimator, ABC):
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
-        if isinstance(self.dropout, Real):
+        if is_real(self.dropout):
             return
         try:
             schedule = np.asarray(self.dropout, dtype=np.float64)
@@ -66,7 +68,7 @@ class Channel(BaseEstimator, ABC):
         -------
         present : ndarray of shape (n_clients,), bool
         """
-        if isinstance(self.dropout, Real):
+        if is_real(self.dropout):
             return rng.uniform(size=n_clients) >= self.dropout
         schedule = np.asarray(self.dropout, dtype=bool)
         if schedule.shape[1] != n_clients:
@@ -97,12 +99,12 @@ class Channel(BaseEstimator, ABC):
 
 
 # Nothing yet, for `reduce` of messages by `_add`.
-_NOTHING = None, 0
+_NOTHING: tuple[np.ndarray | None, int] = None, 0
 
 
 def _add(
     sum_and_count: tuple[np.ndarray | None, int], message: np.ndarray
-) -> tuple[np.ndarray, int]:
+) -> tuple[np.ndarray | None, int]:
     total, count = sum_and_count
     total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
     return total, count + 1

@@ -88,7 +88,7 @@ class CommunicationLog:
             Messages of ``up`` add up on their way: a receiver takes one, not one after the other.
         """
         up, down = list(up), list(down)
-        load = Counter()
+        load: Counter[Hashable] = Counter()
         for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
             floats = message.n_floats
             load[receiver] = max(load[receiver], floats) if summed else load[receiver] + floats

@@ -9,7 +9,7 @@ import numpy as np
 from ._channel import Channel
 from ._federation import CommunicationLog, Federation
 from ._gossip import Gossip
-from ._topology import adjacency, as_topology
+from ._topology import as_topology, neighbours_of
 
 
 class Peers(Federation):
@@ -57,4 +57,4 @@ def federation_of(
         return Federation(n_jobs, channel, rng, log)
     if channel is not None:
         raise ValueError(f"channel needs topology='server', got {topology!r}.")
-    return Peers(adjacency(topology, n_clients), topology.tol, n_jobs, rng, log)
+    return Peers(neighbours_of(topology, n_clients), topology.tol, n_jobs, rng, log)

@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
+from typing import TypeVar
 
 __all__ = ["Message", "Phase", "Task", "load_balanced_schedule"]
+
+_Client = TypeVar("_Client", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Phase:
 
 
 def merge_levels(
-    clients: Sequence[Hashable], load: Counter
-) -> tuple[list[list[tuple[Hashable, Hashable]]], Hashable]:
+    clients: Sequence[_Client], load: Counter[_Client]
+) -> tuple[list[list[tuple[_Client, _Client]]], _Client]:
     """Levels of a binary tree over the clients, as pairs ``(sender, receiver)``, and the root.
 
     Of two partners, the one with the smaller ``load`` (merges so far) receives; ``load`` is
@@ -75,7 +78,7 @@ def merge_levels(
     return levels, nodes[0]
 
 
-def update_pair(holder: Hashable, root: Hashable, load: Counter) -> tuple[Hashable, Hashable]:
+def update_pair(holder: _Client, root: _Client, load: Counter[_Client]) -> tuple[_Client, _Client]:
     """Sender and receiver of the update of all earlier rows by a step: the less loaded receives."""
     receiver = holder if load[holder] <= load[root] else root
     load[receiver] += 1
@@ -144,10 +147,10 @@ def _plan(n_clients, n_steps):
     todo: list[list[Task]] = [[] for _ in range(n_clients)]
     waits_for: dict[Task, set[Task]] = {}
     sends: dict[Task, Message] = {}
-    load: Counter = Counter()
-    holder, whole = None, None
+    load: Counter[int] = Counter()
+    whole: Task | None = None
 
-    def add(task, *inputs):
+    def add(task: Task, *inputs: Task) -> Task:
         todo[task.client].append(task)
         waits_for[task] = set(inputs)
         for given in inputs:
@@ -163,8 +166,8 @@ def _plan(n_clients, n_steps):
                 task = Task(receiver, "merge", step, level)
                 last[receiver] = add(task, last[receiver], last[sender])
         if whole is None:
-            holder, whole = root, last[root]
+            whole = last[root]
         else:
-            _, holder = update_pair(holder, root, load)
+            _, holder = update_pair(whole.client, root, load)
             whole = add(Task(holder, "update", step, len(levels) + 1), whole, last[root])
     return todo, waits_for, sends

@@ -194,8 +194,11 @@ def adjacency(topology: Any, n: int) -> np.ndarray | None:
     n : int
     """
     topology = as_topology(topology)
-    if topology is None:
-        return None
+    return None if topology is None else neighbours_of(topology, n)
+
+
+def neighbours_of(topology: Topology, n: int) -> np.ndarray:
+    """Symmetric bool matrix of the neighbours of n clients in a topology, checked."""
     A = np.asarray(topology.neighbours(n))
     if A.shape != (n, n):
         raise ValueError(f"{_expected(n)}, got shape {A.shape}.")

@@ -220,8 +220,10 @@ class PrivacyLedger:
         """Count a line that a crash has cut off as spent, and replace it by a whole one."""
         os.lseek(file, known.size, os.SEEK_SET)
         cut = _read_exactly(file, size - known.size)
-        found = _CUT.match(cut)
         try:
+            found = _CUT.match(cut)
+            if found is None:
+                raise ValueError("no name")
             name, mu2 = _checked(json.loads(found[1]), json.loads(found[2]))
         except (TypeError, ValueError):
             raise self._error(

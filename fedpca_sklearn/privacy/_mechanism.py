@@ -42,7 +42,8 @@ class Costs(NamedTuple):
 
     @property
     def mean_std(self) -> float:
-        """Size of the noise on a sum of rows of norm 1."""
+        """Size of the noise on a sum of rows of norm 1, if one is released."""
+        assert self.mean is not None
         return 2 / math.sqrt(self.mean)
 
 
