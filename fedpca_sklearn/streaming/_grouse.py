@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -86,7 +86,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
         self,
         n_components: int | None = None,
         *,
-        step_size: float | str = "greedy",
+        step_size: float | Literal["greedy"] = "greedy",
         center: bool = True,
         random_state: Any = None,
     ):

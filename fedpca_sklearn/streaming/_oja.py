@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -78,7 +78,7 @@ class OjaPCA(Tracker):
         self,
         n_components: int | None = None,
         *,
-        learning_rate: float | str = "adaptive",
+        learning_rate: float | Literal["adaptive"] = "adaptive",
         batch_size: int = 32,
         center: bool = True,
         random_state: Any = None,

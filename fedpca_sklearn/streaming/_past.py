@@ -90,14 +90,14 @@ class PAST(Tracker):
         self.random_state = random_state
 
     def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
-        return _Past(linalg.random_basis(self._rank(d), d, rng), None)
+        return _Past(linalg.random_basis(self._rank(d), d, rng), np.zeros(0))
 
     def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
         power = recent_power(state.power, Z, self.forgetting_factor)
         if power == 0:  # nothing but zeros so far
             return state
         P, k = state.P, len(state.W)
-        if P is None:  # small against the first rows that are not zero
+        if not len(P):  # small against the first rows that are not zero
             P = np.full(k, power) if self.deflation else np.eye(k) / power
         state = _Past(state.W, P, power)
         return self._deflated(state, Z) if self.deflation else self._together(state, Z)
@@ -141,5 +141,5 @@ class _Past:
     """Basis; inverse covariance, or with deflation power, of the coordinates; recent power."""
 
     W: np.ndarray
-    P: np.ndarray | None
+    P: np.ndarray  # empty until a row is not zero
     power: float = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from .._kernels.sizes import (
 
 class SizesMixin:
     """What follows from the parameters and the number of features alone."""
+
+    n_components: int | float | None
+    oversampling: int | Literal["auto"]
+    block_size: int | Literal["auto"]
+    rank_rule: Any
+    center: bool
+    svd_solver: str
 
     def _start_rank(self) -> int:
         if isinstance(self.n_components, float):
@@ -40,10 +47,12 @@ class SizesMixin:
             return self._oversampled(self.n_components, n_features), None
         if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
             return n_features, None
-        return None, partial(self._keep_fraction, n_features)
+        return None, partial(self._keep_fraction, n_features, self.n_components)
 
-    def _keep_fraction(self, n_features: int, s: np.ndarray, scatter: float) -> int:
-        return self._oversampled(rank_for_fraction(s, scatter, self.n_components), n_features)
+    def _keep_fraction(
+        self, n_features: int, fraction: float, s: np.ndarray, scatter: float
+    ) -> int:
+        return self._oversampled(rank_for_fraction(s, scatter, fraction), n_features)
 
     def _block_size(self, n_features: int, sparse: bool) -> int:
         if self.block_size != "auto":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.threads import threads_for
-from .._validation.checks import check_at_most_features, check_weight
+from .._validation.checks import check_at_most_features, check_weight, is_integer
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
@@ -153,8 +153,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self,
         n_components: int | float | None = None,
         *,
-        oversampling: int | str = "auto",
-        block_size: int | str = "auto",
+        oversampling: int | Literal["auto"] = "auto",
+        block_size: int | Literal["auto"] = "auto",
         forgetting_factor: float = 1.0,
         rank_rule: Any = None,
         center: bool = True,
@@ -306,7 +306,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         request = self.n_components if self.rank_rule is None else state.rank
         self._set_fitted(state.subspace, request, state.n_rows)
         if self.rank_rule is None:
-            vars(self).pop("rank_history_", None)
+            self.__dict__.pop("rank_history_", None)
 
     def _take_blocks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
         """Go through rows in their order."""
@@ -314,13 +314,14 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         blocks = self._blocks(X, sample_weight, new)
         first = next(blocks)
         rows, d = first[0], first[0].shape[1]
-        if new:
+        if state is None:
             state = self._empty_state(d, rows.dtype)
         if self.rank_rule is None:
             state = replace(state, rank=None)
         elif state.rank is None:
             state = replace(state, rank=min(self._start_rank(), d))
-        n_blocks, ranks = None, deque(maxlen=_RANKS_KEPT)
+        ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
+        n_blocks = None
         if hasattr(X, "shape") and not is_dask(X):
             n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
@@ -367,6 +368,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     def _advance(self, state: _State, rows: Any, w: np.ndarray | None) -> _State:
         d = rows.shape[1]
         max_keep, keep = self._kept(d, state.rank)
+        wanted = self.n_components if is_integer(self.n_components) else None
         subspace = absorb_block(
             state.subspace,
             rows,
@@ -375,7 +377,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             keep=keep,
             forgetting_factor=self.forgetting_factor,
             svd_solver=self.svd_solver,
-            wanted=state.rank + 1 if state.rank else max_keep and self.n_components,
+            wanted=state.rank + 1 if state.rank else wanted,
         )
         n_new = rows.shape[0] if w is None else int(np.ceil(w).sum())
         state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -76,7 +76,7 @@ class StreamingPowerMethod(Tracker):
         self,
         n_components: int | None = None,
         *,
-        block_size: int | str = "auto",
+        block_size: int | Literal["auto"] = "auto",
         center: bool = True,
         random_state: Any = None,
     ):
