@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,8 +29,8 @@ class OutlierTracker(STMissTracker):
         "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
-    xi: float | str
-    support_threshold: float | str
+    xi: float | Literal["auto"]
+    support_threshold: float | Literal["auto"]
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         self.outlier_mask_: Any = []  # of one block after the other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -119,16 +119,16 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self,
         n_components: int | None = None,
         *,
-        batch_size: int | str = "auto",
+        batch_size: int | Literal["auto"] = "auto",
         init: Any = "altproj",
-        init_size: int | str = "auto",
-        xi: float | str = "auto",
-        support_threshold: float | str = "auto",
+        init_size: int | Literal["auto"] = "auto",
+        xi: float | Literal["auto"] = "auto",
+        support_threshold: float | Literal["auto"] = "auto",
         forgetting_factor: float = 0.0,
         n_iter: int = 1,
         detect_changes: bool = False,
         n_updates: int = 20,
-        change_threshold: float | str = "auto",
+        change_threshold: float | Literal["auto"] = "auto",
         center: bool = False,
         store_subspaces: bool = False,
     ):

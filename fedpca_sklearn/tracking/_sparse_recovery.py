@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.special
@@ -174,7 +174,8 @@ class _Complement:
 
     def __init__(self, seen: np.ndarray, V: np.ndarray):
         self.V = V
-        self.mask, self.inverse = None, None
+        self.mask: np.ndarray | None = None
+        self.inverse: np.ndarray | None = None
         if not seen.all() and len(V):
             self.mask = seen.astype(np.float64)
             self.inverse = gram_inverses(seen, V)[0]
@@ -183,7 +184,7 @@ class _Complement:
         """The projection for some of the rows."""
         part = object.__new__(_Complement)
         part.V, part.mask, part.inverse = self.V, self.mask, self.inverse
-        if self.mask is not None:
+        if self.mask is not None and self.inverse is not None:
             part.mask, part.inverse = self.mask[which], self.inverse[which]
         return part
 
@@ -213,8 +214,8 @@ def _nearest(project: _Complement, Y: np.ndarray, S: np.ndarray, xi: np.ndarray)
 def find_outliers(
     Z: np.ndarray,
     V: np.ndarray,
-    xi: float | str = "auto",
-    threshold: float | str = "auto",
+    xi: float | Literal["auto"] = "auto",
+    threshold: float | Literal["auto"] = "auto",
     least: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
@@ -256,8 +257,9 @@ def find_outliers(
     for _ in range(_ROUNDS):
         R = Z - C @ V
         kept = np.where(mask, np.nan, R)
-        columns = least
-        if columns is None:
+        if least is not None:
+            columns = least
+        else:
             size = np.sqrt(np.einsum("ij,ij->", C, C) / Z.size)
             every = float(_deviations(kept.ravel(), _MEDIAN, 0))
             columns = _deviations(R, _MEDIAN, axis=0)

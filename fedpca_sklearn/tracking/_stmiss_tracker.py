@@ -98,7 +98,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         if not stream.n_rows:
             for name in ("subspaces_", "change_points_"):
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
         if self.store_subspaces:
             self.subspaces_ = list(getattr(self, "subspaces_", []))
         return super()._begin_batch(stream, n, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -120,14 +120,14 @@ class SubspaceTracker(PooledTracker):
         self,
         n_components: int | None = None,
         *,
-        batch_size: int | str = "auto",
+        batch_size: int | Literal["auto"] = "auto",
         forgetting_factor: float = 0.0,
         n_iter: int = 1,
         fill: str = "subspace",
         init: Any = "svd",
         detect_changes: bool = False,
         n_updates: int = 20,
-        change_threshold: float | str = "auto",
+        change_threshold: float | Literal["auto"] = "auto",
         center: bool = False,
         store_subspaces: bool = False,
     ):
