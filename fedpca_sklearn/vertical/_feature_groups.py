@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from .._validation.checks import is_integer
 from .._validation.containers import validate_data
 
 
@@ -28,7 +28,7 @@ def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[
     names : array-like of str, default=None
         Names of the columns.
     """
-    if isinstance(feature_groups, Integral):
+    if is_integer(feature_groups):
         if not 1 <= feature_groups <= n_features:
             raise ValueError(
                 f"feature_groups={feature_groups} must be between 1 and n_features={n_features}."
@@ -49,7 +49,7 @@ def _positions(group: Any, n_features: int, position: dict) -> np.ndarray:
     found = []
     for column in np.atleast_1d(np.asarray(group, dtype=object)).tolist():
         i = position.get(column) if isinstance(column, str) else column
-        if not isinstance(i, Integral) or isinstance(i, bool) or not 0 <= i < n_features:
+        if not is_integer(i) or isinstance(i, bool) or not 0 <= i < n_features:
             named = "" if position else ", and the columns of X have no names"
             raise ValueError(
                 f"feature_groups must hold names of columns or positions below {n_features} for "

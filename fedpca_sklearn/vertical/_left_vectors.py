@@ -8,6 +8,7 @@ import numpy as np
 
 from ..communication import Federation
 from ..communication._federation import message_of
+from ..communication._sum_of_all import sum_of_all
 from ..rounds._power_method import Client
 from ..summary import Subspace
 from ..summary._along import along
@@ -20,7 +21,7 @@ def along_left_vectors(
     federation: Federation,
     clients: list[Client],
     groups: list[np.ndarray],
-    U: Sequence[np.ndarray],
+    U: Sequence[np.ndarray] | np.ndarray,
     total: Subspace,
 ) -> Subspace:
     """Summary along the principal axes of all rows within the span of U X, from two sums.
@@ -28,7 +29,7 @@ def along_left_vectors(
     Variances are those of the scores, as left vectors may be inexact.
     """
     calls = [(c.label, u @ c.rows.T, c.rows) for u, c in zip(U, clients, strict=True)]
-    *inner, scatter = federation.sum(_inner_products, calls)
+    *inner, scatter = sum_of_all(federation, _inner_products, calls)
     total = total._replace(scatter=float(scatter))
     k = len(U[0])
     values, Y = np.linalg.eigh(np.reshape(inner, (k, k)))
@@ -37,7 +38,7 @@ def along_left_vectors(
         return total
     turn = Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1])
     calls = [(label, turn.T @ part, rows) for label, part, rows in calls]
-    sums = federation.sum(_scores, calls, broadcast=turn)
+    sums = sum_of_all(federation, _scores, calls, broadcast=turn)
     gram, scores = sums[:, : len(sums)], sums[:, len(sums) :]
     V = np.empty((len(sums), total.n_features))
     for (_, part, _), columns in zip(calls, groups, strict=True):

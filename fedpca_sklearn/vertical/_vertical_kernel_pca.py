@@ -244,7 +244,7 @@ class VerticalFederatedKernelPCA(
             raise ValueError(f"n_landmarks={self.n_landmarks} needs aggregation='exact'.")
         with self._unchanged_on_error(), np.errstate(over="ignore", invalid="ignore"):
             for name in ("components_", "mean_"):  # of a fit with another projection
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
             refuse_dask(self, X)
             X, groups = split_columns(self, X)
             n, d = X.shape
@@ -262,7 +262,7 @@ class VerticalFederatedKernelPCA(
             ]
             if exact:
                 values, U, scorer, apart = self._exact(federation, clients, X, rank)
-                self.gamma_ = kernels[0].gamma
+                self.gamma_: float | np.ndarray = kernels[0].gamma
             else:
                 values, U, scorer, apart = self._paper(federation, clients, rank)
                 self.gamma_ = np.array([kernel.gamma for kernel in kernels])
@@ -305,8 +305,8 @@ class VerticalFederatedKernelPCA(
         U, etas = U[:, : j + 1], etas[:, : j + 1]  # a callback may have asked to stop
         largest = etas.max(axis=0)
         weights = etas / np.where(largest > 0, largest, 1.0)
-        calls = [(i, c, U, w) for i, (c, w) in enumerate(zip(clients, weights, strict=True))]
-        offsets, energies = zip(*federation.map(client_energies, calls), strict=True)
+        last = [(i, c, U, w) for i, (c, w) in enumerate(zip(clients, weights, strict=True))]
+        offsets, energies = zip(*federation.map(client_energies, last), strict=True)
         all_known = federation.gossip is None or federation.gossip.complete
         total = weights.sum(axis=0)
         if not all_known:

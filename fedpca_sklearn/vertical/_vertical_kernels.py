@@ -10,6 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from .._kernels import linalg
 from ..communication import Federation
+from ..communication._sum_of_all import sum_of_all
 
 # Eigenvalues below this share of the largest are rounding errors; as in scikit-learn.
 _ZERO = 1e-12
@@ -134,7 +135,7 @@ def summed_kernel(
 ) -> np.ndarray:
     """Kernel of rows (None: the clients') against those of the clients, from one sum."""
     with np.errstate(over="ignore", invalid="ignore"):  # seen once it is the kernel
-        parts = federation.sum(_part, [(i, client, X) for i, client in enumerate(clients)])
+        parts = sum_of_all(federation, _part, [(i, client, X) for i, client in enumerate(clients)])
     return clients[0].kernel.of_sum(parts)
 
 

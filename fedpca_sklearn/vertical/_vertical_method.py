@@ -28,7 +28,7 @@ class LeftVectors(NamedTuple):
         How far two clients are apart at most.
     """
 
-    vectors: Sequence[np.ndarray]
+    vectors: Sequence[np.ndarray] | np.ndarray
     n_iter: int
     disagreement: float = 0.0
 

@@ -104,7 +104,8 @@ class VFedPCA(VerticalMethod):
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
         n = clients[0].rows.shape[1]
-        found, n_iter = [], 0
+        found: list[np.ndarray] = []
+        n_iter = 0
         for turn in rounds(rank * self.n_rounds):
             if turn % self.n_rounds == 0:  # the next component
                 if found:
