@@ -245,7 +245,11 @@ def _read_variances(sites: Sites, V: np.ndarray, mean: np.ndarray, answer: Answe
     return message
 
 
-_READ = {"moments": _read_moments, "times_scatter": _read_product, "variances": _read_variances}
+_READ: dict[str, Callable[..., np.ndarray]] = {
+    "moments": _read_moments,
+    "times_scatter": _read_product,
+    "variances": _read_variances,
+}
 
 
 @_fit.register

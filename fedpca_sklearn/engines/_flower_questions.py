@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Task:
 
 def nonce_of(message: Message) -> str:
     """What binds an answer to its question."""
-    nonce = message.content.config_records.get("config", {}).get("nonce")
+    nonce = message.content.config_records.get("config", ConfigRecord()).get("nonce")
     if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
         raise RefusedError("a question needs a nonce of 1 to 64 characters")
     return nonce
@@ -55,7 +56,7 @@ def nonce_of(message: Message) -> str:
 
 def arguments_of(message: Message, task: Task) -> list[np.ndarray]:
     """Arguments of a question, as many as its kind has."""
-    sent = message.content.array_records.get("arguments", {})
+    sent: Mapping[str, Any] = message.content.array_records.get("arguments", {})
     n = len(inspect.signature(task.work).parameters) - 2  # besides the site and its rows
     if set(sent) != {str(i) for i in range(n)}:
         raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
@@ -76,8 +77,9 @@ def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
     RefusedError
         If the run has had its questions of this kind, or its beginnings.
     """
-    run = dict(context.state.get(_RUN, {}))
-    asked = dict(context.state.get(_ASKED, {}))
+    records = context.state.config_records
+    run: dict[str, Any] = dict(records.get(_RUN, {}))
+    asked: dict[str, Any] = dict(records.get(_ASKED, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id), "begun": 0}, {}
     if kind == next(iter(tasks)):
@@ -96,7 +98,7 @@ def hold_fixed(context: Context, task: Task, arguments: list[np.ndarray]) -> Non
         return
     argument = arguments[task.fixed]
     digest = hashlib.sha256(repr(argument.shape).encode() + argument.tobytes()).hexdigest()
-    run = context.state[_RUN]
+    run = context.state.config_records[_RUN]
     if run.setdefault("fixed", digest) != digest:
         raise RefusedError(f"argument {task.fixed} must stay the same until the server begins anew")
 

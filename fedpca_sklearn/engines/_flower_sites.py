@@ -116,7 +116,7 @@ class Sites:
         """How a node without a name calls itself, which a bad answer does not prove."""
         if node in self._dtypes or reply is None or not reply.has_content():
             return ""
-        site = reply.content.config_records.get("config", {}).get("site")
+        site = reply.content.config_records.get("config", ConfigRecord()).get("site")
         return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
 
     def _pin(self, node: int, answer: Answer) -> None:

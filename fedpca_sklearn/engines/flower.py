@@ -228,7 +228,7 @@ def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:
 
 
 def _configured_site(context: Context) -> str:
-    return context.node_config.get("site", f"node {context.node_id}")
+    return str(context.node_config.get("site", f"node {context.node_id}"))
 
 
 def _answering(
@@ -237,7 +237,8 @@ def _answering(
     """Handler of one kind of message at a site."""
 
     def answer(message: Message, context: Context) -> Message:
-        config, arrays = {"site": f"node {context.node_id}"}, array_record({})
+        config: dict[str, Any] = {"site": f"node {context.node_id}"}
+        arrays = array_record({})
         try:
             site = str(name_of(context))
             check_text("site", site)
@@ -256,8 +257,8 @@ def _answering(
                 config["columns"] = [str(column) for column in columns]
         except Exception as error:
             config["error"] = _told(error, kind, context.run_id)
-        records = {"config": ConfigRecord(config), "arrays": arrays}
-        return Message(RecordDict(records), reply_to=message)
+        content = RecordDict({"config": ConfigRecord(config), "arrays": arrays})
+        return Message(content, reply_to=message)
 
     return answer
 
