@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import RowChunks, is_dask, refuse_dask
-from .._validation.checks import check_at_most_features, check_weight
+from .._validation.checks import check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
@@ -36,13 +36,15 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
     # whether the rows are read once, so that they may be Dask's
     _takes_dask = False
 
-    # of a shard that stands in for a client, if there are as many
-    _least_rows = 1
-
     _parameter_constraints: dict = {
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
     }
+
+    @property
+    def _least_rows(self) -> int:
+        """Rows of a shard that stands in for a client, if there are as many."""
+        return 1
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None) -> Any:
@@ -243,4 +245,6 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
 
 def _is_whole(value: Any) -> bool:
     """Whether a label is a number that int64 holds."""
-    return isinstance(value, (Real, np.bool_)) and value == value // 1 and -(2**63) <= value < 2**63
+    if not (is_real(value) or isinstance(value, np.bool_)):
+        return False
+    return bool(value == value // 1 and -(2**63) <= value < 2**63)

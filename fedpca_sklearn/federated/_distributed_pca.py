@@ -168,8 +168,8 @@ class DistributedPCA(StreamingClientsTransformer):
         if state.whole is not None:
             sender, root = update_pair(state.holder, root, load)
             if sender != root:
-                sent = whole if root == state.holder else state.whole
-                log.record([factor_message(sent.factor), mean_message])
+                moved = whole if root == state.holder else state.whole
+                log.record([factor_message(moved.factor), mean_message])
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
@@ -189,7 +189,9 @@ class DistributedPCA(StreamingClientsTransformer):
     def r_factor_(self) -> np.ndarray:
         """Triangular factor of all rows about their mean."""
         check_is_fitted(self, "components_")
-        R = self._state.whole.factor
+        whole = self._state.whole
+        assert whole is not None  # there is no fit without a step
+        R = whole.factor
         signs = np.where(np.diag(R) < 0, -1.0, 1.0)
         return (signs[:, None] * R).astype(self._state.dtype)
 

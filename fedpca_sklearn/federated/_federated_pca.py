@@ -265,7 +265,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         if trust is not None:
             return self._private_step(X, weight, shards, fresh=method == "fit")
         if method == "fit":
-            vars(self).pop("_accounts", None)
+            self.__dict__.pop("_accounts", None)
         seen = self._clients
         prototype = self._prototype(X.shape[1], method, weight is not None)
         new = [label for label, _ in shards if label not in seen]

@@ -37,7 +37,7 @@ def fit_site(
         n_samples, scatter = before.summary.n_samples, before.summary.scatter
     else:
         estimator = clone(prototype)
-        if "random_state" in estimator.get_params(deep=False):
+        if seed is not None and "random_state" in estimator.get_params(deep=False):
             estimator.set_params(random_state=int(seed))
     if weight is None:
         getattr(estimator, method)(X)

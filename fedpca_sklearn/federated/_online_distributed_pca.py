@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.batches import float_dtype, is_stream
+from .._kernels import linalg
 from .._kernels.rows import centred_product
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features, check_rows
@@ -179,14 +180,15 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         self.communication_.record(spaces.values())
 
         shares = [space.n_samples if self.weighting == "rows" else 1.0 for space in spaces.values()]
-        narrow = d <= SMALL_DIMENSION or self.n_components is None
-        max_keep = d if narrow else min(d, 2 * self.n_components + 10)
+        max_keep = d
+        if d > SMALL_DIMENSION and self.n_components is not None:
+            max_keep = min(d, 2 * self.n_components + 10)
         mean = state.mean.add(list(spaces.values()), shares, max_keep)
 
         # the moments of this step in the new basis, and those of all steps before
         basis = np.ascontiguousarray(mean.vectors.T)
-        calls = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
-        moments = list(Federation(self.n_jobs).map(_moments, calls))
+        again = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
+        moments = list(Federation(self.n_jobs).map(_moments, again))
         self.communication_.record(
             map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
         )
@@ -194,7 +196,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         with largest_named(partial(clients_named, spaces), list(spaces.values())):
             total, corrections = pooled_moments(parts)
         before = state.moments @ (state.mean.vectors @ basis)
-        seen = np.linalg.qr(np.concatenate([before, *moments, corrections @ basis]), mode="r")
+        seen = linalg.r_factor(np.concatenate([before, *moments, corrections @ basis]))
 
         self._state = _State(mean, seen, total, n_rows, state.n_steps + 1, state.dtype)
         with largest_named(partial(clients_named, spaces), list(spaces.values())):
@@ -245,4 +247,4 @@ def _moments(label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarra
     Z = centred_product(X, mean, basis)
     if weight is not None:
         Z *= np.sqrt(weight)[:, None]
-    return np.linalg.qr(Z, mode="r")
+    return linalg.r_factor(Z)

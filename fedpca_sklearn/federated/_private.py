@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
+from .._base.transformer import UnchangedOnErrorMixin
 from .._validation.checks import check_rows
 from ..communication import Federation
+from ..communication._sum_of_all import sum_of_all
 from ..privacy import (
     Mechanism,
     PrivacyNoiseWarning,
@@ -46,7 +48,7 @@ def _checked(label: Any, rows: Any, weight: Any) -> None:
     check_rows(rows)
 
 
-class SpendsPrivacy:
+class SpendsPrivacy(UnchangedOnErrorMixin):
     """What the clients of an estimator have spent, which stays spent when a call fails."""
 
     @property
@@ -151,6 +153,7 @@ def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]])
     clients = list(Federation(federation.n_jobs).map(_clipped, releases))
     first = releases[0][1]
     sums = (
-        federation.sum(_message, [(*client, *part) for client in clients]) for part in first.parts()
+        sum_of_all(federation, _message, [(*client, *part) for client in clients])
+        for part in first.parts()
     )
     return first.summary(sums, sum(rows.n_rows for _, _, rows in clients))
