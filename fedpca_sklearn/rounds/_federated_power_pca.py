@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -24,7 +24,7 @@ from ..privacy._mechanism import Terms
 from ..privacy._seeds import seeds_of
 from ..privacy._useless import edge, noise_message
 from ..summary import Subspace
-from ._power_method import Client, by_rayleigh_ritz, moments_by_sum, power_method
+from ._power_method import AnyClient, Client, by_rayleigh_ritz, moments_by_sum, power_method
 from ._private_client import PrivateClient
 
 __all__ = ["FederatedPowerPCA"]
@@ -235,7 +235,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     def _run_rounds(
         self,
         federation: Federation,
-        clients: list[Client],
+        clients: Sequence[AnyClient],
         start: np.ndarray,
         mean: np.ndarray,
         n_rows: int,
@@ -263,7 +263,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     def _terms(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> Terms | None:
         """Bounds and noise of private clients, which are charged for all rounds."""
         if self.mechanism is None:
-            vars(self).pop("_accounts", None)
+            self.__dict__.pop("_accounts", None)
             return None
         refuse_weight(weight)
         mechanism, d, n_products = self.mechanism, X.shape[1], self.n_rounds + 1
@@ -291,7 +291,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     def _make_clients(
         self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState
-    ) -> list[Client]:
+    ) -> Sequence[AnyClient]:
         federation, parts = Federation(self.n_jobs), rows_of(X, weight, shards)
         if terms is None:
             return [Client(*call) for call in federation.map(_checked, parts)]
@@ -301,7 +301,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         return list(federation.map(PrivateClient.of, calls))
 
     def _find_mean(
-        self, federation: Federation, clients: list[Client], d: int, terms: Terms | None
+        self, federation: Federation, clients: Sequence[AnyClient], d: int, terms: Terms | None
     ) -> np.ndarray:
         released = self.center if terms is None else terms.costs.mean is not None
         if released:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -136,13 +136,13 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         self,
         n_components: int | None = None,
         *,
-        batch_size: int | str = "auto",
+        batch_size: int | Literal["auto"] = "auto",
         n_rounds: int = 10,
         init_rounds: int = 50,
         init: Any = "svd",
         robust: bool = True,
-        xi: float | str = "auto",
-        support_threshold: float | str = "auto",
+        xi: float | Literal["auto"] = "auto",
+        support_threshold: float | Literal["auto"] = "auto",
         n_iter: int = 1,
         channel: Any = None,
         n_clients: int = 2,

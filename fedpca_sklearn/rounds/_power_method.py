@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +34,26 @@ _TOO_LARGE = "X holds values that are too large: their products overflow float64
 
 
 @dataclass(frozen=True)
-class Client:
+class AnyClient(ABC):
     """A client: its rows, and the messages it computes of them, of which only sums are seen."""
 
     label: Any
     rows: Any
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> float:
+        """Number or weight of the rows."""
+
+    @abstractmethod
+    def message(self, kind: str, turn: int, *arguments: Any) -> np.ndarray:
+        """What the client sends in a round: of a kind, and of what the server sent before."""
+
+
+@dataclass(frozen=True)
+class Client(AnyClient):
+    """A client whose messages are exact."""
+
     weight: np.ndarray | None = None
 
     @property
@@ -82,7 +98,7 @@ class Client:
         return np.append(inner.ravel(), [scatter, self.n_samples])
 
 
-def _message(label: Any, client: Client, kind: str, turn: int, *arguments: Any) -> np.ndarray:
+def _message(label: Any, client: AnyClient, kind: str, turn: int, *arguments: Any) -> np.ndarray:
     """Local work of one client: a message, which must be finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         message = client.message(kind, turn, *arguments)
@@ -91,7 +107,9 @@ def _message(label: Any, client: Client, kind: str, turn: int, *arguments: Any) 
     return message
 
 
-def _calls(federation: Federation, clients: list[Client], kind: str, *arguments: Any) -> list:
+def _calls(
+    federation: Federation, clients: Sequence[AnyClient], kind: str, *arguments: Any
+) -> list:
     """Calls of `_message` in the next round: of a method of each client."""
     turn = federation.n_rounds
     return [(client.label, client, kind, turn, *arguments) for client in clients]
@@ -104,12 +122,12 @@ def _positive(count: float) -> float:
 
 def awaited_sum(
     federation: Federation,
-    clients: list[Client],
+    clients: Sequence[AnyClient],
     kind: str,
     *arguments: Any,
     broadcast: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Sum of what a method of `Client` returns at each, once a round has a client in it."""
+    """Sum of what a method of a client returns at each, once a round has a client in it."""
     for _ in range(_PATIENCE):
         calls = _calls(federation, clients, kind, *arguments)
         total = federation.sum(_message, calls, broadcast)
@@ -118,7 +136,9 @@ def awaited_sum(
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
 
 
-def moments_by_sum(federation: Federation, clients: list[Client]) -> tuple[np.ndarray, float]:
+def moments_by_sum(
+    federation: Federation, clients: Sequence[AnyClient]
+) -> tuple[np.ndarray, float]:
     """Mean and number of all rows, from one round."""
     total = awaited_sum(federation, clients, "moments")
     count = _positive(total[-1])
@@ -136,7 +156,7 @@ class PowerResult:
 
 def power_method(
     federation: Federation,
-    clients: list[Client],
+    clients: Sequence[AnyClient],
     mean: np.ndarray,
     V: np.ndarray,
     n_rounds: int,
@@ -150,7 +170,7 @@ def power_method(
     Parameters
     ----------
     federation : Federation
-    clients : list of Client
+    clients : sequence of AnyClient
     mean : ndarray of shape (d,)
     V : ndarray of shape (r, d)
         First basis, orthonormal rows.
@@ -198,38 +218,38 @@ class _Krylov:
 
     def __init__(self, rank: int):
         self.rank = rank
-        self.Q = self.W = None
+        self.Q: np.ndarray | None = None
+        self.W: np.ndarray | None = None
 
     def extended(
         self, block: np.ndarray, product: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Best basis of the space with one more block, that multiplied, and the next block."""
-        self.Q = block if self.Q is None else np.concatenate([self.Q, block])
-        self.W = product if self.W is None else np.concatenate([self.W, product])
-        T = self.W @ self.Q.T
+        Q = block if self.Q is None else np.concatenate([self.Q, block])
+        W = product if self.W is None else np.concatenate([self.W, product])
+        T = W @ Q.T
         values, Y = linalg.eigh_top((T + T.T) / 2, self.rank)
         Y = Y[:, : self.rank]
-        V, moved = Y.T @ self.Q, Y.T @ self.W
-        if len(self.Q) >= _MAX_BLOCKS * self.rank:
-            self.Q, self.W, product = V, moved, moved
-        rest = product - (product @ self.Q.T) @ self.Q
-        rest -= (rest @ self.Q.T) @ self.Q
+        V, moved = Y.T @ Q, Y.T @ W
+        if len(Q) >= _MAX_BLOCKS * self.rank:
+            Q, W, product = V, moved, moved
+        rest = product - (product @ Q.T) @ Q
+        rest -= (rest @ Q.T) @ Q
         _, sizes, block = scipy.linalg.svd(rest, full_matrices=False, check_finite=False)
-        room = self.Q.shape[1] - len(self.Q)
+        room = Q.shape[1] - len(Q)
         block = block[: min(room, int(np.sum(sizes > _EXHAUSTED * abs(values[0]))))]
         if len(block):
-            block = linalg.orthonormalised(block - (block @ self.Q.T) @ self.Q)
+            block = linalg.orthonormalised(block - (block @ Q.T) @ Q)
+        self.Q, self.W = Q, W
         return V, linalg.orthonormalised(moved), block
 
 
 def by_rayleigh_ritz(
-    federation: Federation, clients: list[Client], total: Subspace, V: np.ndarray
+    federation: Federation, clients: Sequence[AnyClient], total: Subspace, V: np.ndarray
 ) -> Subspace:
     """Summary along the principal axes of all rows within a basis, from one more round."""
-    *inner, scatter, count = awaited_sum(
-        federation, clients, "variances", V, total.mean, broadcast=V
-    )
-    inner = np.reshape(inner, (len(V), len(V)))
+    sums = awaited_sum(federation, clients, "variances", V, total.mean, broadcast=V)
+    inner, (scatter, count) = sums[:-2].reshape(len(V), len(V)), sums[-2:]
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
     factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T
     total = total._replace(scatter=max(float(scatter), 0.0), n_samples=_positive(count))

@@ -13,21 +13,21 @@ from ..privacy import (
 )
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
-from ._power_method import Client
+from ._power_method import AnyClient
 
 
 @dataclass(frozen=True)
-class PrivateClient(Client):
+class PrivateClient(AnyClient):
     """A client of the power method whose rows are clipped and whose messages carry noise.
 
     It centres its products by the mean of all clients and by its own noisy sum, which were
     released before: post-processing.
     """
 
-    mechanism: FedPowerNoise | None = None
-    terms: Terms | None = None
-    seeds: tuple[int, ...] = ()
-    total: np.ndarray | None = None  # the sum of the clipped rows, with noise
+    mechanism: FedPowerNoise
+    terms: Terms
+    seeds: tuple[int, ...]
+    total: np.ndarray  # the sum of the clipped rows, with noise
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class PrivateClient(Client):
         total = np.zeros(rows.X.shape[1])
         if terms.costs.mean is not None:
             total = mechanism.noisy_sum(rows.sum(), terms, np.random.default_rng([*seeds, 0]))
-        return cls(label, rows, None, mechanism, terms, seeds, total)
+        return cls(label, rows, mechanism, terms, seeds, total)
 
     @property
     def n_samples(self) -> float:
