@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_array
 
+from ._kernels.slices import slices_of
 from .summary._triangle import Triangle, merge_factors, pooled, triangle_of_rows
 
 __all__ = ["StreamEvaluation", "evaluate_stream"]
@@ -122,28 +123,28 @@ def evaluate_stream(
             raise ValueError(f"X_full must have the shape of X, {X.shape}, got {full.shape}.")
     n, d = X.shape
     model = clone(estimator)
-    starts = range(0, n, batch_size)
-    ends = np.unique(np.linspace(0, len(starts), min(n_checkpoints, len(starts)) + 1).astype(int))
+    batches = list(slices_of(n, batch_size))
+    n_shown = min(n_checkpoints, len(batches))
+    ends = np.unique(np.linspace(0, len(batches), n_shown + 1).astype(int))
     shown = set((ends[1:] - 1).tolist())
     triangle = triangle_of_rows(full[:0])
     seconds, squares, predicted = 0.0, 0.0, 0
     rows = []
-    for i, start in enumerate(starts):
+    for i, at in enumerate(batches):
         if i:
-            batch = _dense(full[start : start + batch_size])
+            batch = _dense(full[at])
             squares += _left(batch - getattr(model, "mean_", 0.0), model.components_)
             predicted += len(batch)
         begin = time.perf_counter()
-        model.partial_fit(X[start : start + batch_size])
+        model.partial_fit(X[at])
         seconds += time.perf_counter() - begin
         if i not in shown:
             continue
-        n_seen = min(start + batch_size, n)
-        new = triangle_of_rows(full[triangle.n_rows : n_seen])
+        new = triangle_of_rows(full[triangle.n_rows : at.stop])
         triangle = pooled(merge_factors(triangle.factor, new.factor), [triangle, new])
         error, best = _errors(triangle, model)
         mse = squares / (predicted * d) if predicted else np.nan
-        rows.append((n_seen, len(model.components_), error, best, mse, seconds))
+        rows.append((at.stop, len(model.components_), error, best, mse, seconds))
         squares, predicted = 0.0, 0
     columns = list(map(np.array, zip(*rows, strict=True)))
     return StreamEvaluation(*columns)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import get_tags
 
 from .._dask import chunks_in_order, is_dask
+from .._kernels.slices import slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import as_rows, validate_data
 from .disk import slices
@@ -72,8 +73,8 @@ def float_dtype(X: Any) -> np.dtype:
 def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimator: Any):
     """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype."""
     n = X.shape[0]
-    for start in range(0, n, block_size):
-        rows = X if n <= block_size else X[start : start + block_size]
+    for at in slices_of(n, block_size):
+        rows = X if n <= block_size else X[at]
         rows = rows.astype(dtype, copy=False)
         check_finite(rows)
-        yield rows, None if weight is None else weight[start : start + block_size]
+        yield rows, None if weight is None else weight[at]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels.slices import slices_of
+
 # Bytes that are read at once, unless a row of chunks has more; of such a row at most so many.
 _READ_AT_ONCE = 2**25
 _MOST_AT_ONCE = 2**29
@@ -23,10 +25,9 @@ def slices(X: Any, block: int) -> Iterator[np.ndarray]:
     n = X.shape[0]
     if n == 0:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-    step = _rows_at_once(X, block)
     waiting = None  # rows that do not fill a block
-    for start in range(0, n, step):
-        rows = np.asarray(X[start : start + step])
+    for at in slices_of(n, _rows_at_once(X, block)):
+        rows = np.asarray(X[at])
         if waiting is not None:
             fill = block - len(waiting)
             waiting, rows = np.concatenate([waiting, rows[:fill]]), rows[fill:]

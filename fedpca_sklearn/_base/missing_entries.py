@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from .._kernels.missing import coordinates
+from .._kernels.slices import slices_of
 from .._validation.checks import check_weight
 from .._validation.containers import validate_data
 from .transformer import SubspaceTransformer
@@ -53,8 +54,7 @@ class MissingEntriesMixin(SubspaceTransformer):
         X = X.toarray() if sp.issparse(X) else X
         V, mean = self._float64_model()
         Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
-        for start in range(0, len(X), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for rows in slices_of(len(X), _ROWS_AT_ONCE):
             Z[rows] = coordinates(X[rows] - mean, V)[0]
         return Z
 
@@ -65,8 +65,7 @@ class MissingEntriesMixin(SubspaceTransformer):
         """Copy of rows with the fit to what is usable where entries are lost."""
         X = X.copy()
         V, mean = self._float64_model()
-        for start in range(0, len(X), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for rows in slices_of(len(X), _ROWS_AT_ONCE):
             if lost[rows].any():
                 C, _ = coordinates(usable[rows] - mean, V)
                 X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
@@ -115,8 +114,8 @@ class MissingEntriesMixin(SubspaceTransformer):
         V, mean = self._float64_model()
         rng = np.random.default_rng(0)
         error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            rows = X[start : start + _ROWS_AT_ONCE]
+        for at in slices_of(X.shape[0], _ROWS_AT_ONCE):
+            rows = X[at]
             rows = rows.toarray() if sp.issparse(rows) else rows
             seen = ~np.isnan(rows)
             if origin is None:  # a feature's first entry, so that constant ones vary by nothing
@@ -129,7 +128,7 @@ class MissingEntriesMixin(SubspaceTransformer):
                 hidden = fold == i
                 C, _ = coordinates(np.where(hidden, np.nan, Z), V)
                 missed[hidden] = (Z - C @ V)[hidden]
-            w = 1.0 if weight is None else weight[start : start + _ROWS_AT_ONCE, None]
+            w = 1.0 if weight is None else weight[at, None]
             error += float(np.nansum(w * missed**2))
             D = np.where(seen, rows - origin, 0.0)
             sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]

@@ -18,6 +18,7 @@ from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
+from .._kernels.slices import row_slices
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from .._validation.too_large import TooLargeError
@@ -25,10 +26,6 @@ from ..summary import Subspace
 from ..summary._updating import unit_of, was_truncated
 from .callbacks import callback_state
 from .doc_link import DocLinkMixin
-
-# Entries that are centred at once; bounds the temporary memory of transform and score.
-_ENTRIES_AT_ONCE = 2**18
-
 
 # Where an estimator keeps, while it is fitted, by which thread, and what it was before.
 _BEFORE = "_before_fit"
@@ -209,9 +206,7 @@ class SubspaceTransformer(
                 squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
             return Z.astype(np.result_type(X, V), copy=False)
         Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
-        step = max(len(V), _ENTRIES_AT_ONCE // X.shape[1])
-        for start in range(0, len(X), step):
-            rows = slice(start, start + step)
+        for rows in row_slices(*X.shape, least=len(V)):
             centred = X[rows] - mean  # before the product: exact where the mean is large
             if scale is not None:
                 centred = centred / scale

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dtrtri
 
+from .slices import row_slices
+
 # How far from orthonormal a basis may be before it is computed in another way.
 ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
 # Singular values below this multiple of eps times the largest are rounding errors.
@@ -37,9 +39,8 @@ def flip_signs(V: np.ndarray) -> np.ndarray:
 def orthonormality_error(V: np.ndarray) -> float:
     """Largest entry of ``|V V^T - I|``; NaN where products overflow, so compare with ``<=``."""
     k, error = len(V), 0.0
-    step = max(1, _GRAM_ENTRIES // max(k, 1))
-    for start in range(0, k, step):
-        G = V[start : start + step] @ V[start:].T
+    for rows in row_slices(k, k, _GRAM_ENTRIES):
+        G = V[rows] @ V[rows.start :].T
         G[np.diag_indices(len(G))] -= 1
         error = np.maximum(error, np.abs(G, out=G).max())  # of a NaN, the NaN
     return float(error)

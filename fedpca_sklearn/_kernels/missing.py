@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# Products of entries of the basis that are held at once.
-_PRODUCTS_AT_ONCE = 2**18
+from .slices import row_slices
+
 # Eigenvalues of ``A^T A`` up to which a row's entries count as too few for all its coordinates.
 _UNDETERMINED = 1e-10
 
@@ -48,10 +48,9 @@ def gram_inverses(
     k, d = V.shape
     rows, cols = np.triu_indices(k)
     lost = np.zeros((len(seen), len(rows)))
-    step = max(1, _PRODUCTS_AT_ONCE // len(rows))
-    for start in range(0, d, step):
-        part = V[:, start : start + step]
-        gone = (~seen[:, start : start + step]).astype(np.float64)
+    for features in row_slices(d, len(rows)):  # products of two entries of each
+        part = V[:, features]
+        gone = (~seen[:, features]).astype(np.float64)
         lost += gone @ (part[rows] * part[cols]).T
     G = np.empty((len(seen), k, k))
     G[:, rows, cols] = -lost

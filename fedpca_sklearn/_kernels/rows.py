@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-# Entries that are centred at once, and those that stay in a core's cache.
-_ENTRIES_AT_ONCE = 2**18
+from .slices import row_slices, rows_within, slices_of
+
+# Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
 
 
@@ -19,9 +20,8 @@ def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
         Z -= mean @ basis
         return Z
     Z = np.empty((X.shape[0], basis.shape[1]))
-    step = max(1, _ENTRIES_AT_ONCE // X.shape[1])
-    for start in range(0, len(X), step):
-        np.matmul(X[start : start + step] - mean, basis, out=Z[start : start + step])
+    for rows in row_slices(*X.shape):
+        np.matmul(X[rows] - mean, basis, out=Z[rows])
     return Z
 
 
@@ -40,14 +40,13 @@ def scatter_product(
         return np.asarray((X.T @ C).T) - np.outer(C.sum(axis=0), mean)
     result = np.zeros(V.shape)
     n, d = X.shape
-    step = min(n, max(64, _ENTRIES_IN_CACHE // d))
+    step = min(n, rows_within(d, _ENTRIES_IN_CACHE, least=64))
     Vt, space = np.ascontiguousarray(V.T), np.empty((step, d))
-    for start in range(0, n, step):
-        rows = X[start : start + step]
-        Z = np.subtract(rows, mean, out=space[: len(rows)])
+    for rows in slices_of(n, step):
+        Z = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])
         C = Z @ Vt
         if weight is not None:
-            C *= weight[start : start + step, None]
+            C *= weight[rows, None]
         result += C.T @ Z
     return result
 
@@ -59,9 +58,8 @@ def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
     if sp.issparse(X):
         squares = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
         return float(w @ squares - 2 * (w @ X) @ mean + w.sum() * (mean @ mean))
-    step = max(1, 2**18 // X.shape[1])
     total = 0.0
-    for start in range(0, n, step):
-        Z = X[start : start + step] - mean
-        total += float(w[start : start + step] @ np.einsum("ij,ij->i", Z, Z))
+    for rows in row_slices(*X.shape):
+        Z = X[rows] - mean
+        total += float(w[rows] @ np.einsum("ij,ij->i", Z, Z))
     return total

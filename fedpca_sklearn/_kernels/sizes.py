@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# Dense work runs over column chunks of about this many entries, so that it stays in cache.
-CHUNK_ENTRIES = 2**18
+from .slices import rows_within
+
 # Up to this many features all directions are kept, and sparse rows are few numbers anyway.
 SMALL_DIMENSION = 256
 
@@ -34,6 +34,11 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     return max(64, 7 * max_keep // 4)
 
 
+def columns_at_once(n_rows: int) -> int:
+    """Columns of a dense stack of rows that are worked on at once, so that they stay in cache."""
+    return rows_within(n_rows, least=256)
+
+
 def peak_bytes(
     k: int, block_size: int, n_features: int, itemsize: int, center: bool, solver: str
 ) -> int:
@@ -45,7 +50,7 @@ def peak_bytes(
         return 8 * R * d + 8 * d * d + max(8 * d * d + bases // 2, bases) + vectors + buffers
     if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
         return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
-    chunk = itemsize * R * min(d, max(256, CHUNK_ENTRIES // R))
+    chunk = itemsize * R * min(d, columns_at_once(R))
     return bases + chunk + 8 * 2 * R * (R + k) + vectors
 
 

@@ -33,7 +33,8 @@ from .linalg import (
     top_of_scatter,
     top_right_singular,
 )
-from .sizes import CHUNK_ENTRIES
+from .sizes import columns_at_once
+from .slices import slices_of
 
 OVERFLOW = "X holds values that are too large: the sum of their squares is not finite."
 
@@ -158,7 +159,7 @@ class DenseBlock(Block):
         return M
 
     def _chunks(self, n_columns: int) -> list[slice]:
-        return [slice(a, min(a + n_columns, self.d)) for a in range(0, self.d, n_columns)]
+        return list(slices_of(self.d, n_columns))
 
     def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
         """Return ``(V, s)``; see `Block.reduce`. ``wanted`` is ignored."""
@@ -178,7 +179,7 @@ class DenseBlock(Block):
 
     def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
         k, R = self.k, self.n_rows
-        chunks = self._chunks(max(256, CHUNK_ENTRIES // R))
+        chunks = self._chunks(columns_at_once(R))
         M = np.empty((R, chunks[0].stop), dtype=dtype)
         G = np.zeros((R, R))
         for cols in chunks:

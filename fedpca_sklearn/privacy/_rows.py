@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-# Entries that are centred at once.
-_ENTRIES_AT_ONCE = 2**18
+from .._kernels.slices import row_slices
+
 # Entries beyond are brought back to this size before all else, so that no difference overflows.
 _LARGEST = 1e300
 
 
 def _blocks(X: Any, center: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield dense rows about a centre, in float64, a block at a time."""
-    step = max(1, _ENTRIES_AT_ONCE // X.shape[1])
-    for start in range(0, X.shape[0], step):
-        rows = X[start : start + step]
-        rows = rows.toarray() if sp.issparse(rows) else rows
+    for at in row_slices(*X.shape):
+        rows = X[at].toarray() if sp.issparse(X) else X[at]
         Y = np.clip(rows.astype(np.float64, copy=False), -_LARGEST, _LARGEST)
         if center is not None:
             Y -= np.clip(center, -_LARGEST, _LARGEST)
-        yield slice(start, start + step), Y
+        yield at, Y
 
 
 def row_norms(X: Any, center: np.ndarray | None) -> np.ndarray:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from .._kernels.sizes import auto_block_size
+from .._kernels.slices import slices_of
 from ..summary import Subspace
 from ..summary._updating import absorb_block
 from ._mechanism import gaussian_cost
@@ -72,9 +73,7 @@ class StreamingModSuLQ(ModSuLQ):
 
     def column_blocks(self, n_features, max_keep):
         """Columns of the second moment that are released at a time."""
-        width = auto_block_size(max_keep, n_features, sparse=False)
-        starts = range(0, n_features, width)
-        return [slice(start, min(start + width, n_features)) for start in starts]
+        return list(slices_of(n_features, auto_block_size(max_keep, n_features, sparse=False)))
 
     def _published_std(self, d):
         """Noise on the sum of outer products of rows of norm 1: n omega."""

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
+from .._kernels.slices import slices_of
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]
@@ -115,8 +116,8 @@ class FrequentDirections(Tracker):
 
     def _updated(self, state: _Sketch, Z: np.ndarray) -> _Sketch:
         size = self._size(Z.shape[1])
-        for start in range(0, len(Z), size):
-            state = state.with_rows(Z[start : start + size], size)
+        for rows in slices_of(len(Z), size):
+            state = state.with_rows(Z[rows], size)
         return state
 
     def _basis(self, state: _Sketch) -> np.ndarray:

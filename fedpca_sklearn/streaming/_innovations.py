@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._kernels.slices import slices_of
+
 # Rows whose running means are computed at once where entries are missing or rows fade.
 _ROWS_AT_ONCE = 32
 
@@ -58,8 +60,7 @@ def innovations(
     if seen.all() and forgetting_factor == 1 and np.ndim(known.weight) == 0:
         return _plain(known, Y, center)
     Z = np.empty_like(Y)
-    for start in range(0, len(Y), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in slices_of(len(Y), _ROWS_AT_ONCE):
         Z[rows], known = _fading(known, Y[rows], seen[rows], center, forgetting_factor)
     return Z, known
 

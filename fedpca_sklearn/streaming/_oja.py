@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._kernels import linalg
+from .._kernels.slices import slices_of
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]
@@ -98,8 +99,8 @@ class OjaPCA(Tracker):
 
     def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:
         Q, norms, t = state.Q, state.norms, state.n_steps
-        for start in range(0, len(Z), self.batch_size):
-            rows = Z[start : start + self.batch_size]
+        for at in slices_of(len(Z), self.batch_size):
+            rows = Z[at]
             t += 1
             gradient = (rows @ Q.T).T @ rows
             gradient /= len(rows)

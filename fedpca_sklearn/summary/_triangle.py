@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
 from .._kernels import linalg
+from .._kernels.slices import slices_of
 from .._validation.too_large import TooLargeError
 from ._subspace import Subspace
 
@@ -60,13 +61,12 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     if not n_rows:
         return Triangle(np.empty((0, d)), np.zeros(d), np.zeros(d), 0.0, 0)
     n_samples = float(n if weight is None else weight.sum())
-    step = max(1000, 3 * d)
-    starts = range(0, n, step)
+    blocks = list(slices_of(n, max(1000, 3 * d)))
 
-    def block(start, origin):
+    def block(at, origin):
         """Rows with weight less a vector, and their weights."""
-        rows = X[start : start + step]
-        w = None if weight is None else weight[start : start + step]
+        rows = X[at]
+        w = None if weight is None else weight[at]
         if w is not None and not w.all():
             rows, w = rows[w > 0], w[w > 0]
         rows = rows.toarray() if sp.issparse(rows) else rows
@@ -75,8 +75,8 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     def mean_beyond(origin):
         """Mean of what is left of the rows without ``origin``."""
         total = np.zeros(d)
-        for start in starts:
-            rest, w = block(start, origin)
+        for at in blocks:
+            rest, w = block(at, origin)
             total += rest.sum(axis=0) if w is None else w @ rest
         return total / n_samples
 
@@ -86,8 +86,8 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     with np.errstate(over="ignore", invalid="ignore"):
         mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
         mean, rest = _two_sum(mean, mean_beyond(mean))
-        for start in starts:
-            rows, w = block(start, mean)
+        for at in blocks:
+            rows, w = block(at, mean)
             rows -= rest
             if w is not None:
                 rows *= np.sqrt(w)[:, None]

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.sizes import SMALL_DIMENSION, auto_block_size
+from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Keep
 
@@ -59,9 +60,9 @@ def absorb(
     n, d = X.shape
     if block_size is None:
         block_size = auto_block_size(max_keep, d, sp.issparse(X))
-    for start in range(0, n, block_size):
-        rows = X if n <= block_size else X[start : start + block_size]
-        w = None if weight is None else weight[start : start + block_size]
+    for at in slices_of(n, block_size):
+        rows = X if n <= block_size else X[at]
+        w = None if weight is None else weight[at]
         subspace = absorb_block(
             subspace,
             rows,

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._kernels.slices import slices_of
 from ._sparse_recovery import find_outliers
 from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
@@ -51,8 +52,8 @@ class OutlierTracker(STMissTracker):
     def _usable(self, X: Any) -> np.ndarray:
         U = X.toarray() if sp.issparse(X) else X.copy()
         V, mean = self._float64_model()
-        for start in range(0, len(U), _ROWS_AT_ONCE):
-            rows = U[start : start + _ROWS_AT_ONCE]
+        for at in slices_of(len(U), _ROWS_AT_ONCE):
+            rows = U[at]
             least = known_thresholds(self.support_threshold_)
             mask, _ = find_outliers(rows - mean, V, self.xi, self.support_threshold, least)
             rows[mask] = np.nan
