@@ -19,6 +19,7 @@ from .._kernels import linalg
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
 from .._kernels.slices import row_slices
+from .._kernels.tolerances import RANK_EPS
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from .._validation.too_large import TooLargeError
@@ -137,7 +138,7 @@ class SubspaceTransformer(
                     f"X holds values that are too large: their {name} overflows {dtype.name}."
                 )
         rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
-        if rank == d or rest <= linalg.RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
+        if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0
         self.__dict__.update(
             subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
@@ -287,7 +288,7 @@ class SubspaceTransformer(
             return None
         variances = subspace.column_scatter / (subspace.degrees_of_freedom or 1.0)
         rest = variances - self.explained_variance_.astype(np.float64) @ np.square(V, dtype=float)
-        rest[rest <= linalg.RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
+        rest[rest <= RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
         return rest
 
     def _model(self) -> GaussianModel:

@@ -10,11 +10,8 @@ import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from .slices import row_slices
+from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
-# How far from orthonormal a basis may be before it is computed in another way.
-ORTHONORMALITY_TOL = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}
-# Singular values below this multiple of eps times the largest are rounding errors.
-RANK_EPS = 32
 # Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
 # products of rows makes them orthonormal to working precision.
 _WELL_CONDITIONED = 3.0

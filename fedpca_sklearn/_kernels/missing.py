@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from .slices import row_slices
-
-# Eigenvalues of ``A^T A`` up to which a row's entries count as too few for all its coordinates.
-_UNDETERMINED = 1e-10
+from .tolerances import UNDETERMINED
 
 
 def coordinates(
-    Z: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+    Z: np.ndarray, V: np.ndarray, cutoff: float = UNDETERMINED
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
 
@@ -32,7 +30,7 @@ def coordinates(
 
 
 def gram_inverses(
-    seen: np.ndarray, V: np.ndarray, cutoff: float = _UNDETERMINED
+    seen: np.ndarray, V: np.ndarray, cutoff: float = UNDETERMINED
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
 

@@ -9,7 +9,6 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from .linalg import (
-    ORTHONORMALITY_TOL,
     block_krylov,
     eigh_top,
     flip_signs,
@@ -18,6 +17,7 @@ from .linalg import (
 )
 from .stack import OVERFLOW, Block, count_kept
 from .threads import single_blas_thread
+from .tolerances import ORTHONORMALITY_TOL
 
 
 class SparseBlock(Block):

@@ -25,7 +25,6 @@ from collections.abc import Callable
 import numpy as np
 
 from .linalg import (
-    ORTHONORMALITY_TOL,
     eigh_top,
     flip_signs,
     is_orthonormal,
@@ -35,6 +34,7 @@ from .linalg import (
 )
 from .sizes import columns_at_once
 from .slices import slices_of
+from .tolerances import ORTHONORMALITY_TOL
 
 OVERFLOW = "X holds values that are too large: the sum of their squares is not finite."
 

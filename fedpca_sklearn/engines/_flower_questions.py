@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.tolerances import GIVEN_BASIS_TOL
 from ._flower_messages import BadMessageError, read_array
 from ._flwr import ConfigRecord, Context, Message
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
-# How far from orthonormal the basis of a question may be.
-_ORTHONORMAL = 1e-6
 # Records of the site's own state, which Flower keeps between the messages of a run.
 _RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
 
@@ -117,5 +116,5 @@ def check_basis(V: np.ndarray, d: int, rank: int) -> None:
         raise RefusedError(f"the basis must have shape (k, {d}) with k <= {rank}, got {V.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         error = linalg.orthonormality_error(V)
-    if not error <= _ORTHONORMAL:
+    if not error <= GIVEN_BASIS_TOL:
         raise RefusedError(f"the basis must have orthonormal rows, they are off by {error:.1e}")

@@ -12,12 +12,11 @@ import scipy.linalg
 
 from .._kernels import linalg
 from .._kernels.rows import scatter_about, scatter_product
+from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along
 
-# Variances below this share of the largest are rounding errors of a scatter matrix.
-_ZERO = 1e-14
 # A block below this share of the largest eigenvalue adds nothing to a Krylov space.
 _EXHAUSTED = 1e-13
 # Share of the last basis in a local one, which stays where a client has no variance.
@@ -255,4 +254,4 @@ def by_rayleigh_ritz(
     total = total._replace(scatter=max(float(scatter), 0.0), n_samples=_positive(count))
     found = along(total, V, factor)
     s = found.singular_values
-    return found.truncate(int(np.sum(s**2 > _ZERO * max(s[0] ** 2, np.finfo(float).tiny))))
+    return found.truncate(int(np.sum(s**2 > GRAM_ROUNDING * max(s[0] ** 2, np.finfo(float).tiny))))

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from .._kernels.slices import slices_of
+from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]
@@ -147,6 +148,6 @@ class _Sketch:
         low = float(squares[size - 1]) if len(M) > size else 0.0
         keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
         V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
-        if not linalg.is_orthonormal(V, linalg.ORTHONORMALITY_TOL[V.dtype]):
+        if not linalg.is_orthonormal(V, ORTHONORMALITY_TOL[V.dtype]):
             V = linalg.orthonormalised(V)
         return _Sketch(V, np.sqrt(squares[:keep] - low), self.lowered + low)

@@ -10,11 +10,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
+from .._kernels.tolerances import UNDETERMINED_RCOND
 from ._tracker import Tracker
 
 __all__ = ["GROUSE"]
 
-# Residuals below this share of a row are rounding errors: the row fits.
+# Residuals below this share of a row are rounding errors: the row fits. The root of GRAM_ROUNDING,
+# as squares of residuals are differences of squares.
 _FITS = 1e-7
 
 
@@ -125,7 +127,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
         if len(there) <= len(V):
             return
         part, known = V[:, there], z[there]
-        w = np.linalg.lstsq(part.T, known, rcond=1e-10)[0]
+        w = np.linalg.lstsq(part.T, known, rcond=UNDETERMINED_RCOND)[0]
         r = known - w @ part
         projection, residual = float(np.linalg.norm(w)), float(np.linalg.norm(r))
         if min(projection, residual) <= _FITS * float(np.linalg.norm(known)):

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
+from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from ._recursive_least_squares import LIMIT, recent_power
 from ._tracker import Tracker
 
@@ -125,7 +126,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         if len(known) <= U.shape[1]:
             return
         part = U[known]
-        a = np.linalg.lstsq(part, z[known], rcond=1e-10)[0]
+        a = np.linalg.lstsq(part, z[known], rcond=UNDETERMINED_RCOND)[0]
         h = P[known] @ a
         g = h / (1 + h @ a)[:, None]
         U[known] = part + (z[known] - part @ a)[:, None] * g
@@ -143,7 +144,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         M = U.T @ U
         for t, q in enumerate(products.T):
             y = q @ K
-            a = np.linalg.lstsq(M, y, rcond=1e-14)[0]
+            a = np.linalg.lstsq(M, y, rcond=GRAM_ROUNDING)[0]
             h = P @ a / f
             g = h / (1 + h @ a)
             K -= (K @ a)[:, None] * g

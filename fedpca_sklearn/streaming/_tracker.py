@@ -14,14 +14,13 @@ from sklearn.utils._param_validation import Interval
 from .._base.block_transformer import BlockTransformer
 from .._kernels import linalg
 from .._kernels.missing import coordinates
+from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from ..summary import Subspace
 from ..summary._along import along
 from ._innovations import Features, has_weight, innovations
 
 # Rows that a tracker sees at once unless its rule needs another number.
 _ROWS_AT_ONCE = 32
-# Amplification of noise from which on a row with holes does not count in the variances.
-_MAX_GAIN = 10.0
 # Share of the rows below which a feature has been missing for too long to tell its variance.
 _FORGOTTEN = 1e-12
 # Weight of the rows measured below which their variances are forgotten.
@@ -124,7 +123,7 @@ class Tracker(BlockTransformer):
         first = before.measured == 0
         C, gain = coordinates(Z, V if first else before.basis)
         root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
-        root[gain > _MAX_GAIN] = 0.0
+        root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
         C *= root[:, None]
         if first:
             factor = linalg.r_factor(C)

@@ -15,6 +15,7 @@ import scipy.linalg
 from .._kernels import linalg
 from .._kernels.sizes import rank_for_fraction
 from .._kernels.stack import DenseBlock
+from .._kernels.tolerances import RANK_EPS
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _merge_orthogonal(parts, corrections, cut):
         rest -= again @ V
         C += again
         Q, R, order = scipy.linalg.qr(rest.T, mode="economic", pivoting=True, check_finite=False)
-        scale = np.finfo(np.float64).eps * linalg.RANK_EPS * np.linalg.norm(B)
+        scale = np.finfo(np.float64).eps * RANK_EPS * np.linalg.norm(B)
         new = int(np.sum(np.abs(np.diag(R)) > scale))
         Q = Q[:, :new]
         if new:

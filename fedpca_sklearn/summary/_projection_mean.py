@@ -9,14 +9,14 @@ import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
+from .._kernels.tolerances import EIGENVALUE_ROUNDING, ORTHONORMALITY_TOL
 from ._merging import in_float64
 from ._subspace import Subspace
 
 # Directions that are stacked at once.
 ROWS_AT_ONCE = 1024
-# Eigenvalues of a mean of projections, which are at most 1, that are taken for rounding errors,
-# and for equal.
-_ZERO = 1e-12
+# Eigenvalues of a mean of projections, at most 1, that are taken for equal: a hundred times what
+# is a rounding error in one.
 _TIE = 1e-10
 
 
@@ -78,13 +78,13 @@ class ProjectionMean:
         if not len(G):
             return replace(self, weight=total)
         values, W = linalg.eigh_top(G, max_keep + 1)
-        keep = min(max_keep, int(np.sum(values > _ZERO)))
+        keep = min(max_keep, int(np.sum(values > EIGENVALUE_ROUNDING)))
         cut = float(values[max_keep:].max(initial=0))
-        dropped = self.dropped * (self.weight / total) + (cut if cut > _ZERO else 0.0)
+        dropped = self.dropped * (self.weight / total) + (cut if cut > EIGENVALUE_ROUNDING else 0.0)
         W = W[:, :keep] / np.sqrt(values[:keep])
         vectors = (W[:k].T * old) @ self.vectors
         vectors[:, columns] += W[k:].T @ M
-        if not linalg.is_orthonormal(vectors, linalg.ORTHONORMALITY_TOL[vectors.dtype]):
+        if not linalg.is_orthonormal(vectors, ORTHONORMALITY_TOL[vectors.dtype]):
             vectors = linalg.orthonormalised(vectors)
         return ProjectionMean(vectors, values[:keep], total, dropped)
 

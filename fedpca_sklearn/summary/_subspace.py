@@ -12,6 +12,7 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import kept_directions
+from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.checks import (
     check_forgetting_factor,
     check_n_components,
@@ -28,7 +29,6 @@ from ._updating import absorb
 
 MAX_BYTES = 2**30
 _EPS = np.finfo(np.float64).eps
-_VALID_TOL = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-4}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,14 +133,14 @@ class Subspace:
         if len(mean) != d:
             raise ValueError(f"mean must have d={d} values, got {len(mean)}.")
         error = linalg.orthonormality_error(components)
-        if not error <= _VALID_TOL[components.dtype]:  # NaN where products overflow
+        if not error <= VALID_BASIS_TOL[components.dtype]:  # NaN where products overflow
             raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
         if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
             raise ValueError("singular_values must be non-negative and in decreasing order.")
         n_samples = nonnegative_float("n_samples", self.n_samples)
         scatter = nonnegative_float("scatter", self.scatter)
         energy = float(singular_values @ singular_values)
-        if not math.isfinite(energy) or energy > scatter * (1 + _VALID_TOL[components.dtype]):
+        if not math.isfinite(energy) or energy > scatter * (1 + VALID_BASIS_TOL[components.dtype]):
             raise ValueError(
                 f"scatter={scatter!r} must be at least the sum of the squared singular values, "
                 f"{energy!r}."

@@ -17,14 +17,13 @@ from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
+from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
 from ..summary import Subspace
 
 __all__ = ["AlternatingProjections"]
 
-# Robust standard deviations that an outlier must exceed.
-_DEVIATIONS = 6.0
 # Share of its error that an iteration leaves when only noise is left.
 _RESTING = 0.99
 
@@ -224,7 +223,7 @@ def _noise(values: np.ndarray) -> float:
     """What normal noise with the median of the absolute values hardly exceeds."""
     if not values.size:
         return 0.0
-    return _DEVIATIONS / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))
+    return OUTLIER_DEVIATIONS / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))
 
 
 def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

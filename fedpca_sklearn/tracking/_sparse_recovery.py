@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 
 from .._kernels import linalg
 from .._kernels.missing import coordinates, gram_inverses
+from .._kernels.tolerances import GIVEN_BASIS_TOL, OUTLIER_DEVIATIONS
 from .._validation.checks import float_array
 
 __all__ = ["projected_sparse_recovery"]
@@ -25,9 +26,8 @@ _STEP = 0.1
 _ROUNDING = 1e-12
 # The automatic xi over the norm of white noise that would have the projected rows' decile.
 _XI = 0.3
-# The automatic threshold: so many robust standard deviations of the residuals, and such a share of
-# the fit's root mean square, below which they are rounding errors; and how often it is computed.
-_DEVIATIONS = 6.0
+# The least automatic threshold, over the fit's root mean square: residuals below are rounding
+# errors. And how often it is computed.
 _LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
@@ -109,7 +109,7 @@ def projected_sparse_recovery(
     V = float_array("components", components, 2, np.float64)
     if V.shape[1] != X.shape[1]:
         raise ValueError(f"components must have {X.shape[1]} columns as X, got shape {V.shape}.")
-    if not linalg.is_orthonormal(V, 1e-6):
+    if not linalg.is_orthonormal(V, GIVEN_BASIS_TOL):
         raise ValueError("components must be orthonormal rows.")
     if np.asarray(xi).dtype.kind not in "iuf":
         raise ValueError(f"xi must be numbers, got {xi!r}.")
@@ -266,8 +266,8 @@ def find_outliers(
             low = _deviations(R, _QUARTILE, axis=0)
             columns = np.where(columns > _COLUMN_RATIO * low, low, columns)
             columns = np.where(seen.sum(axis=0) < _COLUMN_ROWS, 0.0, columns)
-            columns = np.maximum(_DEVIATIONS * np.maximum(columns, every), _LEAST * size)
-        rows = _DEVIATIONS * _deviations(kept, _DECILE, axis=1)
+            columns = np.maximum(OUTLIER_DEVIATIONS * np.maximum(columns, every), _LEAST * size)
+        rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
         before, mask = mask, np.abs(R) > np.maximum.outer(rows, columns)
         if np.array_equal(before, mask):
             break

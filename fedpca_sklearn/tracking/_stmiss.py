@@ -14,12 +14,12 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.missing import coordinates
+from .._kernels.tolerances import MAX_GAIN_IN_SVD
 from ..summary import Subspace
 from ..summary._updating import absorb_block
 
-# Amplification of noise from which on a row with holes is left out of the r-SVD.
-_MAX_GAIN = 1e3
-# Share of a direction of the last basis that a new one must lack for the rest to complete it.
+# Sine of the angle between a direction of the last basis and the new one from which on what the new
+# one lacks completes it. Of directions that it has, rounding leaves some eps.
 _LACKING = 1e-6
 # A change: the residuals' largest eigenvalue against that of the last update, and against the
 # largest eigenvalue of the rows, below which residuals are rounding errors.
@@ -92,9 +92,9 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray) -> Filled:
     lost = np.isnan(Y)
     some = (~lost).sum(axis=1) >= max(len(V), 1)
     C, gain = coordinates(Y - mean, V)
-    counts = some & (gain <= _MAX_GAIN)
+    counts = some & (gain <= MAX_GAIN_IN_SVD)
     if not counts.any():
-        C, _ = coordinates(Y - mean, V, 1 / _MAX_GAIN)
+        C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD)
         counts = some
     return Filled(np.where(lost, C @ V + mean, Y), C, counts)
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication import Federation
 from ..communication._federation import message_of
 from ..communication._sum_of_all import sum_of_all
 from ..rounds._power_method import Client
 from ..summary import Subspace
 from ..summary._along import along
-
-# Variances below this share of the largest are rounding errors of a Gram matrix.
-_ZERO = 1e-14
 
 
 def along_left_vectors(
@@ -33,7 +31,7 @@ def along_left_vectors(
     total = total._replace(scatter=float(scatter))
     k = len(U[0])
     values, Y = np.linalg.eigh(np.reshape(inner, (k, k)))
-    keep = values > _ZERO * max(values.max(initial=0.0), np.finfo(float).tiny)
+    keep = values > GRAM_ROUNDING * max(values.max(initial=0.0), np.finfo(float).tiny)
     if not keep.any():
         return total
     turn = Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1])

@@ -9,12 +9,9 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from .._kernels import linalg
+from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..communication import Federation
 from ..communication._sum_of_all import sum_of_all
-
-# Eigenvalues below this share of the largest are rounding errors; as in scikit-learn.
-_ZERO = 1e-12
-
 
 # -------------------------------------------------------------------------------- at the clients
 
@@ -154,7 +151,7 @@ def _rounding(K: np.ndarray) -> float:
 
 def nonnegligible(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
     """Eigenvalues without those that are rounding errors or negative."""
-    return np.where(values > max(_ZERO * values.max(), floor), values, 0.0)
+    return np.where(values > max(EIGENVALUE_ROUNDING * values.max(), floor), values, 0.0)
 
 
 def inverse_root(values: np.ndarray) -> np.ndarray:
