@@ -20,9 +20,9 @@ from .._kernels.gaussian_model import GaussianModel
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
 from .._kernels.slices import row_slices
 from .._kernels.tolerances import RANK_EPS
+from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
-from .._validation.too_large import TooLargeError
 from ..summary import Subspace
 from ..summary._updating import unit_of, was_truncated
 from .callbacks import callback_state
@@ -134,9 +134,7 @@ class SubspaceTransformer(
         sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
         for name, size in sizes.items():
             if size > largest:
-                raise TooLargeError(
-                    f"X holds values that are too large: their {name} overflows {dtype.name}."
-                )
+                raise too_large(name, dtype)
         rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0

@@ -15,9 +15,10 @@ from .linalg import (
     is_orthonormal,
     numerical_rank,
 )
-from .stack import OVERFLOW, Block, count_kept
+from .stack import Block, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
+from .too_large import too_large
 
 
 class SparseBlock(Block):
@@ -72,7 +73,7 @@ class SparseBlock(Block):
             total = float(self.correction @ self.correction)
             self.correction_elsewhere = total - float(self.correction_here @ self.correction_here)
         if not math.isfinite(self.scatter):
-            raise ValueError(OVERFLOW)
+            raise too_large("sum of squares")
 
     def _squares(self, data, indices, counts, root) -> np.ndarray:
         """Sum of squares of each active column about its mean; ``data`` are stored entries."""

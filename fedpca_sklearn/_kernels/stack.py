@@ -35,8 +35,7 @@ from .linalg import (
 from .sizes import columns_at_once
 from .slices import slices_of
 from .tolerances import ORTHONORMALITY_TOL
-
-OVERFLOW = "X holds values that are too large: the sum of their squares is not finite."
+from .too_large import too_large
 
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
@@ -192,7 +191,7 @@ class DenseBlock(Block):
         if not math.isfinite(self.scatter):
             if dtype == np.float32:
                 return None
-            raise ValueError(OVERFLOW)
+            raise too_large("sum of squares")
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
@@ -227,7 +226,7 @@ class DenseBlock(Block):
         new = M[self.k :]
         self.column_scatter = squares_of_columns(new)
         if not math.isfinite(self.scatter):
-            raise ValueError(OVERFLOW)
+            raise too_large("sum of squares")
         M[: self.k] *= self.s[:, None]
         return M
 

@@ -1,4 +1,4 @@
-"""Errors that name who holds the values that overflow."""
+"""Naming who holds the values that overflow in sums over several parties."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-
-class TooLargeError(ValueError):
-    """Sums over several parties overflow; ``reason`` does not say whose part is too large."""
-
-    def __init__(self, message: str, reason: str | None = None):
-        super().__init__(message)
-        self.reason = message if reason is None else reason
+from .._kernels.too_large import TooLargeError
 
 
 @contextmanager

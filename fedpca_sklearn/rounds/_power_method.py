@@ -13,6 +13,7 @@ import scipy.linalg
 from .._kernels import linalg
 from .._kernels.rows import scatter_about, scatter_product
 from .._kernels.tolerances import GRAM_ROUNDING
+from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along
@@ -29,7 +30,6 @@ _PATIENCE = 100
 _MAX_BLOCKS = 8
 # Largest number in a message, so that those of very many clients can be added up.
 LARGEST = 2.0**983
-_TOO_LARGE = "X holds values that are too large: their products overflow float64."
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Client(AnyClient):
         with np.errstate(over="ignore", invalid="ignore"):
             message = getattr(self, kind)(*arguments)
         if not np.abs(message).max() <= LARGEST:
-            raise ValueError(_TOO_LARGE)
+            raise too_large("sum of products")
         return message
 
     def moments(self) -> np.ndarray:
@@ -74,7 +74,7 @@ class Client(AnyClient):
         with np.errstate(over="ignore"):
             squares = scatter_about(X, np.zeros(X.shape[1]), w)
         if not np.isfinite(squares):
-            raise ValueError(_TOO_LARGE)
+            raise too_large("sum of products")
         total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
         return np.append(np.asarray(total).ravel(), self.n_samples)
 
@@ -102,7 +102,7 @@ def _message(label: Any, client: AnyClient, kind: str, turn: int, *arguments: An
     with np.errstate(over="ignore", invalid="ignore"):
         message = client.message(kind, turn, *arguments)
     if not np.isfinite(message).all():
-        raise ValueError(_TOO_LARGE)
+        raise too_large("sum of products")
     return message
 
 
@@ -189,7 +189,7 @@ def power_method(
             continue
         largest = float(np.abs(W).max())
         if not np.isfinite(largest):
-            raise ValueError("X holds values that are too large: their products overflow float64.")
+            raise too_large("sum of products")
         if space is None:
             # directions without variance stay
             W = W / (largest or 1.0)

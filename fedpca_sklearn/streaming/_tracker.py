@@ -15,6 +15,7 @@ from .._base.block_transformer import BlockTransformer
 from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
+from .._kernels.too_large import too_large
 from ..summary import Subspace
 from ..summary._along import along
 from ._innovations import Features, has_weight, innovations
@@ -112,7 +113,7 @@ class Tracker(BlockTransformer):
         with np.errstate(over="ignore", invalid="ignore"):
             Z, known = innovations(before.known, Y, self.center, f)
         if not np.isfinite(known.squares.sum()):
-            raise ValueError("X holds values that are too large: their variance overflows float64.")
+            raise too_large("variance")
         sizes = np.abs(Z)
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)

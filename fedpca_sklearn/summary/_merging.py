@@ -12,9 +12,10 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
+from .._kernels.too_large import TooLargeError
 from .._validation.checks import check_n_components, float_array, is_integer
 from .._validation.feature_names import check_same_names
-from .._validation.too_large import TooLargeError, largest_named
+from .._validation.too_large import largest_named
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
@@ -255,8 +256,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     scatter += sum(s.scatter for s in subspaces[1:])
     if not (math.isfinite(scatter) and math.isfinite(n)):
         raise TooLargeError(
-            "Values are too large to merge: the sum of their squares or of their counts is not "
-            "finite."
+            "Values are too large to merge: their sum of squares or of counts overflows float64."
         )
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     empty = np.zeros((0, first.n_features), dtype)

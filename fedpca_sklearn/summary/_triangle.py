@@ -14,10 +14,9 @@ from scipy.linalg.lapack import dtpqrt
 
 from .._kernels import linalg
 from .._kernels.slices import slices_of
-from .._validation.too_large import TooLargeError
+from .._kernels.too_large import too_large
 from ._subspace import Subspace
 
-TOO_LARGE = "X holds values that are too large: the sum of their squares overflows."
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
 _TPQRT_BLOCK = 16
 
@@ -97,7 +96,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
             factor = _factor_of(stack) if len(stack) else factor
         scatter = float(np.einsum("ij,ij->", factor, factor))
     if not math.isfinite(scatter):
-        raise ValueError(TOO_LARGE)
+        raise too_large("sum of squares")
     return Triangle(factor, mean, rest, n_samples, n_rows)
 
 
@@ -159,7 +158,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         means *= np.sqrt(n)[:, None]
         scatter = float(np.einsum("ij,ij->", means, means))
     if not math.isfinite(scatter):
-        raise TooLargeError(TOO_LARGE)
+        raise too_large("sum of squares")
     factor = _factor_of(np.concatenate([factor, means]))
     if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
@@ -176,7 +175,7 @@ def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
         columns = np.einsum("ij,ij->j", R, R)
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
-        raise TooLargeError(TOO_LARGE)
+        raise too_large("sum of squares")
     if len(R) == R.shape[1]:
         _, s, V = scipy.linalg.svd(R, check_finite=False)
     elif len(R):

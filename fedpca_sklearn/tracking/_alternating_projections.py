@@ -18,6 +18,7 @@ from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
+from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
 from ..summary import Subspace
@@ -193,7 +194,7 @@ def alternating_projections(
     beta = 1.0 / np.sqrt(max(n, d)) if beta is None else beta
     norm = float(np.linalg.norm(Z)) or 1.0
     if not np.isfinite(norm**2):
-        raise ValueError("X holds values that are too large: the sum of their squares overflows.")
+        raise too_large("sum of squares")
     L = np.zeros_like(Z)
     first = min(beta * _low_rank(Z, 1)[1][0], _noise(Z[seen]))
     S = np.where(np.abs(Z) > first, Z, 0.0)

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import refuse_dask
+from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
@@ -187,10 +188,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             with np.errstate(over="ignore"):
                 scatters = [float(np.einsum("ij,ij->", c.rows, c.rows)) for c in clients]
             if not np.isfinite(sum(scatters)):
-                raise ValueError(
-                    f"Client {int(np.argmax(scatters))}: X holds values that are too large: its "
-                    "variance overflows."
-                )
+                raise too_large("variance", holder=f"Client {int(np.argmax(scatters))}: X")
             rounds = partial(rounds_of, self)
             U, n_iter, apart = method.left_vectors(
                 federation, clients, min(self.n_components, n), rounds

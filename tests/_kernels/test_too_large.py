@@ -1,0 +1,61 @@
+"""Values that are too large are refused in the same words everywhere."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fedpca_sklearn import (
+    GROUSE,
+    AlternatingProjections,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    OjaPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceTracker,
+    VerticalFederatedPCA,
+)
+from fedpca_sklearn._kernels.too_large import TooLargeError
+from fedpca_sklearn.summary._triangle import triangle_of_rows
+
+WORDS = re.compile(
+    r"(Client \S+: )?X holds values that are too large: "
+    r"their [a-z ]+ overflows float(32|64)\.( It .*)?"
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize(
+    "fit",
+    [
+        Subspace.from_rows,
+        triangle_of_rows,
+        StreamingPCA(2).fit,
+        OjaPCA(2).fit,
+        GROUSE(2).fit,
+        AlternatingProjections(2).fit,
+        SubspaceTracker(2).fit,
+        DistributedPCA(2).fit,
+        FederatedPCA(2).fit,
+        FederatedPowerPCA(2, random_state=0).fit,
+        VerticalFederatedPCA(2).fit,
+    ],
+    ids=lambda fit: getattr(fit, "__qualname__", None) or str(fit),
+)
+def test_the_words_are_the_same(fit):
+    X = np.random.default_rng(0).standard_normal((100, 8)) * 1e200
+    with pytest.raises(ValueError, match="too large") as error:
+        fit(X)
+    assert WORDS.fullmatch(str(error.value)), str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("d", [8, 300])
+def test_rows_without_clients_raise_the_one_error(kind, d):
+    X = np.random.default_rng(0).standard_normal((20, d)) * 1e160
+    with pytest.raises(TooLargeError, match="their sum of squares overflows float64"):
+        Subspace.from_rows(kind(X))
