@@ -205,7 +205,7 @@ class SubspaceTransformer(
                 squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
             return Z.astype(np.result_type(X, V), copy=False)
         Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
-        for rows in row_slices(*X.shape, least=len(V)):
+        for rows in row_slices(X.shape[0], X.shape[1], least=len(V)):
             centred = X[rows] - mean  # before the product: exact where the mean is large
             if scale is not None:
                 centred = centred / scale
