@@ -56,10 +56,12 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
             Sparse rows are densified block by block.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised.
         """
         return self._consume(X, None)
 
@@ -73,7 +75,9 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            The next rows of the stream, with the columns of the first call.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------

@@ -77,6 +77,7 @@ class MissingEntriesMixin(SubspaceTransformer):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows with the columns of `fit`; NaN is a missing entry.
 
         Returns
         -------
@@ -97,8 +98,11 @@ class MissingEntriesMixin(SubspaceTransformer):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows with the columns of `fit`; NaN is a missing entry.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row in the sums over entries; None: 1.
 
         Returns
         -------

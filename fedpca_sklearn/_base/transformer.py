@@ -245,10 +245,12 @@ class SubspaceTransformer(
         Parameters
         ----------
         X : array-like of shape (n, n_components_)
+            Coordinates of rows along the components, as `transform` returns them.
 
         Returns
         -------
         X_original : ndarray of shape (n, d)
+            The rows in the plane of the components that have these coordinates.
         """
         check_is_fitted(self, "components_")
         X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
@@ -324,12 +326,16 @@ class SubspaceTransformer(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row in the average; None: 1.
 
         Returns
         -------
         log_likelihood : float
+            Weighted mean of `score_samples`, in natural logarithms.
         """
         log_likelihood = self.score_samples(X)
         sample_weight = check_weight(sample_weight, len(log_likelihood))
@@ -348,6 +354,7 @@ class SubspaceTransformer(
         Returns
         -------
         covariance : ndarray of shape (d, d)
+            In the squared units of the rows.
         """
         check_is_fitted(self, "components_")
         V, noise = self.components_, self.noise_variance_
@@ -371,6 +378,7 @@ class SubspaceTransformer(
         Returns
         -------
         precision : ndarray of shape (d, d)
+            In one over the squared units of the rows.
         """
         check_is_fitted(self, "components_")
         precision = self._model().precision()
