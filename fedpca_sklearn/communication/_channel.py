@@ -60,13 +60,16 @@ class Channel(BaseEstimator, ABC):
         Parameters
         ----------
         n_clients : int
+            Number of clients that could take part.
         n_before : int
             Rounds before this one.
         rng : RandomState
+            Random numbers of the channel.
 
         Returns
         -------
         present : ndarray of shape (n_clients,), bool
+            True where a client takes part.
         """
         if is_real(self.dropout):
             return rng.uniform(size=n_clients) >= self.dropout
@@ -87,7 +90,9 @@ class Channel(BaseEstimator, ABC):
         Parameters
         ----------
         messages : iterable of ndarray
+            One array of each client that takes part, all of the same shape.
         rng : RandomState
+            Random numbers of the channel.
 
         Returns
         -------

@@ -65,6 +65,7 @@ class CommunicationLog:
         Returns
         -------
         log : CommunicationLog
+            The same rounds and totals; a round added to one log is not in the other.
         """
         return CommunicationLog(list(self.table), self.floats_pooled, dict(self.totals))
 
@@ -81,6 +82,7 @@ class CommunicationLog:
         Parameters
         ----------
         up, down : iterable of messages
+            Messages towards the server, or towards ``receivers``, and messages back to the clients.
         receivers : sequence of hashable, default=None
             Who takes each message of ``up``; None: the server takes them all. Every message of
             ``down`` has a receiver of its own.

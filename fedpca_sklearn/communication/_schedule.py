@@ -101,6 +101,7 @@ def load_balanced_schedule(n_clients: int, n_steps: int) -> list[Phase]:
     Returns
     -------
     phases : list of Phase
+        The phases in their order; each has tasks of different clients, and the messages after them.
 
     Notes
     -----
