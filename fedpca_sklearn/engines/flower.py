@@ -67,6 +67,7 @@ def client_app(
     Returns
     -------
     app : flwr.clientapp.ClientApp
+        To be named in the ``pyproject.toml`` of the Flower app, or passed to its simulation.
 
     Notes
     -----
@@ -106,6 +107,7 @@ def server_app(estimator: Any, done: Callable[[Any, Context], None], **options: 
     Parameters
     ----------
     estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
+        With the parameters of the fit; it is not changed. See `fit_sites`.
     done : callable
         ``done(fitted, context)`` is called with the result, for instance to save its ``subspace_``.
     **options
@@ -114,6 +116,7 @@ def server_app(estimator: Any, done: Callable[[Any, Context], None], **options: 
     Returns
     -------
     app : flwr.serverapp.ServerApp
+        To be named in the ``pyproject.toml`` of the Flower app, or passed to its simulation.
 
     Examples
     --------
@@ -145,6 +148,7 @@ def fit_sites(
     Parameters
     ----------
     grid : flwr.serverapp.Grid
+        Flower's connection from the server to the sites.
     estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
         Not changed. ``clients``, ``n_clients`` and ``n_jobs`` play no part; ``channel`` must be
         None, as the network is a real one.
@@ -163,15 +167,15 @@ def fit_sites(
         ``clients_`` are the names of the sites that took part, ``missing_sites_`` maps the others
         to the reason. It equals the estimator fitted in one process on the rows of ``clients_``.
 
-    Warns
-    -----
-    UserWarning
-        If a site was left out.
-
     Raises
     ------
     RuntimeError
         If fewer than ``min_sites`` are left; the message names the others, and why.
+
+    Warns
+    -----
+    UserWarning
+        If a site was left out.
 
     Notes
     -----
