@@ -54,6 +54,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,) or str, default=None
             Label of the client that owns each row, integers or strings; or the name of the column
             of X, a data frame, that holds them, which is taken out of the rows. None:
@@ -64,6 +65,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised, but for what private clients have
+            spent by then.
         """
         with self._unchanged_on_error():
             self._start()
@@ -166,9 +169,13 @@ class StreamingClientsTransformer(ClientsTransformer):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            The next rows, with the columns of the first call.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, as in `fit`.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row; None: 1. Integer weights equal repeated rows.
 
         Returns
         -------

@@ -175,9 +175,13 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            The next rows, with the columns of the first call.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, as in `fit`.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row; None: 1. Integer weights equal repeated rows.
 
         Returns
         -------
@@ -204,7 +208,10 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         subspaces : sequence of Subspace
             One per site, for instance read with `Subspace.load`.
         n_components : int, float or None, default=None
+            Number of components, or in (0, 1) the share of the variance that they explain; None:
+            all that the merged summaries hold.
         merge : MergeStrategy or None, default=None
+            Strategy that makes one summary of all; None: ``SubspaceMerge()``.
 
         Returns
         -------

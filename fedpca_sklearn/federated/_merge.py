@@ -35,10 +35,13 @@ class MergeStrategy(BaseEstimator, ABC):
         Parameters
         ----------
         n_components : int, float or None
+            Number of directions, or in (0, 1) the share of the scatter that they explain; None:
+            all.
 
         Returns
         -------
         n_components : int, float or None
+            The same for a client's summary; here as many as for the result.
         """
         return n_components
 
@@ -50,7 +53,10 @@ class MergeStrategy(BaseEstimator, ABC):
         Parameters
         ----------
         subspaces : sequence of Subspace
+            Summaries that are to be merged.
         n_components : int, float or None
+            Number of directions, or in (0, 1) the share of the scatter that they explain; None:
+            all.
 
         Returns
         -------
@@ -75,9 +81,11 @@ class MergeStrategy(BaseEstimator, ABC):
         Parameters
         ----------
         subspaces : sequence of Subspace
+            Summaries with the same number of features, one of each client.
         n_components : int, float or None, default=None
             Directions asked for, as in `merge_subspaces`.
         weights : array-like of shape (len(subspaces),), default=None
+            Factor on the singular values of each summary; None: 1.
         between : int, float or None, default=None
             Directions that an inner node of a tree keeps of summaries that were cut before; of
             others it keeps all. None: ``n_components`` and extra ones. The result has
@@ -92,6 +100,7 @@ class MergeStrategy(BaseEstimator, ABC):
         Returns
         -------
         subspace : Subspace
+            Summary of all rows.
         """
 
 
