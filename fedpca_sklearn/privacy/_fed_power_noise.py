@@ -26,15 +26,28 @@ class FedPowerNoise(Mechanism):
     Parameters
     ----------
     epsilon : float
-        As in `AnalyzeGauss`, like all others; for all rounds of a fit together.
+        Above 0; budget of each client, for all rounds of a fit together. ``inf``: no noise, rows
+        are still clipped.
     delta : float
+        Between 0 and 1; should be far below one over the number of rows.
     row_norm : float or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. Must be
+        known without a look at the rows. "data" takes the largest norm, is not private, and warns
+        with `PrivacyLeakWarning`.
     center : float, array-like of shape (n_features,) or None, default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
     mean : {"private", "fixed"}, default="private"
+        "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
+        costs nothing.
     mean_share : float, default=0.2
+        Share of the budget (of mu^2) for the mean, if it is private.
     trust : {"client", "sum"}, default="client"
-        "sum" needs a channel that loses nobody: noise that does not arrive does not protect.
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum. That needs a channel that loses
+        nobody: noise that does not arrive does not protect.
     ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator.
 
     See Also
     --------
@@ -95,7 +108,22 @@ class FedPowerNoise(Mechanism):
         self.ledger = ledger
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
-        """A client's sum of y, with its noise."""
+        """A client's sum of y, with its noise.
+
+        Parameters
+        ----------
+        total : ndarray of shape (d,)
+            Sum of the client's clipped rows less the public centre.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        noisy : ndarray of shape (d,)
+            The sum with noise of the scale ``terms.mean_std`` on each feature.
+        """
         return total + terms.mean_std * rng.standard_normal(total.shape)
 
     def _sum_cost(self, std, n_features, n_shares):
@@ -104,13 +132,48 @@ class FedPowerNoise(Mechanism):
     def noisy_product(
         self, product: np.ndarray, terms: Terms, rng: np.random.Generator
     ) -> np.ndarray:
-        """A client's product of a basis with its second moment, with its noise."""
+        """A client's product of a basis with its second moment, with its noise.
+
+        Parameters
+        ----------
+        product : ndarray of shape (k, d)
+            Orthonormal rows times the second moment of the client's clipped rows.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        noisy : ndarray of shape (k, d)
+            The product with independent noise of the scale ``terms.product_std`` on each entry.
+        """
         return product + terms.product_std * rng.standard_normal(product.shape)
 
     def noisy_variances(
         self, inner: np.ndarray, trace: float, terms: Terms, rng: np.random.Generator
     ) -> tuple[np.ndarray, float]:
-        """A client's second moment within a basis and its trace, with their noise."""
+        """A client's second moment within a basis and its trace, with their noise.
+
+        Parameters
+        ----------
+        inner : ndarray of shape (k, k)
+            Second moment of the client's clipped rows within an orthonormal basis.
+        trace : float
+            Sum of the squared norms of these rows.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        inner : ndarray of shape (k, k)
+            With symmetric noise: of the scale ``terms.product_std`` on the diagonal, and of that
+            over sqrt(2) off it.
+        trace : float
+            With noise of the scale ``terms.product_std``.
+        """
         G = rng.standard_normal(inner.shape)
         inner = inner + terms.product_std / 2 * (G + G.T)
         return inner, trace + terms.product_std * float(rng.standard_normal())

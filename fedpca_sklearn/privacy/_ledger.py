@@ -119,6 +119,7 @@ class PrivacyLedger:
         Returns
         -------
         spent : dict of str to PrivacySpent
+            (epsilon, delta) of all releases that the file holds of a client.
         """
         if not 0 < delta < 1:
             raise ValueError(f"delta must be between 0 and 1, got {delta!r}.")

@@ -149,7 +149,13 @@ class Mechanism(BaseEstimator, ABC):
         self._validate_params()
 
     def budget(self) -> float:
-        """mu^2 of the whole budget."""
+        """mu^2 of the whole budget.
+
+        Returns
+        -------
+        mu2 : float
+            The square of ``mu_of(epsilon, delta)``; infinite for an infinite epsilon.
+        """
         return mu_of(float(self.epsilon), float(self.delta)) ** 2
 
     def _product_budget(self, n_features: int) -> float:
@@ -157,7 +163,22 @@ class Mechanism(BaseEstimator, ABC):
         return self.budget()
 
     def costs(self, n_features: int, n_products: int, fraction: float = 1.0) -> Costs:
-        """What the releases of a fraction of the budget cost, one mean and some products."""
+        """What the releases of a fraction of the budget cost, one mean and some products.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the rows.
+        n_products : int
+            Releases of the second moment or of a product with it, which share their part evenly.
+        fraction : float, default=1.0
+            Part of the budget, of mu^2, that all these releases may cost together.
+
+        Returns
+        -------
+        costs : Costs
+            mu^2 of one product and, unless the mean is fixed, of the mean.
+        """
         share = self.mean_share if self.mean == "private" else 0.0
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         return Costs(product, self.budget() * fraction * share if share else None)
@@ -166,6 +187,22 @@ class Mechanism(BaseEstimator, ABC):
         """mu^2 of a mean and some products with noise; infinite for a bound from the data.
 
         ``n_shares`` clients add shares of the noise, if ``trust`` is "sum".
+
+        Parameters
+        ----------
+        costs : Costs
+            mu^2 of one product and of the mean, as `costs` returns them.
+        n_features : int
+            Number of columns of the rows.
+        n_products : int, default=1
+            Releases of the second moment or of a product with it.
+        n_shares : int, default=1
+            Clients whose noise adds up; used with ``trust="sum"`` only.
+
+        Returns
+        -------
+        mu2 : float
+            What the client's account is charged; infinite with ``row_norm="data"``.
         """
         if self.row_norm == "data":
             return math.inf
@@ -187,7 +224,22 @@ class Mechanism(BaseEstimator, ABC):
         """mu^2 of noise of size ``std`` on the sum of rows of norm 1, alike."""
 
     def terms(self, X: Any, costs: Costs, n_shares: int = 1) -> Terms:
-        """Bounds and noise for rows; looks at them only with ``row_norm="data"``."""
+        """Bounds and noise for rows; looks at them only with ``row_norm="data"``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows of the client.
+        costs : Costs
+            mu^2 of one product and of the mean, as `costs` returns them.
+        n_shares : int, default=1
+            Clients whose noise adds up; used with ``trust="sum"`` only.
+
+        Returns
+        -------
+        terms : Terms
+            Bound of the rows, public centre, and the scale of the noise.
+        """
         d = X.shape[1]
         center, row_norm = self._center_of(d), self.row_norm
         if row_norm == "data":
@@ -211,5 +263,16 @@ class Mechanism(BaseEstimator, ABC):
         return center
 
     def spent(self, mu2: float) -> PrivacySpent:
-        """(epsilon, delta) of releases with a total mu^2."""
+        """(epsilon, delta) of releases with a total mu^2.
+
+        Parameters
+        ----------
+        mu2 : float
+            Sum of mu^2 over releases.
+
+        Returns
+        -------
+        spent : PrivacySpent
+            The least epsilon at the mechanism's delta, and this delta.
+        """
         return PrivacySpent(epsilon_of(math.sqrt(mu2), float(self.delta)), float(self.delta))

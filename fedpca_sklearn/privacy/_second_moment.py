@@ -56,11 +56,39 @@ class SecondMomentMechanism(Mechanism):
         self.ledger = ledger
 
     def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
-        """Columns of the second moment that are released at a time."""
+        """Columns of the second moment that are released at a time.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the second moment.
+        max_keep : int or None
+            Directions that the summary will have at most; None: no bound.
+
+        Returns
+        -------
+        blocks : list of slice
+            Consecutive blocks of columns, together all of them; here one block.
+        """
         return [slice(0, n_features)]
 
     def noisy_sum(self, rows: ClippedRows, terms: Terms, rng: np.random.Generator) -> np.ndarray:
-        """A client's sum of y, with its noise."""
+        """A client's sum of y, with its noise.
+
+        Parameters
+        ----------
+        rows : ClippedRows
+            Rows of the client, less the public centre and clipped.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        noisy : ndarray of shape (d,)
+            The sum with noise of the scale ``terms.mean_std`` on each feature.
+        """
         total = rows.sum()
         return total + terms.mean_std * rng.standard_normal(total.shape)
 
@@ -70,7 +98,24 @@ class SecondMomentMechanism(Mechanism):
     def noisy_columns(
         self, rows: ClippedRows, columns: slice, terms: Terms, rng: np.random.Generator
     ) -> np.ndarray:
-        """A client's columns of the second moment, with its noise."""
+        """A client's columns of the second moment, with its noise.
+
+        Parameters
+        ----------
+        rows : ClippedRows
+            Rows of the client, less the public centre and clipped.
+        columns : slice
+            One of `column_blocks`.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        noisy : ndarray of shape (d, b)
+            The b columns with noise of the scale ``terms.product_std``.
+        """
         products = rows.products(columns)
         products += self._noise(products.shape, terms.product_std, rng)
         return products
@@ -100,8 +145,19 @@ class SecondMomentMechanism(Mechanism):
             Noisy columns of the second moment about the public centre, in order.
         total : ndarray or None
             Noisy sum of y; None where the mean is fixed.
-        n, terms, max_keep, dtype
-            Number of rows, bounds, directions to keep, dtype of the components.
+        n : int
+            Number of rows.
+        terms : Terms
+            Bound of the rows, and the public centre.
+        max_keep : int or None
+            Directions to keep at most; None: no bound.
+        dtype : dtype
+            Of the components.
+
+        Returns
+        -------
+        subspace : Subspace
+            Mean, components and scatter that follow from the release.
         """
         (M,) = columns
         origin = terms.origin(len(M))
@@ -227,15 +283,28 @@ class ModSuLQ(SecondMomentMechanism):
     Parameters
     ----------
     epsilon : float
-        As in `AnalyzeGauss`, like all others.
+        Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
     delta : float
+        Between 0 and 1; should be far below one over the number of rows.
     row_norm : float or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. Must be
+        known without a look at the rows. "data" takes the largest norm, is not private, and warns
+        with `PrivacyLeakWarning`.
     center : float, array-like of shape (n_features,) or None, default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
     mean : {"private", "fixed"}, default="private"
+        "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
+        costs nothing.
     mean_share : float, default=0.2
+        Share of the budget (of mu^2) for the mean, if it is private.
     n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum.
     ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator.
 
     See Also
     --------

@@ -26,15 +26,28 @@ class StreamingModSuLQ(ModSuLQ):
     Parameters
     ----------
     epsilon : float
-        As in `AnalyzeGauss`, like all others.
+        Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
     delta : float
+        Between 0 and 1; should be far below one over the number of rows.
     row_norm : float or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. Must be
+        known without a look at the rows. "data" takes the largest norm, is not private, and warns
+        with `PrivacyLeakWarning`.
     center : float, array-like of shape (n_features,) or None, default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
     mean : {"private", "fixed"}, default="private"
+        "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
+        costs nothing.
     mean_share : float, default=0.2
+        Share of the budget (of mu^2) for the mean, if it is private.
     n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum.
     ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator.
 
     See Also
     --------
