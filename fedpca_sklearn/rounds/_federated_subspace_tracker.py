@@ -53,8 +53,13 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         first batch has outliers.
     robust : bool, default=True
         Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
-    xi, support_threshold, n_iter
-        As in `RobustSubspaceTracker`.
+    xi : float or "auto", default="auto"
+        Norm of the part of a row that is neither in the last subspace nor sparse, as in
+        `RobustSubspaceTracker`.
+    support_threshold : float or "auto", default="auto"
+        Entries of the sparse part above it are outliers, as in `RobustSubspaceTracker`.
+    n_iter : int, default=1
+        Times that a batch is filled in, each time by the subspace found last.
     channel : Channel or None, default=None
         What the messages pass. None: `PerfectChannel`. A schedule of those who drop out has a
         column for each client of a batch, and begins with each batch.
@@ -63,6 +68,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     store_subspaces : bool, default=False
+        Keep the basis after every batch in ``subspaces_``, which grows with the stream.
     random_state : int, RandomState instance or None, default=None
         Of the first basis and the channel.
 
@@ -174,6 +180,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
             Sparse rows are densified block by block.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,) or str, default=None
             Label of the client that owns each row, integers or strings, or the name of the column
             of X, a data frame, that holds them; not for an iterable.
@@ -181,6 +188,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised.
         """
         with self._call(X, clients, None) as (X, labels):
             return self._consume(X, None, labels)
@@ -192,8 +200,11 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            The next rows of the stream, with the columns of the first call.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, as in `fit`.
 
         Returns
         -------
