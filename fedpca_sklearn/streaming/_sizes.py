@@ -68,6 +68,7 @@ class SizesMixin:
         Parameters
         ----------
         n_features : int
+            Number of columns of the rows.
         dtype : dtype, default=float64
             Of the rows.
 

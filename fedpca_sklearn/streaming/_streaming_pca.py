@@ -253,12 +253,14 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             2-D arrays) is a stream of batches of any size. The chunks of a dask.array are
             summarised by its workers and merged, or with a ``rank_rule`` taken in order.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
             Integer weights equal repeated rows. Not for iterables.
 
         Returns
         -------
         self : StreamingPCA
+            The fitted estimator; unchanged if an error is raised.
         """
         return self._consume(X, sample_weight, None)
 
@@ -271,7 +273,9 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
             One row or more, the first time as well.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row; None: 1. Integer weights equal repeated rows. Not for iterables.
 
         Returns
         -------
