@@ -312,13 +312,16 @@ class Subspace:
         Parameters
         ----------
         n_features : int
+            Number of columns, d.
         centered : bool, default=True
+            Whether the scatter of rows to come is taken about their mean; False: about the origin.
         dtype : dtype, default=float64
             Of the components.
 
         Returns
         -------
         subspace : Subspace
+            A summary with ``n_samples`` 0 and no components.
         """
         if not isinstance(n_features, Integral) or n_features < 1:
             raise ValueError(f"n_features must be a positive integer, got {n_features!r}.")
@@ -347,14 +350,18 @@ class Subspace:
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            Finite rows, which are not changed.
         n_components : int, default=None
             Directions to keep; None keeps all that the rows span.
         center : bool, default=True
+            Whether the scatter is taken about the mean of the rows; False: about the origin.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each row; None: 1. Integer weights equal repeated rows.
 
         Returns
         -------
         subspace : Subspace
+            Summary of the rows, with the dtype of X if that is float32 or float64.
         """
         names = names_of(X)
         X = check_rows(X)
@@ -436,15 +443,18 @@ class Subspace:
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            Finite new rows, with the columns of those before.
         n_components : int, default=None
             Directions to keep; None keeps all.
         forgetting_factor : float in (0, 1], default=1.0
             Weight (squared) that a row loses with every later row.
         sample_weight : array-like of shape (n,), default=None
+            Weight of each new row; None: 1. Integer weights equal repeated rows.
 
         Returns
         -------
         subspace : Subspace
+            A new summary; this one is not changed.
         """
         check_n_components(n_components)
         check_same_names(self.feature_names, names_of(X), "X")
@@ -472,11 +482,13 @@ class Subspace:
 
         Parameters
         ----------
-        weight : float, at least 0
+        weight : float
+            Factor on the weight of every row, at least 0.
 
         Returns
         -------
         subspace : Subspace
+            A new summary; this one is not changed.
         """
         weight = nonnegative_float("weight", weight)
         if weight == 1.0:
@@ -511,6 +523,7 @@ class Subspace:
         Returns
         -------
         subspace : Subspace
+            A summary of the same rows with fewer components; this one is not changed.
         """
         check_n_components(n_components)
         if n_components is None or n_components >= self.n_components:
@@ -546,12 +559,14 @@ class Subspace:
         Parameters
         ----------
         data : bytes-like
+            What `to_bytes` returned.
         max_bytes : int, default=2**30
             Larger data is refused before anything is allocated.
 
         Returns
         -------
         subspace : Subspace
+            The summary that was written.
 
         Raises
         ------
@@ -568,6 +583,7 @@ class Subspace:
         Parameters
         ----------
         file : path or file object
+            Where to write; a file at the path is replaced.
         site : str, default=None
             Who the rows belong to, written into the file. None: ``site`` of the summary.
         """
@@ -589,9 +605,11 @@ class Subspace:
             Of a regular file; its size is looked at before it is read. A directory, a named pipe
             or a device is a ValueError.
         max_bytes : int, default=2**30
+            A larger file is refused before anything is allocated.
 
         Returns
         -------
         subspace : Subspace
+            The summary that was written.
         """
         return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)
