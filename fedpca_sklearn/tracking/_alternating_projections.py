@@ -127,10 +127,12 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
         X : {array-like, sparse matrix} of shape (n, d)
             Sparse rows are densified, as the low-rank part is dense.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised.
         """
         self._validate_params()
         with self._unchanged_on_error():

@@ -67,6 +67,7 @@ def projected_sparse_recovery(
         A row is finished when its duality gap is at most so much of its objective, and then does
         not depend on the others.
     max_iter : int, default=1000
+        Iterations after which a row is returned as it is.
 
     Returns
     -------
