@@ -43,6 +43,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     Parameters
     ----------
     n_components : int, default=1
+        At most the number of columns; cut to the number of rows, as no more exist.
     feature_groups : int or list of array-like, default=2
         Columns of each client: a number of contiguous groups, or positions or names of columns.
         Every column must belong to one client.
@@ -60,6 +61,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         averages by gossip, factors of "merge" passed on. A string stands for the object with its
         defaults, an array, a sparse array or a networkx graph for ``Graph(array)``.
     n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
         Of first vectors and of a method's channel.
 
@@ -161,11 +163,14 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows, with the columns of all clients side by side.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised.
         """
         self._validate_params()
         method = METHODS[self.method]() if isinstance(self.method, str) else self.method

@@ -66,7 +66,9 @@ class VerticalFederatedKernelPCA(
     gamma : float or None, default=None
         None: one over the number of columns, of all with "exact", of the client with "paper".
     degree : float, default=3
+        Degree of the kernel "poly".
     coef0 : float, default=1
+        Constant term of the kernels "poly" and "sigmoid".
     aggregation : {"exact", "paper"}, default="exact"
         "exact": squared distances (rbf) or inner products add up over clients on their way, and
         the kernel follows from the sum. "paper": one eigenvector and eigenvalue of each client.
@@ -83,6 +85,7 @@ class VerticalFederatedKernelPCA(
         "exact": kernels are computed against so many random rows only (Nystroem). None, or as many
         as there are rows: all.
     n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
         Of the first vectors, common to all clients, and of the landmarks.
 
@@ -231,11 +234,14 @@ class VerticalFederatedKernelPCA(
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows, with the columns of all clients side by side.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------
         self : object
+            The fitted estimator; unchanged if an error is raised.
         """
         self._validate_params()
         if self.aggregation == "exact" and callable(self.kernel):
@@ -322,11 +328,14 @@ class VerticalFederatedKernelPCA(
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows, with the columns of all clients side by side.
         y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
 
         Returns
         -------
         X_new : ndarray of shape (n, n_components_)
+            Scores of the rows.
         """
         self.fit(X)
         if isinstance(self._scorer, ExactScores):
@@ -339,10 +348,12 @@ class VerticalFederatedKernelPCA(
         Parameters
         ----------
         X : array-like of shape (q, d)
+            Rows, with the columns of `fit`.
 
         Returns
         -------
         X_new : ndarray of shape (q, n_components_)
+            Scores of the rows, as ``projection`` defines them.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
