@@ -38,10 +38,13 @@ def make_power_law(
     Parameters
     ----------
     n_samples : int, default=4000
+        Number of rows.
     n_features : int, default=400
+        Number of columns, d.
     alpha : float, default=1.0
         Decay of the variances; 0 is white noise.
     random_state : int, RandomState instance or None, default=None
+        Seed of the rotation S and of the rows; an int gives the same rows in every call.
     return_components : int or None, default=None
         Return this many true principal directions as well.
 
@@ -106,6 +109,7 @@ def make_subspace_stream(
     n_samples : int, default=3000
         Rows, one after another in time.
     n_features : int, default=1000
+        Number of columns, d.
     n_components : int, default=30
         Dimension of the subspace.
     model : {"rotation", "piecewise"}, default="rotation"
@@ -121,14 +125,19 @@ def make_subspace_stream(
         Of the coefficients, which are uniformly distributed. None: ones.
     noise_std : float, default=0.0
         Of white noise on all entries.
-    missing, outliers : float in [0, 1], default=0.1 and 0.0
-        Share of the entries that are missing (NaN), and to which an outlier is added.
-    missing_pattern, outlier_pattern : {"bernoulli", "moving"}, default="bernoulli"
+    missing : float in [0, 1], default=0.1
+        Share of the entries that are missing (NaN).
+    missing_pattern : {"bernoulli", "moving"}, default="bernoulli"
         "bernoulli": each entry by itself. "moving": an object over neighbouring features, which
         covers that share of a row and moves on by half its length every five rows.
+    outliers : float in [0, 1], default=0.0
+        Share of the entries to which an outlier is added.
+    outlier_pattern : {"bernoulli", "moving"}, default="bernoulli"
+        Which entries have outliers, as in ``missing_pattern``.
     outlier_range : tuple of float, default=(10.0, 25.0)
         Bounds of the absolute values of outliers, uniformly distributed, of either sign.
     random_state : int, RandomState instance or None, default=None
+        Seed of all draws; an int gives the same stream in every call.
 
     Returns
     -------
@@ -274,6 +283,7 @@ def partition_clients(
     concentration : float, default=0.5
         Of the Dirichlet distribution: small is unlike, large is alike.
     random_state : int, RandomState instance or None, default=None
+        Seed of the draws; an int gives the same clients in every call.
 
     Returns
     -------

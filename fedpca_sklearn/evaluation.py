@@ -81,6 +81,7 @@ def evaluate_stream(
     Returns
     -------
     evaluation : StreamEvaluation
+        Errors and ranks, one of each for every checkpoint.
 
     Raises
     ------

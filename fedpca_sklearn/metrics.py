@@ -140,6 +140,7 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     ----------
     X : {array-like, sparse matrix} of shape (n, d)
     components : array-like of shape (k, d)
+        Rows that span the subspace; they need not be orthonormal.
     mean : array-like of shape (d,) or float, default=None
         As in `reconstruction_error`; the best subspace goes through the same point.
 

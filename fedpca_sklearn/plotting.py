@@ -45,6 +45,7 @@ class _LineDisplay:
         Returns
         -------
         display : object
+            This object, with the artists as attributes.
         """
         import matplotlib.pyplot as plt
 
@@ -96,7 +97,9 @@ class _StreamDisplay(_LineDisplay):
         estimator : estimator
             With ``partial_fit`` and ``components_``; not changed.
         X : {array-like, sparse matrix} of shape (n, d)
+            Rows of the stream, in their order.
         X_full : array-like of shape (n, d), default=None
+            Rows without missing entries and outliers, from which errors are measured; None: X.
         batch_size, n_checkpoints : int
             As in `evaluate_stream`.
         ax : matplotlib axes, default=None
@@ -109,6 +112,7 @@ class _StreamDisplay(_LineDisplay):
         Returns
         -------
         display : object
+            The display, drawn.
         """
         evaluation = evaluate_stream(
             estimator, X, X_full, batch_size=batch_size, n_checkpoints=n_checkpoints
@@ -220,6 +224,7 @@ class ScreeDisplay(_FittedDisplay):
     Parameters
     ----------
     explained_variance_ratio : array-like of shape (n_components,)
+        Share of the total variance along each component, of all rows.
     client_ratios : mapping, default=None
         Label of a client -> shares of the variance of its rows along its own components.
     estimator_name : str, default=None
@@ -286,6 +291,7 @@ class CommunicationDisplay(_FittedDisplay):
     Parameters
     ----------
     communication : CommunicationLog
+        What a fitted estimator holds as ``communication_``.
     estimator_name : str, default=None
         In the legend.
 

@@ -31,12 +31,14 @@ class RankRule(BaseEstimator, ABC):
         Parameters
         ----------
         rank : int
+            Number of components with which the block was absorbed.
         subspace : Subspace
             The summary after the block, with at least ``rank + 1`` directions if there are as many.
 
         Returns
         -------
         step : int
+            Number of components to add; negative: to remove.
         """
 
     def next_rank(
@@ -47,6 +49,7 @@ class RankRule(BaseEstimator, ABC):
         Parameters
         ----------
         rank : int
+            Number of components with which the block was absorbed.
         subspace : Subspace
             The summary after the block.
         blocks_since_change : int
@@ -107,6 +110,7 @@ class ContributionBounds(_Bounds):
     Parameters
     ----------
     lower, upper : float in [0, 1], default=0.01 and 0.1
+        Bounds of the last component's share E_r; ``lower`` is less than ``upper``.
     hold_off : int, default=0
         Blocks for which the rank stays after a change.
 
@@ -146,6 +150,8 @@ class EnergyBounds(_Bounds):
     Parameters
     ----------
     lower, upper : float in [0, 1], default=0.95 and 0.98
+        Bounds of the share of the scatter that components explain; ``lower`` is less than
+        ``upper``.
     hold_off : int, default=0
         Blocks for which the rank stays after a change.
 
