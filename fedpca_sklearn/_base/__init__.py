@@ -1,1 +1,1 @@
-"""Shells that estimators are made of."""
+"""Base classes and mixins of the estimators."""

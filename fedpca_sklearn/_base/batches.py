@@ -1,4 +1,4 @@
-"""From whatever a user streams to validated blocks of rows."""
+"""Validated blocks of rows from arrays, streams, Dask arrays and arrays on disk."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def validated_batches(
 ) -> Iterator[Any]:
     """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
 
-    Arrays come whole, streams batch by batch, a dask.array chunk by chunk, arrays on disk in
-    `slices`: of whole blocks, if ``block_size`` tells their rows for a number of features.
+    Arrays come whole, streams batch by batch, a dask.array chunk by chunk, and arrays on disk in
+    `slices` of whole blocks; ``block_size(d)`` is the number of rows of a block.
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):

@@ -1,4 +1,4 @@
-"""The shell of estimators that take a stream in blocks, however it is cut."""
+"""Base class of the estimators that take a stream in blocks, whatever its batches are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .transformer import SubspaceTransformer
 
 @dataclass(frozen=True)
 class _Stream:
-    """Where a stream is: the state after the full blocks, and the rows that wait for more."""
+    """State of a stream after its full blocks, and the rows that do not fill a block yet."""
 
     fixed: dict[str, Any]
     state: Any
@@ -33,12 +33,13 @@ class _Stream:
 class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     """Base of the estimators whose state changes block by block.
 
-    Blocks lie on a grid that depends on the rows only. Those that do not fill a block wait; what is
-    shown is the state after a copy has taken them. A subclass implements
+    The blocks of a stream do not depend on the batches in which it comes. Rows that do not fill a
+    block are kept until more rows come; the fitted attributes are those of a copy of the state that
+    has absorbed them. A subclass implements
 
     - ``_block_rows(d, first)``, the rows of the first block and of a later one;
     - ``_start(d)``, the state before the first row;
-    - ``_absorb(state, Y)``, the state after a block of float64 rows; changes nothing;
+    - ``_absorb(state, Y)``, the state after a block of float64 rows; ``state`` is not changed;
     - ``_show(state, n_rows, dtype)``, which sets the fitted attributes;
 
     and extends ``_fixed``, the parameters that give the state its shape and cannot change between
@@ -67,10 +68,10 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None) -> Any:
-        """Go on with more rows; how the stream is cut does not matter.
+        """Update the fit with more rows; the result does not depend on the batches.
 
-        Parameters that give the state its shape, such as ``n_components``, cannot change on the
-        way.
+        Parameters that give the state its shape, such as ``n_components``, cannot change
+        between calls.
 
         Parameters
         ----------
@@ -111,11 +112,11 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self._validate_params()
 
     def _begin_batch(self, stream: _Stream, n: int, labels: Any) -> Any:
-        """State that knows of a batch of n rows; ``labels`` are those that the call was given."""
+        """State before a batch of n rows; ``labels`` are the clients of the call."""
         return stream.state
 
     def _after_block(self, state: Any, full: bool) -> None:
-        """Take note of a full block, or of the rows that wait at the end of a call."""
+        """Called after each full block, and with ``full=False`` after the rest of a call."""
 
     def _consume(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
         self._check_parameters()
@@ -155,7 +156,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         return threads_for(d * (self._block_rows(d) + self._rank(d)))
 
     def _blocks(self, stream: _Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
-        """Yield the rows that wait and those of a batch: full blocks, and at last what is left."""
+        """Yield the waiting rows and those of a batch in full blocks, then what is left."""
         waiting, d, at = stream.waiting, batch.shape[1], 0
         started, full = stream.n_rows > len(waiting), True
         while full:

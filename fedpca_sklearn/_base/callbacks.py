@@ -33,7 +33,7 @@ MAX_TASKS = 100
 
 
 def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) -> Iterator:
-    """Yield the items; to the estimator's callbacks, every few of them are a task of the fit.
+    """Yield the items, and report every few of them to the estimator's callbacks as a task.
 
     A callback that asks to stop ends the iteration early. ``n_items=None``: not known in advance;
     tasks then take more and more items.

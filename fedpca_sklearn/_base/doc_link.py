@@ -8,7 +8,7 @@ DOCUMENTATION: str | None = None
 
 
 class DocLinkMixin:
-    """Says scikit-learn's displays where the page of an estimator is."""
+    """Link from scikit-learn's displays of an estimator to its page."""
 
     _doc_link_module = "fedpca_sklearn"
 

@@ -39,7 +39,7 @@ class MissingEntriesMixin(SubspaceTransformer):
         )
 
     def _usable(self, X: np.ndarray) -> np.ndarray:
-        """Rows with NaN for all entries that are not to be used, not only for missing ones."""
+        """Rows with NaN at each entry that is missing or not to be used."""
         return X
 
     def _coordinates(self, X, V, squared_norms=None, scale=None):
@@ -62,7 +62,7 @@ class MissingEntriesMixin(SubspaceTransformer):
         return self.components_.astype(np.float64), self.mean_.astype(np.float64)
 
     def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """Copy of rows with the fit to what is usable where entries are lost."""
+        """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
         X = X.copy()
         V, mean = self._float64_model()
         for rows in slices_of(len(X), _ROWS_AT_ONCE):

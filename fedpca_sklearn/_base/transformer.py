@@ -1,4 +1,4 @@
-"""The estimator shell around a `Subspace`: everything that follows from a fitted summary."""
+"""Base class of the estimators whose fitted state is a `Subspace`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
 
 
 class PublishedStateMixin:
-    """Methods that read see one fitted state, whatever a fit in another thread does meanwhile."""
+    """Let methods that read see one fitted state while another thread fits."""
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
@@ -55,7 +55,7 @@ class PublishedStateMixin:
                 setattr(cls, name, _of_one_state(vars(cls)[name]))
 
     def _published(self) -> Any:
-        """A view of the state now, or of that before the fit in which another thread is."""
+        """View of the current state, or of the state before a fit that runs in another thread."""
         state = dict(vars(self))  # at once: no assignment comes in between
         fitting, before = state.pop(_BEFORE, (None, state))
         view = object.__new__(type(self))
@@ -72,11 +72,11 @@ def _of_one_state(method: Callable) -> Callable:
 
 
 class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
-    """What fails leaves no trace on the estimator; other threads see the end of a fit only."""
+    """Restore all attributes after an error; other threads see finished fits only."""
 
     @contextmanager
     def _unchanged_on_error(self):
-        """Undo every attribute assignment if the block raises; a nested block is a part of it."""
+        """Undo every attribute assignment if the block raises; nested blocks count as one."""
         before = dict(vars(self))
         vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
         try:
@@ -281,7 +281,7 @@ class SubspaceTransformer(
         return np.maximum(variance, noise if rank < d else floor), noise
 
     def _residual_variances(self) -> np.ndarray | None:
-        """Variance of each column outside the components; None where one is taken for all."""
+        """Variance of each column outside the components; None if the model has one for all."""
         V, subspace = self.components_, self.subspace_
         known = subspace.column_scatter is not None and self.noise_variance_ > 0
         if V.shape[1] <= SMALL_DIMENSION or not known:
@@ -373,7 +373,7 @@ class SubspaceTransformer(
 
         Variances are raised to eps times the largest, so that the inverse exists. Where the model
         has a residual variance for each column, one that is zero is raised to ``noise_variance_``,
-        the mean over all: a word that no row had is not impossible in the next.
+        the mean over all, so that a column without variation so far may vary in a later row.
 
         Returns
         -------
