@@ -1,8 +1,8 @@
 """Dask: row chunks are summarised where they are, and merged in a tree of delayed calls.
 
-What the tasks call is pure, so a chunk that is lost with its worker is summarised again, and merges
-are those of summaries, so a worker holds a chunk or two and a few summaries. Dask is imported by
-the functions that need it, and only for input that is Dask's.
+Tasks call pure functions, so that Dask can repeat them when a worker is lost. Only summaries are
+merged, so that a worker holds a chunk or two and a few summaries. Functions import Dask when they
+are called with Dask's input.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _check_2d(X: Any) -> None:
 
 
 def _of_width(rows: Any, d: int) -> Any:
-    """A chunk, which has to be as wide as its array says."""
+    """A chunk, checked to have as many columns as its array states."""
     if rows.shape[1] != d:
         raise ValueError(f"X must have {d} columns in each chunk, one has {rows.shape[1]}.")
     return rows
@@ -122,7 +122,7 @@ def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def _of_chunk(number: int) -> Iterator[None]:
-    """Tell in an error about values which row chunk they are in."""
+    """Name the row chunk in an error about its values."""
     try:
         yield
     except ValueError as error:
@@ -130,7 +130,7 @@ def _of_chunk(number: int) -> Iterator[None]:
 
 
 def _present(rows: Any, weight: Any) -> tuple[Any, np.ndarray | None, bool]:
-    """A chunk as the estimators take it, and whether there is anything in it."""
+    """Validated chunk and weights, and whether any row has weight."""
     weight = check_weight(weight, rows.shape[0])
     if not rows.shape[0] or (weight is not None and not weight.any()):
         return rows, weight, False

@@ -1,4 +1,4 @@
-"""Which input is Dask's; nothing is imported to find out."""
+"""Recognition of Dask input without an import of Dask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_delayed(value: Any) -> bool:
 
 
 def refuse_dask(estimator: Any, X: Any) -> None:
-    """Raise a TypeError for a dask.array, of which the estimator would make one big array."""
+    """Raise a TypeError for a dask.array, which the estimator would load as a whole."""
     if is_dask(X):
         raise TypeError(
             f"X is a dask.array, which {type(estimator).__name__} does not take; StreamingPCA, "

@@ -19,7 +19,7 @@ _ROWS_PER_FEATURE, _FEATURES_PER_DIRECTION = 8, 30
 
 
 class Part(NamedTuple):
-    """Summary of some rows of a stream, the number they stand for, and how many passed."""
+    """Summary of part of a stream, the number of rows it stands for, and of all rows read."""
 
     subspace: Subspace
     n_rows: int
@@ -29,11 +29,11 @@ class Part(NamedTuple):
 def summarise(
     pca: Any, chunks: RowChunks, before: Subspace, n_before: int, between: int | float | None
 ) -> tuple[Subspace, int]:
-    """Summary of the rows before and of all chunks, and the number of rows they stand for.
+    """Summary of the earlier rows and all chunks, and the number of rows they stand for.
 
-    Each chunk is a stream of its own. Forgetting is a part of the merge: what came before fades
-    with every row of what comes after, so that grouping does not matter. ``between`` is the number
-    (or the share) of directions to keep.
+    Each chunk is a stream of its own. A merge applies the forgetting: the earlier part loses weight
+    with every row of the later part, so that the result does not depend on the grouping.
+    ``between`` is the number (or the share) of directions to keep.
     """
     from dask import delayed
 
