@@ -1,1 +1,1 @@
-"""Numerical kernels: arrays in, arrays out. They know numpy, scipy and each other."""
+"""Numerical functions of arrays; they import numpy, scipy and each other only."""

@@ -1,4 +1,4 @@
-"""A normal distribution with few directions of their own: its density and its precision."""
+"""Normal distribution with a low-rank covariance plus noise: density and precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small linear algebra on orthonormal bases: arrays in, arrays out."""
+"""Linear algebra of orthonormal bases."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _signs(k: int, dtype: np.dtype) -> np.ndarray:
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:
-    """Rows made orthonormal to working precision, each by what it adds to those before it.
+    """Rows made orthonormal to working precision, one after the other as by Gram and Schmidt.
 
     By Cholesky's factor of ``V V^T`` where rows are nearly orthonormal, in a third of the time of
     Householder's QR, which does the rest.
@@ -139,7 +139,7 @@ def r_factor(M: np.ndarray) -> np.ndarray:
 
 
 def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """R factor of a matrix under the R factor of those before it."""
+    """R factor of an R factor and further rows stacked below it."""
     both = np.empty((len(R) + len(M), M.shape[1]), order="F")
     both[: len(R)], both[len(R) :] = R, M
     R = scipy.linalg.qr(both, mode="raw", overwrite_a=True, check_finite=False)[1]
@@ -227,7 +227,7 @@ def block_krylov(
         coupling[:, order] = R
         residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
         floor = size * np.finfo(np.float64).eps * lam[0]
-        exhausted = np.all(np.abs(H) <= floor)  # fresh directions met nothing new
+        exhausted = np.all(np.abs(H) <= floor)  # fresh directions add nothing to the space
         converged = m >= p and np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
         if m == limit or (converged and (exhausted or residuals.max() > floor)):
             break

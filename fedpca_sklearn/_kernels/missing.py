@@ -13,8 +13,9 @@ def coordinates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
 
-    The smallest ones where these entries do not determine them. Also returns by how much each row's
-    coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
+    Where these entries do not determine the coordinates, those of least norm. Also returns by how
+    much each row's coordinates amplify the variance of noise, 1 for whole rows. See
+    `gram_inverses`.
     """
     gain = np.ones(len(Z))
     missing = np.isnan(Z)
@@ -34,8 +35,9 @@ def gram_inverses(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
 
-    Without the eigenvalues up to ``cutoff``, of which the largest possible is 1. O(d k^2) time a
-    row, all rows at once. Also returns its largest entry, infinity where there are such.
+    Eigenvalues of ``A^T A``, which are at most 1, are left out up to ``cutoff``. Also returns the
+    largest entry of each inverse, infinity where eigenvalues were left out. O(d k^2) time a row,
+    all rows at once.
 
     Parameters
     ----------

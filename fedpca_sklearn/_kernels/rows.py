@@ -1,4 +1,4 @@
-"""Products of rows about a mean with a basis and with themselves, block by block."""
+"""Products of centred rows with a basis and with each other, block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many directions are kept, and how many rows are updated at once; the memory that takes."""
+"""Number of directions kept, rows of a block, and the memory that updates take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from .slices import rows_within
 
-# Up to this many features all directions are kept, and sparse rows are few numbers anyway.
+# Up to this many features all directions are kept, and sparse rows are made dense.
 SMALL_DIMENSION = 256
 
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
@@ -14,7 +14,7 @@ EXACT_ORDER = 1024
 
 
 def auto_oversampling(n_components: int) -> int:
-    """Directions kept beyond the asked ones: one and a quarter times as many, at least 10."""
+    """Directions kept beyond the k requested ones: 1.25 k, at least 10."""
     return max(10, -(-5 * n_components // 4))
 
 

@@ -1,4 +1,4 @@
-"""Update of a subspace summary with a block of sparse rows: products only."""
+"""Update of a subspace summary with a block of sparse rows, by products with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Update of a subspace summary with a block of rows: arrays in, arrays out.
+"""Update of a subspace summary with a block of rows.
 
 Everything here works on a *stack*
 
@@ -52,7 +52,7 @@ def count_kept(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) 
 
 
 class Block(ABC):
-    """What every kind of block has in common: past summary, new rows, weights, means.
+    """Base of the blocks: past summary, new rows, weights and means.
 
     ``shift`` is a vector near the block's mean, the old mean where there is one; ``offset`` is the
     block's mean less it; ``column_scatter`` is what the block adds to the scatter of each column,

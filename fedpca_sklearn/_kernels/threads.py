@@ -1,4 +1,4 @@
-"""One BLAS thread for a while: where clients run side by side, and where products are small."""
+"""Limits to one BLAS thread, for clients that run in parallel and for small products."""
 
 from __future__ import annotations
 
