@@ -1,1 +1,1 @@
-"""Checks of what comes from outside, and the names of columns."""
+"""Validation of input, and the names of columns."""

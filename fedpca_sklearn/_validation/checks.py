@@ -27,7 +27,7 @@ def is_real(value: Any) -> TypeGuard[float]:
 
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
-    """Own, finite, C-contiguous float array."""
+    """Copy of an array as a finite, C-contiguous float array."""
     array = np.array(value, dtype=dtype, order="C")
     if dtype is None and array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "iufb":
@@ -107,7 +107,7 @@ def check_at_most_features(value: Any, n_features: int, name: str = "n_component
 
 
 def rank_or_default(n_components: int | None, n_features: int) -> int:
-    """As many components as were asked for; None: ten, as far as there are features."""
+    """Requested number of components; None: 10, or all features where there are fewer."""
     return min(_DEFAULT_RANK, n_features) if n_components is None else n_components
 
 

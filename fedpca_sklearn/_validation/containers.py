@@ -1,4 +1,4 @@
-"""What users hold rows in: what is taken as it is, what is turned, and what is refused by name."""
+"""Containers of rows: those taken as they are, those converted, and those refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_BY = {
 
 
 def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
-    """scikit-learn's validation of whatever holds rows."""
+    """scikit-learn's `validate_data` for any container that `as_rows` takes."""
     return _validate_data(estimator, as_rows(X), **checks)
 
 
@@ -50,7 +50,7 @@ def as_rows(X: Any) -> Any:
 
 
 def _as_table(X: Any) -> Any:
-    """A batch of Arrow's as a table of it, whose names scikit-learn reads; nothing is copied."""
+    """pyarrow's record batch as a table, whose names scikit-learn reads; nothing is copied."""
     import pyarrow
 
     return pyarrow.Table.from_batches([X])

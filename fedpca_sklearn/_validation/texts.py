@@ -1,4 +1,4 @@
-"""Names of columns and sites as they may stand in a file: one spelling, nothing invisible."""
+"""Names of columns and sites in files: in composed form, without invisible characters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def composed(text: str) -> str:
 
 
 def check_text(what: str, text: str) -> str:
-    """A name in composed form, or a ValueError for one that cannot be told from another by eye.
+    """Name in composed form, or a ValueError for one with invisible characters.
 
     Parameters
     ----------

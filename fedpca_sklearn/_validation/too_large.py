@@ -1,4 +1,4 @@
-"""Naming who holds the values that overflow in sums over several parties."""
+"""Errors that name the client or summary whose values overflow."""
 
 from __future__ import annotations
 
