@@ -1,4 +1,4 @@
-"""Who sends what to whom: clients, channels, topologies, schedules. Knows no PCA."""
+"""Communication of clients: federations, channels, topologies and schedules; no PCA."""
 
 from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
 from ._federation import CommunicationLog, Federation

@@ -55,7 +55,7 @@ class Channel(BaseEstimator, ABC):
         return bool(np.any(self.dropout))
 
     def present(self, n_clients: int, n_before: int, rng: np.random.RandomState) -> np.ndarray:
-        """Which clients take part in a round.
+        """Draw the clients that take part in a round.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Channel(BaseEstimator, ABC):
     def receive(
         self, messages: Iterable[np.ndarray], rng: np.random.RandomState
     ) -> tuple[np.ndarray | None, int]:
-        """Let messages of one shape through at the same time.
+        """Return the sum of messages, all sent at the same time, as the server receives it.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Where clients are mapped and their messages counted."""
+"""Map functions over clients, and count the messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS_KEPT = 1000
 
 @dataclass
 class CommunicationLog:
-    """What travelled between clients and server: the last rounds one by one, and totals of all.
+    """Sizes of the messages between clients and server: of the last rounds, and totals of all.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class CommunicationLog:
                 self._add(row)
 
     def copy(self) -> CommunicationLog:
-        """Return a log that can be gone on with.
+        """Return an independent copy of the log.
 
         Returns
         -------
@@ -161,7 +161,7 @@ class CommunicationLog:
 
 
 def log_fit(estimator: Any, n_clients: int) -> None:
-    """Tell the log what a call of fit or partial_fit sent, with all calls before it."""
+    """Log what a call of fit or partial_fit and all calls before it sent."""
     sent = estimator.communication_
     logger.info(
         "%s: %d clients, %d rounds, %d floats up, %d down",
@@ -171,7 +171,7 @@ def log_fit(estimator: Any, n_clients: int) -> None:
 
 @dataclass(frozen=True)
 class Message:
-    """Size of what travels."""
+    """Size of a message."""
 
     n_floats: int
     nbytes: int
@@ -228,8 +228,7 @@ class Federation:
     ) -> np.ndarray | None:
         """Return what the server receives when all clients send at once.
 
-        The messages exist in here only, between the clients and the channel: a server that calls
-        this cannot see those of a single client.
+        Messages of single clients are not returned: a server that calls this sees the sum only.
 
         Parameters
         ----------
@@ -280,7 +279,7 @@ class Federation:
         return _on_single_threads(parallel, calls)
 
     def _where_rows_are(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
-        """Results from where Dask has the rows."""
+        """Results of calls that Dask runs where it has the rows."""
         for result, n_floats in run(named, ((function, *call) for call in clients)):
             self.log.floats_pooled += n_floats
             yield result
@@ -292,12 +291,12 @@ def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:
 
 
 def clients_named(labels: Iterable[Any]) -> list[str]:
-    """What errors call the clients."""
+    """Names of the clients in error messages."""
     return [f"Client {label!r}" for label in labels]
 
 
 def named(function: Callable, label: Any, *arguments: Any) -> Any:
-    """Call for one client; an exception tells which."""
+    """Call for one client; exceptions name the client."""
     try:
         return function(label, *arguments)
     except Exception as error:

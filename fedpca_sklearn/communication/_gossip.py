@@ -1,4 +1,4 @@
-"""Agreement by gossip: averages that clients find by exchanges with their neighbours."""
+"""Averages by gossip: each client exchanges values with its neighbours."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class Gossip:
     Chebyshev's iteration on the Metropolis weights W: with r the second largest absolute
     eigenvalue of W, differences between clients fall by 1 / T_m(1 / r) in m exchanges (T_m is
     Chebyshev's polynomial), which takes about sqrt((1 - r) / 2) times as many exchanges as W alone.
-    Their number follows from the topology and ``tol``, which all know; nobody has to find out
-    whether all agree.
+    The number of exchanges follows from the topology and ``tol``; no test of convergence is needed.
 
     Parameters
     ----------

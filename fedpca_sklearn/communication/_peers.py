@@ -15,8 +15,8 @@ from ._topology import as_topology, neighbours_of
 class Peers(Federation):
     """Clients without a server: sums by gossip between neighbours.
 
-    What follows is computed once, from the sum as the first one has it; ``disagreement`` tells how
-    far from it another one is at most.
+    Later steps are computed once, from the sum as the first client has it; ``disagreement`` is the
+    largest distance of another client's sum from it.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def federation_of(
     log: CommunicationLog,
     channel: Channel | None = None,
 ) -> Federation:
-    """Clients with a server, or without as a parameter ``topology`` says."""
+    """`Federation` if the parameter ``topology`` stands for a server, otherwise `Peers`."""
     topology = as_topology(topology)
     if topology is None:
         return Federation(n_jobs, channel, rng, log)

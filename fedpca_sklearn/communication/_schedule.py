@@ -1,4 +1,4 @@
-"""Who computes and who sends what to whom: binary trees over time, balanced over the clients."""
+"""Schedules of binary merge trees over time, with the load balanced over the clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Message:
 
 @dataclass
 class Phase:
-    """What happens at the same time.
+    """Tasks and messages that are done at the same time.
 
     Attributes
     ----------

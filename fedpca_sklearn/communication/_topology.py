@@ -126,7 +126,7 @@ class Star(Topology):
 
 
 class Graph(Topology):
-    """Neighbours as an array or a graph says.
+    """The neighbours are given by an array or a graph.
 
     Parameters
     ----------
