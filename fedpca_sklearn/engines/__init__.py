@@ -1,1 +1,1 @@
-"""Engines that users already run; each is imported by those who use it."""
+"""Estimators on engines for federated learning, each an optional import."""

@@ -1,4 +1,4 @@
-"""What each estimator sends over Flower: the work of a site, and the fit of the server."""
+"""Messages of each estimator over Flower: the work of a site, and the fit of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of sites and server: named arrays and a configuration, of which nothing is believed."""
+"""Messages of sites and server: named arrays and a configuration, checked as untrusted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 300
 
 
 class BadMessageError(ValueError):
-    """What another party sent is not what it should be."""
+    """A message of another party has not the content that it should have."""
 
 
 def array_record(arrays: dict[str, Any]) -> ArrayRecord:
@@ -32,7 +32,7 @@ def array_record(arrays: dict[str, Any]) -> ArrayRecord:
 
 
 def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> np.ndarray:
-    """Finite array that arrived; `Array.numpy` would allocate whatever size is announced.
+    """Finite array of a message, read without `Array.numpy`, which allocates any stated size.
 
     Nothing is allocated before dtype, size and shape are what they should be, None in ``shape``
     where any length will do.
@@ -71,7 +71,7 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site sent; reading it raises an error that tells what is wrong."""
+    """Message of a site; reading it raises errors that tell what is wrong."""
 
     site: str
     config: dict

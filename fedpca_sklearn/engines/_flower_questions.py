@@ -1,4 +1,4 @@
-"""What a site lets itself be asked: questions that it counts and checks before it works."""
+"""Questions that a site answers, counted and checked before it works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 
 
 def nonce_of(message: Message) -> str:
-    """What binds an answer to its question."""
+    """Random text of a question, which its answer has to repeat."""
     nonce = message.content.config_records.get("config", ConfigRecord()).get("nonce")
     if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
         raise RefusedError("a question needs a nonce of 1 to 64 characters")
@@ -69,12 +69,12 @@ def arguments_of(message: Message, task: Task) -> list[np.ndarray]:
 
 
 def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
-    """Count a question before it is read; the first kind begins anew.
+    """Count a question before it is read; one of the first kind begins a new fit.
 
     Raises
     ------
     RefusedError
-        If the run has had its questions of this kind, or its beginnings.
+        If the run has used up its questions of this kind, or its beginnings.
     """
     records = context.state.config_records
     run: dict[str, Any] = dict(records.get(_RUN, {}))

@@ -1,4 +1,4 @@
-"""Sites that a Flower grid reaches: asked all at once, and left out where they are not right."""
+"""Sites that a Flower grid reaches: questions to all at once, and removal of failing ones."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Sites:
         return Answer(site, config, dict(reply.content.array_records.get("arrays", {})))
 
     def _claim(self, node: int, reply: Message | None) -> str:
-        """How a node without a name calls itself, which a bad answer does not prove."""
+        """Name that a node without one states in a bad answer, for an error; it proves nothing."""
         if node in self._dtypes or reply is None or not reply.has_content():
             return ""
         site = reply.content.config_records.get("config", ConfigRecord()).get("site")
@@ -166,7 +166,7 @@ class Sites:
 
 
 def _checked_name(site: Any, node: int) -> str:
-    """Name of a site in composed form, or an error for what a node may not call itself."""
+    """Name of a site in composed form, or an error if the node may not have it."""
     if not isinstance(site, str) or not 0 < len(site) <= _LONGEST_NAME:
         raise BadMessageError(f"sent no name of 1 to {_LONGEST_NAME} characters")
     check_text("site", site)

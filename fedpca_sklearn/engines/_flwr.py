@@ -1,4 +1,4 @@
-"""What is used of Flower, an optional dependency."""
+"""Imports from Flower, an optional dependency."""
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict

@@ -32,7 +32,7 @@ from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, 
 
 __all__ = ["client_app", "fit_sites", "server_app"]
 
-# The log of a site, where what went wrong is told in full.
+# The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")
 
 
@@ -221,7 +221,7 @@ def fit_sites(
 
 
 def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:
-    """Nodes that are there once enough are, or at the end of the wait."""
+    """Connected nodes, as soon as they are enough or the wait is over."""
     end = time.monotonic() + wait
     while len(nodes := list(grid.get_node_ids())) < n_sites and time.monotonic() < end:
         time.sleep(min(1.0, wait))
@@ -268,7 +268,7 @@ def _answering(
 
 
 def _told(error: Exception, kind: str, run: int) -> str:
-    """What a server is told of an error; all of it goes to the log of the site."""
+    """Text about an error for the server; the whole error goes to the log of the site."""
     if isinstance(error, RefusedError):
         _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)
         return f"refused: {error}"
