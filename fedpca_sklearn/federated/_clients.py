@@ -1,4 +1,4 @@
-"""The shell of estimators whose rows belong to clients: labels, shards, one call after another."""
+"""Base classes of estimators whose rows belong to clients, and labels of clients."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         return self
 
     def _reset(self) -> None:
-        """Forget all rows."""
+        """Forget all rows seen before."""
 
     @abstractmethod
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        """Take the shards, labels with the positions of their rows; return the labels that did."""
+        """Take shards, pairs of a label and row positions; return the labels that took part."""
 
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""
@@ -156,7 +156,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
 
 class StreamingClientsTransformer(ClientsTransformer):
-    """Base of those that can go on with more rows."""
+    """Base of the estimators for clients that have a `partial_fit`."""
 
     __metadata_request__partial_fit = {"clients": True}
 
@@ -164,7 +164,7 @@ class StreamingClientsTransformer(ClientsTransformer):
     def partial_fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> Any:
-        """Go on with more rows of any clients, old or new.
+        """Update the fit with more rows, of known or new clients.
 
         Parameters
         ----------

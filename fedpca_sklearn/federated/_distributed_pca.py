@@ -198,7 +198,7 @@ class DistributedPCA(StreamingClientsTransformer):
 
 @dataclass(frozen=True)
 class _State:
-    """All rows so far: their factor, who holds it, and how often each client merged."""
+    """State after all rows so far: their factor, who holds it, how often each client merged."""
 
     whole: Triangle | None = None
     n_rows: int = 0
@@ -228,6 +228,6 @@ def _factor_chunk(label: Any, X: Any, weight: Any) -> tuple[np.ndarray, tuple]:
 
 
 def _merged_shape(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Stand-in of the shape that `merge_factors` gives."""
+    """Array of zeros with the shape of the result of `merge_factors`."""
     (m, d), n = first.shape, len(second)
     return np.broadcast_to(0.0, (min(m + n, d), d))

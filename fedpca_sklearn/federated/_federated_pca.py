@@ -170,7 +170,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     def partial_fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> FederatedPCA:
-        """Go on with more rows of any clients, old or new, and merge again.
+        """Update the fit with more rows, of known or new clients, and merge again.
 
         Parameters
         ----------
@@ -344,7 +344,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         return labels
 
     def _message_of_noise(self, terms: Terms) -> str | None:
-        """What to warn of if the first releases of all clients together are as good as noise."""
+        """Text of a warning if the first releases of all clients together look like noise."""
         d, shares = len(self.mean_), math.sqrt(terms.n_shares)
         summaries = [site.summary for site in self._clients.values()]
         size = self.mechanism._OFF_DIAGONAL * terms.product_std * shares

@@ -8,9 +8,9 @@ from .._base.transformer import SubspaceTransformer
 
 
 class LabelColumnMixin(SubspaceTransformer):
-    """Takes the name of a column for ``clients``, and that column out of the rows.
+    """Let ``clients`` be the name of a column, which is taken out of the rows.
 
-    A frame may hold the column in `transform` and `score` as well, where it plays no part.
+    A frame may hold the column in `transform` and `score` as well, where it is ignored.
     """
 
     # as given last; the rows seen so far did not hold it

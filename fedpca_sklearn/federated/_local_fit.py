@@ -14,7 +14,7 @@ from ..summary import Subspace
 
 
 class Site(NamedTuple):
-    """What the simulation keeps of a client; a site known by its summary has no estimator."""
+    """State of a client in the simulation; one that came as a summary has no estimator."""
 
     estimator: Any
     n_rows: int
@@ -56,7 +56,7 @@ def fit_site(
 
 
 def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:
-    """A copy of the estimator of a site, or one that goes on where its summary was."""
+    """Copy of a site's estimator, or an estimator that continues from the site's summary."""
     if before.estimator is not None:
         return deepcopy(before.estimator)
     if not before.n_rows:
@@ -72,7 +72,7 @@ def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:
 
 
 def with_label_as_site(label: Any, site: Site) -> Site:
-    """A client among sites is one, so that its rows are not counted twice later."""
+    """Site whose summary has the client's label as name, so that no later merge counts it twice."""
     if not isinstance(label, str):
         return site
     named = site.summary._replace(site=check_text("site", label))

@@ -48,7 +48,7 @@ class MergeStrategy(BaseEstimator, ABC):
     def directions_kept(
         self, subspaces: Sequence[Subspace], n_components: int | float | None
     ) -> int | float | None:
-        """Directions that `merge` is asked for by a caller who shows ``n_components`` of them.
+        """Directions to request of `merge` for a model with ``n_components`` components.
 
         Parameters
         ----------
@@ -94,8 +94,7 @@ class MergeStrategy(BaseEstimator, ABC):
             Called once per round with the list of the summaries that are sent in it and, unless
             the server takes them all, the list of who does.
         memory : list, default=None
-            Kept by the caller from one merge to the next; a strategy may leave in it what it does
-            not want to compute again.
+            Kept by the caller from one merge to the next; a strategy may cache results in it.
 
         Returns
         -------

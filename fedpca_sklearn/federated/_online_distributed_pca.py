@@ -209,7 +209,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 
 @dataclass(frozen=True)
 class _State:
-    """What all steps left: the mean of projections, and the scatter of the rows in its basis.
+    """State after all steps: mean of projections, and scatter of the rows in its basis.
 
     ``moments.T @ moments`` is the scatter matrix of the rows, projected on ``mean.vectors``;
     ``total`` has their count, mean and whole scatter.

@@ -1,4 +1,4 @@
-"""Clients whose one message is private."""
+"""Private releases of the clients of `FederatedPCA`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _checked(label: Any, rows: Any, weight: Any) -> None:
 
 
 class SpendsPrivacy(UnchangedOnErrorMixin):
-    """What the clients of an estimator have spent, which stays spent when a call fails."""
+    """Accounts of the clients of an estimator, which a failed call does not restore."""
 
     @property
     def privacy_spent_(self) -> PrivacySpent:
@@ -94,7 +94,7 @@ class SpendsPrivacy(UnchangedOnErrorMixin):
 
 @dataclass(frozen=True)
 class Release:
-    """One release of a client: its rows, and all that its message depends on beside them."""
+    """One release of a client: its rows, and all else that its messages depend on."""
 
     mechanism: SecondMomentMechanism
     terms: Terms
@@ -149,7 +149,7 @@ def _message(label: Any, release: Release, rows: ClippedRows, *part: Any) -> np.
 
 
 def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]]) -> Subspace:
-    """What the server makes of the sums of the clients' messages, in as many rounds."""
+    """Summary from the sums of the clients' messages, one round for each sum."""
     clients = list(Federation(federation.n_jobs).map(_clipped, releases))
     first = releases[0][1]
     sums = (

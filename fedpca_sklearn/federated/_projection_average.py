@@ -23,14 +23,14 @@ __all__ = ["ProjectionAverage"]
 class ProjectionAverage(MergeStrategy):
     """Leading eigenvectors of the mean of the clients' projection matrices.
 
-    Every client has the same say, whatever its scale and number of rows: singular values play no
-    part in the choice of the directions. Suits sites that differ by one factor for all columns, or
+    Every client has the same weight, whatever its scale and number of rows: the directions do not
+    depend on singular values. Suits sites that differ by one factor for all columns, or
     at different noise, and a broken site among several; where sites differ in what they see,
     `SubspaceMerge` is the better choice. What lies between the means of sites is in no site's
     components, and so not in the average.
 
-    It does not cure columns in different units, which turn a site's own directions: bring each
-    column to one unit before. Only directions are averaged: ``mean_`` and the variances of the
+    It does not correct for columns in different units, which change a site's own directions: bring
+    each column to one unit before. Only directions are averaged: ``mean_`` and the variances of the
     result are plain sums over all rows, so that one site's wrong mean moves `transform` of every
     row. Where a site may be wrong, centre rows at a known point and take an estimator with
     ``center=False``.
