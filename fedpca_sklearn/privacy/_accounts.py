@@ -26,7 +26,7 @@ class _Spent(NamedTuple):
 
 
 class PrivacySpent(_Spent):
-    """What releases have cost, after exact composition: (epsilon, delta).
+    """Privacy cost of releases, by exact composition: (epsilon, delta).
 
     Attributes
     ----------
@@ -45,15 +45,17 @@ class PrivacySpent(_Spent):
     account = "of this fit alone"
 
     def counted_in(self, account: str) -> PrivacySpent:
-        """The same, of another account.
+        """The same cost as one of another account.
 
         Parameters
         ----------
         account : str
+            Where the cost is counted, for the text of the result.
 
         Returns
         -------
         spent : PrivacySpent
+            Equal to this one but for ``account``.
         """
         spent = PrivacySpent(*self)
         spent.account = account
@@ -158,7 +160,7 @@ class Accounts:
         self.delta = float(mechanism.delta)
 
     def numbers(self, label: Any) -> tuple[int, int]:
-        """Numbers of a client and of the last call, which no other noise of a seed has."""
+        """Numbers of a client and of the last call; no other noise from a seed has both."""
         return list(self.of).index(account_name(label)), self.n_calls - 1
 
     def mu2(self, label: Any = None) -> float:

@@ -1,4 +1,4 @@
-"""A file of one writer at a time, among threads and processes."""
+"""Lock on a file, for one writer at a time among threads and processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of all releases: accounts that outlive estimators and processes."""
+"""File of all releases: accounts that several estimators and processes share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["PrivacyLedger"]
 
 # Bytes of a line at most, so that a file without line ends is not read whole.
 _LONGEST = 2**16
-# What a line that was cut off still says about whom it charges how much.
+# Client and charge, where a line that was cut off still holds both.
 _CUT = re.compile(rb'\{"label": ("(?:[^"\\]|\\.)*"), "mu2": ("inf"|[-+.0-9e]+), ')
 
 
 class _Known(NamedTuple):
-    """What was read of a ledger: up to where, the last line and its chain, and the totals."""
+    """What was read of a ledger: end position, last line and its chain, and totals."""
 
     size: int = 0
     last: bytes = b""

@@ -1,4 +1,4 @@
-"""What all mechanisms share: the budget, how it is split, and what a release of it costs."""
+"""Base of the mechanisms: the budget, its split, and the cost of releases."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class PrivacyLeakWarning(UserWarning):
 
 
 class Costs(NamedTuple):
-    """mu^2 of one release of a second moment or a product with it, and of one of the mean.
+    """Cost, as mu^2, of one second moment or product with it, and of the mean, by Gaussian noise.
 
-    Of Gaussian noise: whoever draws other noise of these sizes says what it costs.
+    A mechanism that draws other noise of these sizes states the cost of that itself.
     """
 
     product: float
@@ -48,7 +48,7 @@ class Costs(NamedTuple):
 
 
 def gaussian_cost(sensitivity: float, std: float) -> float:
-    """mu^2 of Gaussian noise: what it costs, for a mechanism to state.
+    """Privacy cost of Gaussian noise, as mu^2.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Terms:
         return np.zeros(d) if self.center is None else self.center
 
     def within(self, mean: np.ndarray) -> np.ndarray:
-        """A mean of clipped rows brought back to where it must be, within R of the centre."""
+        """Noisy mean, shortened to within R of the centre, where the mean of clipped rows is."""
         return mean * min(1.0, self.row_norm / (float(np.linalg.norm(mean)) or 1.0))
 
 
@@ -134,7 +134,7 @@ class Mechanism(BaseEstimator, ABC):
     }
 
     def __init_subclass__(cls, **options: Any):
-        """Refuse a class that draws noise and leaves it to another class to say what it costs."""
+        """Refuse a class that draws noise and inherits the statement of its cost."""
         super().__init_subclass__(**options)
         for drawn, stated in cls._STATED_BY.items():
             owners = [kind for kind in cls.__mro__ if {drawn, stated} & set(vars(kind))]

@@ -24,7 +24,7 @@ class SecondMomentMechanism(Mechanism):
     """Base of the mechanisms that release a noisy second moment, for `FederatedPCA`.
 
     A subclass says what noise the columns of the second moment get and how a summary is made of
-    the noisy columns. Whoever adds the columns of several clients up does that with the sums.
+    the noisy columns, of one client or added up over several.
     """
 
     _parameter_constraints: dict = {
@@ -137,7 +137,7 @@ class SecondMomentMechanism(Mechanism):
         max_keep: int | None,
         dtype: Any,
     ) -> Subspace:
-        """Summary of n rows by what was released of them: post-processing.
+        """Summary of n rows, from their noisy second moment and sum: post-processing.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Seeds of noise that nobody can guess."""
+"""Unpredictable seeds for noise."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class StreamingModSuLQ(ModSuLQ):
         return gaussian_cost(math.sqrt(2), std)
 
     def summary(self, columns, total, n, terms, max_keep, dtype):
-        """Summary of n rows by what was released of them; see the base class."""
+        """Summary of n rows, from their noisy columns and sum; see the base class."""
         at, trace = 0, 0.0
         for block in columns:
             if not at:

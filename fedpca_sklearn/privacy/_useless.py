@@ -1,4 +1,4 @@
-"""Releases that cannot be told from their noise: what is expected of noise alone, and a warning."""
+"""Comparison of releases with the eigenvalues of noise alone, and a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PrivacyNoiseWarning"]
 
 
 class PrivacyNoiseWarning(UserWarning):
-    """What was released cannot be told from its noise: little is left of the components."""
+    """A release cannot be told from its noise, so that its components mean little."""
 
 
 def edge(size: float, d: int, spike: float = 0.0) -> float:
@@ -41,7 +41,7 @@ def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int) -> float:
 
 
 def noise_message(found: float, noise: float, d: int) -> str | None:
-    """What to warn of if a largest eigenvalue is above that of noise by no more than it varies.
+    """Text of a warning if a largest eigenvalue may be one of noise alone, else None.
 
     It varies by about d^(-2/3) / 2 of itself (Tracy, Widom): noise stays below in 19 of 20 cases.
     """
