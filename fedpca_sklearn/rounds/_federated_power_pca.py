@@ -277,7 +277,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         return terms
 
     def _message_of_noise(self, terms: Terms, n_clients: int) -> str | None:
-        """What to warn of if the last round found no more than in directions at random."""
+        """Text of a warning if the last round found no more than in random directions."""
         rank, d = self.components_.shape
         sources = math.sqrt(n_clients)
         size = self.mechanism._OFF_DIAGONAL * terms.product_std * sources

@@ -195,7 +195,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
-        """Go on with more rows of any clients; how the stream is cut does not matter.
+        """Update the fit with more rows; the result does not depend on the batches.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         return Y, replace(state, outliers=mask, threshold=threshold)
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
-        """By rounds of sums, which the log counts: Algorithm 2, begun at the last subspace."""
+        """Algorithm 2 by rounds of sums, which the log counts, from the last subspace."""
         L, counts, d = filled.rows, filled.counts, V.shape[1]
         clients = [
             Client(label, L[rows[counts[rows]]])
@@ -290,7 +290,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
 
 
 class _Labels:
-    """Labels of the rows of a call, taken batch by batch: given, or dealt out in turn."""
+    """Labels of the rows of a call, taken batch by batch: given, or each client in turn."""
 
     def __init__(self, given: np.ndarray | None, n_clients: int):
         self.given, self.n_clients, self.n_taken = given, n_clients, 0

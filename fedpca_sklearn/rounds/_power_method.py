@@ -1,4 +1,4 @@
-"""Power method whose products only add up, in rounds between clients and whoever takes the sum."""
+"""Power method by rounds of sums over the messages of clients."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _calls(
 
 
 def _positive(count: float) -> float:
-    """Number of rows as it arrived; one if noise is all of it."""
+    """Number of rows as received; 1 if noise has made it negative or zero."""
     return float(count) if count > 0 else 1.0
 
 
@@ -146,7 +146,7 @@ def moments_by_sum(
 
 @dataclass(frozen=True)
 class PowerResult:
-    """What a power method found, and how it got there."""
+    """Result of `power_method`: the basis, its change in each round, and why it stopped."""
 
     basis: np.ndarray
     changes: list[float]
