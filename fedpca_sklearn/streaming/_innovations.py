@@ -1,4 +1,4 @@
-"""Centring of a stream, row by row and without looking ahead."""
+"""Centring of a stream, each row by the mean of the rows before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of the features: the weight of the rows seen, their mean, their squares.
+    """Statistics of the features: weight of the rows seen, their mean, and sum of squares.
 
     ``weight`` is an array where entries may be missing: each feature then has its own. ``n_rows``
     is the weight of the rows, whatever is missing in them.
@@ -27,7 +27,7 @@ class Features:
 
     @classmethod
     def empty(cls, d: int) -> Features:
-        """Before the first row."""
+        """Statistics before the first row."""
         return cls(0.0, np.zeros(d), np.zeros(d), 0.0)
 
 
@@ -92,7 +92,7 @@ def has_weight(known: Features, Y: np.ndarray) -> np.ndarray | slice:
 
 
 def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Features]:
-    """All entries there, nothing fades: one running sum."""
+    """Innovations without missing entries and forgetting, by one running sum."""
     m = len(Y)
     if not center:
         squares = known.squares + np.einsum("ij,ij->j", Y, Y)

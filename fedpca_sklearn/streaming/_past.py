@@ -115,7 +115,7 @@ class PAST(Tracker):
             K -= (K @ y)[:, None] * g
             K[k + t] += g
             P = (P - g[:, None] * h) / f
-        # without news P grows without bound
+        # while rows are zero P grows without bound
         P *= min(1.0, LIMIT * k / (state.power * np.trace(P)))
         return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2, state.power)
 
@@ -127,7 +127,7 @@ class PAST(Tracker):
                 power[i] = max(f * power[i] + y * y, state.power / LIMIT)
                 w += (y / power[i]) * (z - y * w)
                 z -= y * w
-        # after a silence the first row can make a component huge
+        # after rows of zeros the first other row can make a component huge
         norms = np.linalg.norm(W, axis=1, keepdims=True)
         W /= np.where(norms > 10, norms, 1)
         return _Past(W, power, state.power)

@@ -170,7 +170,7 @@ class _Petrels:
         """The same model with orthonormal loadings and a bounded, symmetric P.
 
         With U = Q R the coordinates a become R a, so that U stays well-conditioned whatever the
-        rows; without news P grows without bound.
+        rows; while nothing new is observed, P would grow without bound.
         """
         Q, R = scipy.linalg.qr(self.U, mode="economic", check_finite=False)
         sizes = np.abs(np.diag(R))

@@ -1,15 +1,15 @@
-"""What keeps recursive least squares with forgetting from blowing up without news."""
+"""Bounds for P in recursive least squares with forgetting."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# The inverse covariance of the coordinates may be so many times that of recent rows.
+# Largest ratio of P, the inverse covariance of the coordinates, to that of recent rows.
 LIMIT = 1e8
 
 
 def recent_power(power: float, Z: np.ndarray, forgetting_factor: float) -> float:
-    """Mean square of the entries of recent rows, at its peaks; rows without news do not count.
+    """Peak mean square of the entries of recent rows; rows of zeros or NaN leave it unchanged.
 
     Parameters
     ----------

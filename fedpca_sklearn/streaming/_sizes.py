@@ -17,7 +17,7 @@ from .._kernels.sizes import (
 
 
 class SizesMixin:
-    """What follows from the parameters and the number of features alone."""
+    """Sizes that depend on the parameters and the number of features only."""
 
     n_components: int | float | None
     oversampling: int | Literal["auto"]
@@ -63,7 +63,7 @@ class SizesMixin:
         return auto_block_size(max_keep, n_features, sparse and rank is None)
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
-        """State in advance the peak memory of a fit on dense rows, up to a sixth; not the input.
+        """Predict the peak memory of a fit on dense rows, without the input, to within a sixth.
 
         Parameters
         ----------

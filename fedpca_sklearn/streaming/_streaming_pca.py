@@ -32,7 +32,7 @@ _RANKS_KEPT = 10_000
 
 @dataclass(frozen=True)
 class _State:
-    """What a stream leaves behind: a summary, the rows it stands for, and where the rank is."""
+    """State of a stream after its full blocks: summary, number of rows, and the rank."""
 
     subspace: Subspace
     n_rows: int
@@ -179,7 +179,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         n_samples_seen: int | None = None,
         **parameters: Any,
     ) -> StreamingPCA:
-        """Build a fitted estimator that goes on where the stream of a summary was.
+        """Build a fitted estimator that continues the stream of a summary.
 
         With the parameters of the estimator that the whole `subspace_` is from, `partial_fit` gives
         the numbers that this estimator would have given, bit by bit.
@@ -266,7 +266,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
-        """Go on with more rows.
+        """Update the fit with more rows.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The shell of the one-stream trackers: everything but the update rule."""
+"""Base class of the one-stream trackers; a subclass is an update rule."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NOTHING = 1e-150
 
 
 def rows_at_once(d: int, step: int = 1) -> int:
-    """Rows of a block for rules that are matrix products: whole steps, as a core's cache holds."""
+    """Rows of a block for rules that are matrix products: the steps that a core's cache holds."""
     return step * max(1, min(max(2**15 // d, 32), 128) // step)
 
 
 @dataclass(frozen=True)
 class _Tracked:
-    """What a stream leaves behind.
+    """State of a stream after its full blocks.
 
     ``rule_state`` is the rule's own; ``factor.T @ factor`` the scatter matrix of rows of the
     weight ``measured`` within ``basis``.
@@ -64,9 +64,9 @@ class Tracker(BlockTransformer):
     row whose features are all observed for the first time: there is no mean to compare it with, so
     it is zero and has no weight in the scatter. The first block has one row more for it.
 
-    The shell validates, centres (see `innovations`), and measures what a rule does not estimate:
+    This class validates, centres (see `innovations`), and measures what a rule does not estimate:
     variances, from the coordinates of the rows of each block in the basis before it, which turn
-    along with the basis. Their sum is the energy that the components of the time held.
+    along with the basis. Their sum is the energy that the components held when each row came.
     """
 
     _parameter_constraints: dict = {
@@ -158,7 +158,7 @@ class Tracker(BlockTransformer):
 def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Coordinates in a basis to those in the next one, by the rotation between the two.
 
-    Not by projection, which would lose the energy of earlier rows whenever the basis trembles.
+    Not by projection, which would lose energy of earlier rows with every small move of the basis.
     """
     U, _, Vt = np.linalg.svd(old @ new.T, full_matrices=False)
     return U @ Vt
