@@ -1,4 +1,4 @@
-"""The subspace summary, and everything that makes one from rows or from others."""
+"""The subspace summary, and functions that make one from rows or from other summaries."""
 
 from ._merging import merge_subspaces
 from ._subspace import Subspace

@@ -168,7 +168,7 @@ def read(file: Any, max_bytes: int) -> Any:
 
 
 def _check_regular(path: Any) -> None:
-    """Raise for what would block, never end, or hold no bytes of its own."""
+    """Raise for a path of a directory, a pipe, a device or a socket."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}

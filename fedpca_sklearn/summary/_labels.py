@@ -1,8 +1,8 @@
 """Labels of a stored summary: JSON of scalars and lists of scalars, read piece by piece.
 
-`json.loads` builds all that it is told to before anybody can look at it: 20 MB of ``[],[],`` are
-700 MB of lists. Here a value is built once its place and length are known to be allowed, and the
-first thing that is not allowed ends the reading.
+`json.loads` builds the whole document before it can be checked: 20 MB of ``[],[],`` are 700 MB of
+lists. Here a value is built once its place and length are known to be allowed, and the first error
+ends the reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the stack of what summaries hold to its leading directions: arrays in, arrays out.
+"""Methods that compute the leading directions of a stack of summaries.
 
 A method takes the pairs ``(V, s)`` of the summaries, the rows ``corrections`` for the differences
 of their means, and the `Cut` that says how many directions to return.

@@ -46,7 +46,7 @@ def directions_between(
 
 
 def names_of_parts(subspaces: Sequence[Subspace]) -> list[str]:
-    """What errors call the summaries of a list: their position, and their site if it is known."""
+    """Names of the summaries of a list in errors: position, and site if it is known."""
     return [
         f"subspaces[{i}]" + (f" (site {s.site!r})" if s.site is not None else "")
         for i, s in enumerate(subspaces)
@@ -275,7 +275,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
 
 
 def _in_steps(subspaces: list[Subspace], n_components: int | float | None, method: str) -> Subspace:
-    """One merge, or where it would take long and parts have been cut already, one of merges."""
+    """One merge, or a merge of merges where that is faster and parts have been cut already."""
     if n_components is not None and any(map(was_truncated, subspaces)):
         between = directions_between(subspaces, n_components)
         if is_integer(between):
@@ -335,7 +335,7 @@ def _groups(subspaces: list[Subspace], n_rows: int) -> list[list[Subspace]]:
 def _folded(
     groups: list[list[Subspace]], fold: Callable, result: np.ndarray
 ) -> tuple[Subspace, np.ndarray]:
-    """Moments of all rows, and what a function makes of one part of their stack after another."""
+    """Moments of all rows, and the result of a function folded over the parts of their stack."""
     past: list[Subspace] = []
     for group in groups:
         total, corrections = pooled_moments([*past, *group])

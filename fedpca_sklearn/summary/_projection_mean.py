@@ -35,7 +35,7 @@ class ProjectionMean:
 
     @classmethod
     def empty(cls, n_features: int) -> ProjectionMean:
-        """Return the mean of nothing."""
+        """Return the mean of no projections."""
         return cls(np.zeros((0, n_features)), np.zeros(0))
 
     def add(

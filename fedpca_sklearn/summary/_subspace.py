@@ -1,4 +1,4 @@
-"""The subspace summary: what a block of rows, a client, a tree node and a model have in common."""
+"""The subspace summary, which stands for blocks, clients, merges and models alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EPS = np.finfo(np.float64).eps
 class Subspace:
     """Immutable summary of a set of rows by their leading principal directions.
 
-    A summary stands for ``n_samples`` rows of ``d`` features that were seen somewhere else. It
+    A summary stands for ``n_samples`` rows of ``d`` features that need not be kept. It
     costs O(d k) memory, can be updated with more rows, merged with other summaries in any order,
     saved and sent. Mean, count and scatter are exact; the directions are exact as long as nothing
     was truncated.
@@ -244,7 +244,7 @@ class Subspace:
         self._set(**state)
 
     def _named(self, names: Any) -> Subspace:
-        """With the names of the columns, if they are known."""
+        """Summary with the names of the columns, if they are known."""
         return self if names is None else self._replace(feature_names=composed_names(names))
 
     def __repr__(self):

@@ -72,7 +72,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
         return np.subtract(rows, origin, dtype=np.float64), w
 
     def mean_beyond(origin):
-        """Mean of what is left of the rows without ``origin``."""
+        """Mean of the rows less ``origin``."""
         total = np.zeros(d)
         for at in blocks:
             rest, w = block(at, origin)

@@ -1,4 +1,4 @@
-"""From a summary and rows to the next summary: the loop over blocks."""
+"""Update of a summary with rows, block by block."""
 
 from __future__ import annotations
 
@@ -168,5 +168,5 @@ def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
 
 
 def _block_kind(Y: Any, d: int) -> type[Block]:
-    """Class that reduces a block: sparse rows stay sparse unless they are few numbers anyway."""
+    """Class that reduces a block: sparse rows stay sparse unless they have few columns."""
     return SparseBlock if sp.issparse(Y) and d > SMALL_DIMENSION else DenseBlock
