@@ -32,9 +32,9 @@ _RESTING = 0.99
 class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
-    Alternates between the best matrix of rank k to what is left without the outliers, and
-    outliers as the entries that are far from it, for k from 1 to ``n_components``; the threshold
-    for far falls with the singular values that are left.
+    Alternates between the best matrix of rank k for the rows less the outliers, and the outliers,
+    which are the entries farther from that matrix than a threshold. k goes from 1 to
+    ``n_components``, and the threshold falls with the remaining singular values.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def alternating_projections(
 
 
 def _noise(values: np.ndarray) -> float:
-    """What normal noise with the median of the absolute values hardly exceeds."""
+    """Bound that normal noise with this median of the absolute values hardly exceeds."""
     if not values.size:
         return 0.0
     return OUTLIER_DEVIATIONS / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))

@@ -1,4 +1,4 @@
-"""The shell of the trackers by STMiss that find outliers, in rows given last and in new ones."""
+"""Base class of the trackers by STMiss that find outliers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 64
 
 
 class OutlierTracker(STMissTracker):
-    """Base of the trackers that find outliers, which are missing entries from there on.
+    """Base of the trackers that find outliers and then treat them as missing entries.
 
     A subclass marks them in `_without_outliers`, and notes mask and threshold in the state.
     """

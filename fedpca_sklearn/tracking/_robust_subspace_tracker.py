@@ -18,7 +18,7 @@ from ._stmiss_tracker import PooledTracker
 
 __all__ = ["RobustSubspaceTracker"]
 
-# What AltProj must reach before the tracker takes over.
+# Error that AltProj must reach before the tracker starts from its result.
 _INIT_TOL = 1e-4
 _INIT_ITER = 1000
 
@@ -26,8 +26,8 @@ _INIT_ITER = 1000
 class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     """Track the principal subspace of rows with missing entries and sparse outliers (RST-miss).
 
-    Outliers of a batch are found as what is sparse among that which the last subspace does not
-    explain, and are from then on missing entries. The rest is `SubspaceTracker`.
+    Outliers of a batch are the sparse part of what the last subspace does not explain. They are
+    then treated as missing. All else is as in `SubspaceTracker`.
 
     Parameters
     ----------

@@ -222,7 +222,7 @@ def find_outliers(
     """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
 
     Entries of the sparse part above a threshold. With "auto", xi comes from the lower decile of the
-    projected rows, which outliers raise but do not make; and the support from the residuals of a
+    projected rows, which outliers raise only a little; and the support from the residuals of a
     least-squares fit to the entries outside of it, in turn: entries above six robust standard
     deviations of their row, of all, and of their column if that has ten entries or more. What a
     subspace that is not known exactly fails to explain is large in all of a column or of a row, an

@@ -1,4 +1,4 @@
-"""STMiss by its lines: fill, detect, r-SVD, complete. Arrays and one state in, the same out.
+"""The steps of STMiss as functions of arrays and one state: fill, detect, r-SVD, complete.
 
 Algorithm 1 (STMiss-NoDet) of Narayanamurthy, Vaswani and Ramamoorthy, "Federated over-air subspace
 tracking from incomplete and corrupted data", 2022. The paper's columns are rows here: Y_j is a
@@ -31,7 +31,7 @@ _CHANGES_KEPT = 1000
 
 @dataclass(frozen=True)
 class State:
-    """What the batches left.
+    """State after the batches so far.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class State:
 
 
 class Filled(NamedTuple):
-    """A batch without holes: L_j, its coordinates in the last basis, and which rows count."""
+    """A filled batch: L_j, its coordinates in the last basis, and which rows count."""
 
     rows: np.ndarray
     coordinates: np.ndarray
@@ -104,8 +104,8 @@ def r_svd(
 ) -> Subspace:
     """The r leading directions of filled rows: Algorithm 1, lines 9 to 11.
 
-    With what still counts of the rows before: ``forgetting_factor ** m`` for m new rows, 0 in the
-    paper, or the share that rows which are fewer than a batch do not displace.
+    Earlier rows have the weight ``forgetting_factor ** m`` for m new rows, 0 in the paper, or
+    ``1 - m / batch_size`` if that is more, as m rows replace that many of a batch.
     """
     m = len(rows)
     fading, share = forgetting_factor**m, 1 - m / batch_size
@@ -113,7 +113,7 @@ def r_svd(
 
 
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
-    """The next basis, P_j: with the directions of the last one that it lacks most, if under r."""
+    """The next basis, P_j; if it has under r rows, with the last one's directions it lacks most."""
     if len(V) >= r or not len(old):
         return V
     rest = old - (old @ V.T) @ V
@@ -132,8 +132,8 @@ def detect(
 ) -> tuple[State, bool]:
     """Look for a change of the subspace (NORST): the next state, and whether to update.
 
-    The largest eigenvalue of the residuals' second-moment matrix tells. After a change there are
-    ``n_updates`` updates, then the subspace rests.
+    The criterion is the largest eigenvalue of the residuals' second-moment matrix. After a change
+    there are ``n_updates`` updates, then the subspace is kept.
     """
     counts = filled.counts
     level = _residual_square(Y[counts] - state.mean, filled.coordinates[counts], state.basis)

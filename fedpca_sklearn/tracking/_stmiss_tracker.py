@@ -1,4 +1,4 @@
-"""The shells of the trackers by STMiss: what is common to all, and to those with all rows."""
+"""Base classes of the trackers by STMiss, and of those with all rows in one place."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     def _without_outliers(
         self, state: State, Y: np.ndarray, owners: np.ndarray
     ) -> tuple[np.ndarray, State]:
-        """Rows with outliers marked as missing, and a state that knows where they are."""
+        """Rows with outliers marked as missing, and the state with their positions."""
         return Y, state
 
     def _fill(self, state: State, Y: np.ndarray) -> Filled:
@@ -70,7 +70,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         return fill(Y, state.mean, state.basis)
 
     def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
-        """State that knows of changes, and whether the batch is to change the subspace."""
+        """State with the changes found, and whether the batch is to change the subspace."""
         return state, True
 
     @abstractmethod
