@@ -1,4 +1,4 @@
-"""From left vectors of columns at several clients to principal components."""
+"""Principal components from left vectors of columns at several clients."""
 
 from __future__ import annotations
 

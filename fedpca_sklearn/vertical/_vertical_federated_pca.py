@@ -38,7 +38,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
 
     Clients agree on left singular vectors u of the pooled, centred columns, of length n_samples;
     each then has its own columns' part of the components, X_i^T u. Columns do not leave a client;
-    but what a client with a single column sends tells that column, up to its scale.
+    but the message of a client with a single column reveals that column, up to its scale.
 
     Parameters
     ----------

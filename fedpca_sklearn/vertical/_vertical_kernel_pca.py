@@ -49,7 +49,7 @@ class VerticalFederatedKernelPCA(
 ):
     """Kernel principal component analysis where columns belong to clients that share the rows.
 
-    Clients send what they know of the similarity of rows, never columns: "exact" finds the
+    Clients send similarities of rows, never columns: "exact" finds the
     components of the kernel of all columns, "paper" averages the leading eigenvectors of the
     clients' own kernels (VFedKPCA and VFedAKPCA of [1]_).
 

@@ -1,4 +1,4 @@
-"""Kernels of columns at several clients: what clients send, and what a server makes of sums."""
+"""Kernels of columns at several clients: messages of clients, and scores from their sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Kernel:
     coef0: float
 
     def part(self, A: np.ndarray, B: np.ndarray | None) -> np.ndarray:
-        """What adds up over columns, of rows A and B (None: A): distances or inner products."""
+        """Squared distances or inner products of A and B (None: A), which add up over columns."""
         with np.errstate(over="ignore", invalid="ignore"):
             if self.name == "rbf":
                 return euclidean_distances(A, B, squared=True)
@@ -75,7 +75,7 @@ class ColumnClient:
         return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
 
     def part(self, X: np.ndarray | None = None) -> np.ndarray:
-        """What adds up over clients; None: of its rows among themselves."""
+        """The part that adds up over clients; None: between its own rows."""
         if X is None:
             return self.kernel.part(self.rows, None)
         return self.kernel.part(X[:, self.columns] - self.shift, self.rows)

@@ -16,7 +16,7 @@ __all__ = ["LeftVectors", "VerticalMethod"]
 
 
 class LeftVectors(NamedTuple):
-    """What clients agreed on.
+    """Left vectors that the clients agreed on, with the number of rounds.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class LeftVectors(NamedTuple):
     n_iter : int
         Rounds in which vectors were exchanged.
     disagreement : float, default=0.0
-        How far two clients are apart at most.
+        Largest distance between the vectors of two clients.
     """
 
     vectors: Sequence[np.ndarray] | np.ndarray
