@@ -1,4 +1,4 @@
-"""Principal component analysis of data that cannot be in one place at one time."""
+"""Streaming, distributed and federated principal component analysis."""
 
 from ._version import VERSION
 from .communication import (
@@ -68,6 +68,9 @@ from .vertical import (
 )
 
 __version__ = VERSION
+
+# the log is silent until the user asks for it: logging.basicConfig(level="INFO")
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "GROUSE",

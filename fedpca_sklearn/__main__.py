@@ -111,7 +111,7 @@ def _shown(names: tuple[str, ...]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text of a file that is not trusted, without what a terminal would obey."""
+    """Text of an untrusted file; escaped if it has characters that a terminal would not print."""
     return text if text.isprintable() else ascii(text)
 
 

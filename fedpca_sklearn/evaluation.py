@@ -20,7 +20,7 @@ __all__ = ["StreamEvaluation", "evaluate_stream"]
 
 @dataclass(frozen=True)
 class StreamEvaluation:
-    """What `evaluate_stream` saw, one value for each checkpoint.
+    """Result of `evaluate_stream`: one value for each checkpoint.
 
     Attributes
     ----------
@@ -62,17 +62,17 @@ def evaluate_stream(
     batch_size: int = 50,
     n_checkpoints: int = 20,
 ) -> StreamEvaluation:
-    """Stream rows through a copy of an estimator, and watch its error and rank.
+    """Stream rows through a copy of an estimator, and record its error and rank.
 
     Parameters
     ----------
     estimator : estimator
         With ``partial_fit`` and ``components_``; not changed.
     X : {array-like, sparse matrix} of shape (n, d)
-        What the estimator gets; float32 is kept.
+        Rows that the estimator gets; float32 is kept.
     X_full : array-like of shape (n, d), default=None
-        The rows without what the estimator is to see through: missing entries (NaN in X) and
-        outliers. Errors are those of these rows. None: of X.
+        The rows without missing entries (NaN in X) and outliers, from which errors are measured.
+        None: X.
     batch_size : int, default=50
         Rows per `partial_fit`.
     n_checkpoints : int, default=20
@@ -166,7 +166,7 @@ def _errors(triangle: Triangle, model: Any) -> tuple[float, float]:
 
 
 def _left(rows: np.ndarray, V: np.ndarray) -> float:
-    """Squared norm of what a basis leaves of rows."""
+    """Squared norm of the rows less their projection on a basis."""
     rest = rows - (rows @ V.T) @ V
     return float(np.einsum("ij,ij->", rest, rest))
 

@@ -1,4 +1,4 @@
-"""Displays: matplotlib pictures of fitted estimators and streams. Matplotlib is imported late."""
+"""Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNTS = ("component", "components", "round")
 
 
 class _LineDisplay:
-    """A line that a subclass tells by `_points`, and its labels."""
+    """Base of the displays: a line through the `_points` of a subclass, with its labels."""
 
     estimator_name: str | None
     _xlabel: str
@@ -31,7 +31,7 @@ class _LineDisplay:
         """Coordinates of the line."""
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> Any:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class _LineDisplay:
         return self
 
     def _add_to_line(self) -> None:
-        """Draw what a display has beside its line."""
+        """Draw what a display has in addition to its line."""
 
 
 class _StreamDisplay(_LineDisplay):
@@ -184,7 +184,7 @@ class SubspaceErrorDisplay(_StreamDisplay):
 
 
 class _FittedDisplay(_LineDisplay):
-    """A line of what a fitted estimator holds; a subclass takes it out in `_of`."""
+    """Base of the displays of a fitted estimator, of which `_parts` returns their parameters."""
 
     @classmethod
     def from_estimator(
@@ -284,9 +284,9 @@ class ScreeDisplay(_FittedDisplay):
 
 
 class CommunicationDisplay(_FittedDisplay):
-    """Floats sent, up and down together, over the rounds; what the rows would have cost beside it.
+    """Floats sent over the rounds, up and down together, and the number of floats in the rows.
 
-    Of more than 1,000 rounds the last ones are drawn, from what was sent before them.
+    Of more than 1,000 rounds the last ones are drawn; the line starts at the total before them.
 
     Parameters
     ----------
