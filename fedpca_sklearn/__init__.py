@@ -69,9 +69,6 @@ from .vertical import (
 
 __version__ = VERSION
 
-# the log is silent until the user asks for it: logging.basicConfig(level="INFO")
-logging.getLogger(__name__).addHandler(logging.NullHandler())
-
 __all__ = [
     "GROUSE",
     "PAST",
