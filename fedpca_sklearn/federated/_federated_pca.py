@@ -30,6 +30,7 @@ from ..summary._merging import check_subspaces, tighter_fraction
 from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
+from ._merge_rounds import Made, merge_in_rounds
 from ._private import (
     Release,
     SpendsPrivacy,
@@ -244,7 +245,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients: dict[Any, Site] = {}
         self._sent: list[Subspace] = []
-        self._memory: dict[str, list[Any]] = {}
+        self._made: dict[str, list[Any]] = {}
         self._trust: str | None = None
 
     def _check_parameters(self) -> None:
@@ -388,18 +389,19 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
         kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
-        memory = list(self._memory.get(kind, ()))
+        made = Made(self._made.get(kind, ()))
         kept = strategy.directions_kept(summaries, self.n_components)
         names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
-            subspace = strategy.merge(
-                summaries,
+            subspace = merge_in_rounds(
+                strategy,
+                check_subspaces(summaries),
                 kept,
-                between=kept,
+                kept,
                 record=None if self._trust == "sum" else record,  # sums were sent, and are logged
-                memory=memory,
+                made=made,
             )
-        self._sent, self._memory = sent, {kind: memory}
+        self._sent, self._made = sent, {kind: made.entries}
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

@@ -6,75 +6,102 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._validation.checks import check_n_components
 from .._validation.too_large import largest_named
 from ..summary import Subspace, merge_subspaces
 from ..summary._merge_methods import MERGE_METHODS
-from ..summary._merging import check_subspaces, directions_between, names_of_parts, weighted
-from ..summary._updating import was_truncated
+from ..summary._merging import check_subspaces, directions_between, names_of_parts
+from ._merge_rounds import merge_in_rounds
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
 
 
 class MergeStrategy(BaseEstimator, ABC):
-    """Base of the merge strategies: parameters in ``__init__``, one method."""
+    """Base of the merge strategies: a subclass writes ``_merge``.
+
+    ``_merge(parts, n_components, kept)`` returns the merged `Subspace`. ``parts`` is a list of one
+    summary or more, which fit together, hold rows and are in float64. ``n_components`` says how
+    many directions the result should have: a number, a share, or None for all. ``kept`` says the
+    same of what a strategy merges again itself, if it merges in steps.
+
+    The base class checks parameters and summaries, leaves out summaries without rows, records the
+    rounds, names the summary whose values are too large, and gives the result the column names and
+    the dtype. `FederatedPCA` does not call `merge`, but `_merge` by way of the same rounds. With a
+    parameter ``fan_in`` they are those of a tree, with one call of ``_merge`` at each node.
+    """
 
     _parameter_constraints: dict = {}
+
+    # Summaries merged at each node of a tree; None: all at once.
+    fan_in: int | None = None
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
-        """Directions that a client should send for a result of ``n_components``.
+        """Return the ``n_components`` of the sub-estimator that `FederatedPCA` gives to a client.
 
         Parameters
         ----------
         n_components : int, float or None
-            Number of directions, or in (0, 1) the share of the scatter that they explain; None:
-            all.
+            That of `FederatedPCA`.
 
         Returns
         -------
         n_components : int, float or None
-            The same for a client's summary; here as many as for the result.
+            Here the same.
         """
         return n_components
+
+    def directions_sent(self, n_components: int | float | None) -> int | None:
+        """Return how many directions of its summary a client sends at most.
+
+        Parameters
+        ----------
+        n_components : int, float or None
+            As in `merge`.
+
+        Returns
+        -------
+        n_directions : int or None
+            None, as here: all.
+        """
+        return None
 
     def directions_kept(
         self, subspaces: Sequence[Subspace], n_components: int | float | None
     ) -> int | float | None:
-        """Directions to request of `merge` for a model with ``n_components`` components.
+        """Return how many directions to keep of a merge that may be merged again.
+
+        It holds for the inner nodes of a tree, and for the ``subspace_`` of `FederatedPCA`, of
+        which the components shown are the first.
 
         Parameters
         ----------
         subspaces : sequence of Subspace
             Summaries that are to be merged.
         n_components : int, float or None
-            Number of directions, or in (0, 1) the share of the scatter that they explain; None:
-            all.
+            Directions wanted in the end.
 
         Returns
         -------
         n_components : int, float or None
-            More than the caller shows where merges may follow; here as many.
+            Here as many as are wanted in the end.
         """
         return n_components
 
-    @abstractmethod
     def merge(
         self,
         subspaces: Sequence[Subspace],
         n_components: int | float | None = None,
         *,
-        weights: Any = None,
         between: int | float | None = None,
         record: Callable[..., None] | None = None,
-        memory: list | None = None,
     ) -> Subspace:
         """Merge summaries of disjoint sets of rows.
 
@@ -83,24 +110,33 @@ class MergeStrategy(BaseEstimator, ABC):
         subspaces : sequence of Subspace
             Summaries with the same number of features, one of each client.
         n_components : int, float or None, default=None
-            Directions asked for, as in `merge_subspaces`.
-        weights : array-like of shape (len(subspaces),), default=None
-            Factor on the singular values of each summary; None: 1.
+            Directions of the result, as in `merge_subspaces`.
         between : int, float or None, default=None
-            Directions that an inner node of a tree keeps of summaries that were cut before; of
-            others it keeps all. None: ``n_components`` and extra ones. The result has
-            ``n_components`` in any case.
+            Directions that an inner node keeps of summaries that were cut before; of others it
+            keeps all. None: as many as `directions_kept` says.
         record : callable, default=None
             Called once per round with the list of the summaries that are sent in it and, unless
-            the server takes them all, the list of who does.
-        memory : list, default=None
-            Kept by the caller from one merge to the next; a strategy may cache results in it.
+            the server takes them all, the list of who takes each.
 
         Returns
         -------
         subspace : Subspace
             Summary of all rows.
         """
+        self.validate()
+        subspaces = check_subspaces(subspaces)
+        check_n_components(n_components, fraction=True)
+        check_n_components(between, fraction=True, name="between")
+        if between is None:
+            between = self.directions_kept(subspaces, n_components)
+        with largest_named(partial(names_of_parts, subspaces), subspaces):
+            return merge_in_rounds(self, subspaces, n_components, between, record=record)
+
+    @abstractmethod
+    def _merge(
+        self, parts: list[Subspace], n_components: int | float | None, kept: int | float | None
+    ) -> Subspace:
+        """Merge summaries that have been checked, in float64 and all with rows."""
 
 
 class SubspaceMerge(MergeStrategy):
@@ -150,52 +186,8 @@ class SubspaceMerge(MergeStrategy):
     def directions_kept(
         self, subspaces: Sequence[Subspace], n_components: int | float | None
     ) -> int | float | None:
-        """Extra directions, so that the result can be merged again."""
+        """Return ``n_components`` and extra ones, so that a later cut loses little."""
         return directions_between(subspaces, n_components)
 
-    def merge(
-        self,
-        subspaces: Sequence[Subspace],
-        n_components: int | float | None = None,
-        *,
-        weights: Any = None,
-        between: int | float | None = None,
-        record: Callable[..., None] | None = None,
-        memory: list | None = None,
-    ) -> Subspace:
-        """Merge summaries level by level; see `MergeStrategy.merge`."""
-        self.validate()
-        nodes = weighted(check_subspaces(subspaces), weights)
-        with largest_named(partial(names_of_parts, nodes), nodes):
-            return self._up_the_tree(nodes, n_components, between, record, memory)
-
-    def _up_the_tree(self, nodes, n_components, between, record, memory):
-        fan_in = self.fan_in
-        if between is None:
-            between = directions_between(nodes, n_components)
-        before = {(*map(id, group), kept): node for group, kept, node in memory or ()}
-        if memory is not None:
-            memory.clear()
-        while fan_in is not None and len(nodes) > fan_in:
-            groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
-            # a node alone in its group waits for the next level
-            sent = [(node, i) for i, group in enumerate(groups) if len(group) > 1 for node in group]
-            if record is not None:
-                record(*map(list, zip(*sent, strict=True)))
-            nodes = [self._node(group, between, before, memory) for group in groups]
-        if record is not None:
-            record(nodes)
-        return merge_subspaces(nodes, n_components, method=self.method)
-
-    def _node(self, group, between, before, memory):
-        """An inner node of the tree, or the one of the last merge if its children are the same."""
-        if len(group) == 1:
-            return group[0]
-        key = (*map(id, group), between)
-        node = before.get(key)
-        if node is None:
-            cut = between if any(map(was_truncated, group)) else None
-            node = merge_subspaces(group, cut, method=self.method)
-        if memory is not None:
-            memory.append((group, between, node))
-        return node
+    def _merge(self, parts, n_components, kept):
+        return merge_subspaces(parts, n_components, method=self.method)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._validation.too_large import largest_named
-from ..summary import Subspace
 from ..summary._along import along
-from ..summary._merging import check_subspaces, names_of_parts, pooled_moments, weighted
+from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
 from ._merge import MergeStrategy
 
@@ -60,8 +55,6 @@ class ProjectionAverage(MergeStrategy):
     rows have there. Among directions with equal eigenvalues, such as those of a single client with
     ``projection_dim`` above ``n_components``, the ones with the most variance come first.
 
-    ``weights`` of `merge` multiply singular values, so that with "rows" a client counts n w^2.
-
     References
     ----------
     .. [1] J. Fan, D. Wang, K. Wang, Z. Zhu, "Distributed estimation of principal eigenspaces",
@@ -92,54 +85,31 @@ class ProjectionAverage(MergeStrategy):
         self.projection_dim = projection_dim
         self.weighting = weighting
 
-    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+    def directions_needed(self, n_components: int | float | None) -> int | None:
         """Return ``projection_dim``, or ``n_components`` without one."""
-        return n_components if self.projection_dim is None else self.projection_dim
-
-    def merge(
-        self,
-        subspaces: Sequence[Subspace],
-        n_components: int | float | None = None,
-        *,
-        weights: Any = None,
-        between: int | float | None = None,
-        record: Callable[..., None] | None = None,
-        memory: list | None = None,
-    ) -> Subspace:
-        """Average the projections; see `MergeStrategy.merge`. ``between`` is not used."""
-        self.validate()
         if not (n_components is None or isinstance(n_components, Integral)):
             raise ValueError(
                 f"n_components={n_components!r} must be an integer or None with ProjectionAverage: "
                 "a mean of projections has no variances."
             )
-        size = self.directions_needed(n_components)
-        # what a client sent before it does not send again
-        before = {(id(whole), part.n_components): (whole, part) for whole, part in memory or ()}
-        pairs, subspaces = [], check_subspaces(subspaces)
-        for whole in subspaces:
-            k = whole.n_components if size is None else min(size, whole.n_components)
-            pairs.append(before.get((id(whole), k)) or (whole, whole.truncate(k)))
-        if memory is not None:
-            memory[:] = pairs
-        sent = [part for _, part in pairs]
-        if record is not None:
-            record(sent)
-        sent = weighted(sent, weights)
-        n_components = size if n_components is None else n_components
+        return n_components if self.projection_dim is None else self.projection_dim
+
+    def directions_sent(self, n_components: int | float | None) -> int | None:
+        """Return as many as needed: every direction sent counts as much as the first."""
+        return self.directions_needed(n_components)
+
+    def _merge(self, parts, n_components, kept):
         if n_components is None:
-            n_components = max(part.n_components for part in sent)
-        sent = [part for part in sent if part.n_samples > 0]
-        if not sent:
-            return pairs[0][0].decay(0.0)
-        shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in sent]
+            n_components = self.projection_dim
+        if n_components is None:
+            n_components = max(part.n_components for part in parts)
+        shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in parts]
         max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
-        mean = ProjectionMean.empty(sent[0].n_features).add(sent, shares, max_keep)
-        with largest_named(partial(names_of_parts, subspaces), subspaces):
-            total, corrections = pooled_moments(sent)
+        mean = ProjectionMean.empty(parts[0].n_features).add(parts, shares, max_keep)
+        total, corrections = pooled_moments(parts)
 
         def factor_along(V):
-            factors = [part.singular_values[:, None] * (part.components @ V.T) for part in sent]
+            factors = [part.singular_values[:, None] * (part.components @ V.T) for part in parts]
             return np.concatenate([*factors, corrections @ V.T])
 
         return along(total, *mean.leading(n_components, factor_along))

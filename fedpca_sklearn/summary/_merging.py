@@ -170,22 +170,32 @@ def merge_subspaces(
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
     subspaces = weighted(subspaces, weights)
+
+    def merge(parts):
+        unit = unit_of(max(s.n_samples for s in parts))
+        if unit < 1:
+            return merge([s.decay(1 / unit) for s in parts]).decay(unit)
+        return _cut(_in_steps(parts, n_components, method), n_components)
+
+    with largest_named(partial(names_of_parts, subspaces), subspaces):
+        return merged_rows(subspaces, merge)
+
+
+def merged_rows(
+    subspaces: Sequence[Subspace], merge: Callable[[list[Subspace]], Subspace]
+) -> Subspace:
+    """Result of ``merge`` for the summaries that hold rows, in float64; an empty one without any.
+
+    The column names and the dtype of the result are those of all, the empty ones included.
+    """
     first = subspaces[0]
-    d = first.n_features
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
     names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
-    there = [in_float64(s) for s in subspaces if s.n_samples > 0]
-    if not there:
-        return Subspace.empty(d, centered=first.centered, dtype=dtype)._named(names)
-    unit = unit_of(max(s.n_samples for s in there))
-    if unit < 1:
-        larger = [s.decay(1 / unit) for s in subspaces]
-        return merge_subspaces(larger, n_components, method=method).decay(unit)
-    with largest_named(partial(names_of_parts, subspaces), subspaces):
-        result = _in_steps(there, n_components, method)
-    result = _cut(result, n_components)
-    result = result._named(names)
-    if dtype == np.float64:
+    parts = [in_float64(s) for s in subspaces if s.n_samples > 0]
+    if not parts:
+        return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)
+    result = merge(parts)._named(names)
+    if result.components.dtype == dtype:
         return result
     return result._replace(components=result.components.astype(dtype))
 

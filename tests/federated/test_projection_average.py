@@ -219,10 +219,11 @@ def test_merge_averages_given_summaries(weighting):
 
 
 @each_weighting
-def test_weights_multiply_singular_values_and_their_squares_the_rows(weighting):
+def test_the_weight_of_a_summary_is_that_of_its_rows(weighting):
     shards = make_shards(np.random.default_rng(7), [9, 30, 14, 20], 15)
     weights = np.array([3.0, 0.5, 0.0, 1.0])
-    result = ProjectionAverage(3, weighting).merge([s.subspace for s in shards], 2, weights=weights)
+    parts = [s.subspace.decay(w * w) for s, w in zip(shards, weights, strict=True)]
+    result = ProjectionAverage(3, weighting).merge(parts, 2)
     shares = weights**2 if weighting == "rows" else (weights > 0) * 1.0
     assert_leads(result.components, mean_of_projections(shards, 3, weighting, shares), 2)
     n = weights**2 @ [s.n for s in shards]
@@ -284,12 +285,12 @@ def test_empty_summaries_change_nothing(weighting):
 def test_only_empty_summaries_give_an_empty_one(weighting, n_components):
     shard = make_shard(np.random.default_rng(12), 20, 9)
     strategy = ProjectionAverage(3, weighting)
-    for given_, weights in [
-        ([Subspace.empty(9)], None),
-        ([Subspace.empty(9)] * 3, None),
-        ([shard.subspace] * 2, [0, 0]),
+    for given_ in [
+        [Subspace.empty(9)],
+        [Subspace.empty(9)] * 3,
+        [shard.subspace.decay(0.0)] * 2,
     ]:
-        result = strategy.merge(given_, n_components, weights=weights)
+        result = strategy.merge(given_, n_components)
         assert (result.n_components, result.n_features, result.n_samples) == (0, 9, 0)
         assert result.scatter == 0
 
@@ -334,18 +335,16 @@ def test_bad_parameters_of_the_average_are_named(parameters, message):
 
 
 @pytest.mark.parametrize(
-    ("subspaces", "weights", "message"),
+    ("subspaces", "message"),
     [
-        ([], None, "at least one"),
-        (["a"], None, "must be Subspace"),
-        ([Subspace.empty(3), Subspace.empty(4)], None, "4 features"),
-        ([Subspace.from_rows(np.eye(3))], [1, 2], "weights"),
-        ([Subspace.from_rows(np.eye(3))], [-1], "weights"),
+        ([], "at least one"),
+        (["a"], "must be Subspace"),
+        ([Subspace.empty(3), Subspace.empty(4)], "4 features"),
     ],
 )
-def test_bad_summaries_are_refused_by_the_average(subspaces, weights, message):
+def test_bad_summaries_are_refused_by_the_average(subspaces, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        ProjectionAverage().merge(subspaces, 1, weights=weights)
+        ProjectionAverage().merge(subspaces, 1)
 
 
 @pytest.mark.parametrize("d", [15, 400])

@@ -449,13 +449,14 @@ def test_tree_of_any_shape_equals_pooled_rows(fan_in, n_sites):
 
 @each_method
 @pytest.mark.parametrize("fan_in", [None, 2, 3])
-def test_tree_takes_every_method_and_weights(method, fan_in):
+def test_tree_takes_every_method_and_weighted_parts(method, fan_in):
     X = make_rows(110, 20)
     cuts = np.array_split(np.arange(110), 11)
     weights = np.linspace(0.5, 1.5, 11)
     weights[3] = 0
     parts = [Subspace.from_rows(X[rows]) for rows in cuts]
-    merged = SubspaceMerge(method, fan_in=fan_in).merge(parts, weights=weights)
+    parts = [part.decay(x**2) for part, x in zip(parts, weights, strict=True)]
+    merged = SubspaceMerge(method, fan_in=fan_in).merge(parts)
     w = np.concatenate([np.full(len(rows), x**2) for rows, x in zip(cuts, weights, strict=True)])
     assert_summarises(merged, X, w)
 
@@ -509,11 +510,6 @@ def parts_of(*shapes, **kwargs):
         ({"n_components": 0.0}, r"n_components must be .*got 0\.0"),
         ({"n_components": np.nan}, r"n_components must be .*got nan"),
         ({"n_components": "mle"}, r"n_components must be .*got 'mle'"),
-        ({"weights": [1.0]}, r"weights must .*2 subspaces, got 1"),
-        ({"weights": [1.0, 1.0, 1.0]}, r"weights must .*2 subspaces, got 3"),
-        ({"weights": [1.0, -1.0]}, r"weights must be non-negative"),
-        ({"weights": [1.0, np.nan]}, r"weights must be finite"),
-        ({"weights": 1.0}, r"weights must .*1-D"),
     ],
 )
 @pytest.mark.parametrize("strategy", [None, SubspaceMerge(), SubspaceMerge(fan_in=2)])
@@ -529,12 +525,26 @@ def test_bad_arguments_are_named_with_value_and_expectation(strategy, kwargs, ma
         merge(**kwargs)
 
 
+@pytest.mark.parametrize(
+    ("weights", "match"),
+    [
+        ([1.0], r"weights must .*2 subspaces, got 1"),
+        ([1.0, 1.0, 1.0], r"weights must .*2 subspaces, got 3"),
+        ([1.0, -1.0], r"weights must be non-negative"),
+        ([1.0, np.nan], r"weights must be finite"),
+        (1.0, r"weights must .*1-D"),
+    ],
+)
+def test_bad_weights_are_named(weights, match):
+    with pytest.raises(ValueError, match=match):
+        merge_subspaces(parts_of((9, 4), (9, 4)), weights=weights)
+
+
 @pytest.mark.parametrize("weights", [[1.0] * 4, [1.0] * 6, [1.0]])
-@pytest.mark.parametrize("fan_in", [None, 2])
-def test_wrong_number_of_weights_is_refused_by_a_tree_as_well(fan_in, weights):
+def test_wrong_number_of_weights_is_refused(weights):
     parts = parts_of(*[(9, 4)] * 5)
     with pytest.raises(ValueError, match=rf"weights must .*5 subspaces, got {len(weights)}"):
-        SubspaceMerge(fan_in=fan_in).merge(parts, weights=weights)
+        merge_subspaces(parts, weights=weights)
 
 
 @pytest.mark.parametrize("fan_in", [1, 0, -2, 2.5, "2"])
