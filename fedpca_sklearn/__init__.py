@@ -1,5 +1,6 @@
 """Streaming, distributed and federated principal component analysis."""
 
+from . import base as base
 from ._version import VERSION
 from .communication import (
     Channel,

@@ -14,8 +14,9 @@ from .summary import Subspace
 class RankRule(BaseEstimator, ABC):
     """Base of the rank rules: a step up or down after a block, then a pause.
 
-    Subclasses implement `step` and have a parameter ``hold_off``, the number of blocks for which
-    the rank stays after a change.
+    A subclass writes ``step(rank, subspace)``, which gets the rank, an integer, and the summary
+    after a block, and returns by how much the rank is to grow, an integer. It has a parameter
+    ``hold_off``, the number of blocks for which the rank stays after a change.
     """
 
     hold_off: int

@@ -1,19 +1,24 @@
 """The code in README.md and docs/ runs as it stands there; what pages name exists."""
 
+import ast
+import inspect
 import re
 import runpy
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedpca_sklearn
-from fedpca_sklearn import FederatedPCA, StreamingPCA, make_power_law
+from fedpca_sklearn import FederatedPCA, StreamingPCA, base, make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"_build", "auto_examples", "generated"}
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set(page.parts)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
+
+RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
 def blocks(page):
@@ -43,6 +48,48 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
         assert sum(s.n_samples for s in names["summaries"]) == 400  # both sites
 
 
+def hidden_imports(code):
+    """Names or modules with an underscore that code imports."""
+    for node in ast.walk(ast.parse(code)):
+        module = getattr(node, "module", None) or ""
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            path = f"{module}.{alias.name}".strip(".")
+            if any(part.startswith("_") and part != "__future__" for part in path.split(".")):
+                yield path
+
+
+def test_hidden_imports_are_seen():
+    assert list(hidden_imports("import a._b\nfrom a import _c, d\nfrom a._e.f import g")) == [
+        "a._b",
+        "a._c",
+        "a._e.f.g",
+    ]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *RECIPES], ids=lambda p: p.name)
+def test_recipes_import_what_is_public(page):
+    assert not [path for code in blocks(page) for path in hidden_imports(code)]
+
+
+def classes_of_recipes():
+    """Syntax trees of the classes; line numbers are those of the block."""
+    trees = [ast.parse(code) for page in RECIPES for code in blocks(page)]
+    return [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def test_recipes_are_short():
+    """At most 40 lines, with the imports and functions before the class."""
+    assert not [node.name for node in classes_of_recipes() if node.end_lineno > 40]
+
+
+def test_every_base_has_a_recipe():
+    """A class of the pages has it as a base, or a class that has."""
+    bases = (getattr(base, b.id) for node in classes_of_recipes() for b in node.bases)
+    shown = {above for kind in bases for above in kind.__mro__}
+    abstract = {kind for kind in map(vars(base).get, base.__all__) if inspect.isabstract(kind)}
+    assert abstract - shown == {base.StreamingClientsTransformer}  # one method more, `_reset`
+
+
 def test_pages_link_to_files_and_headings_that_exist():
     for page in PAGES:
         for target, heading in re.findall(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)", page.read_text()):
@@ -55,9 +102,17 @@ def test_pages_link_to_files_and_headings_that_exist():
 
 
 def test_every_public_name_is_on_the_page_of_the_api():
-    listed = re.findall(r"^   (\w+)$", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE)
-    apps = ["client_app", "fit_sites", "server_app"]
-    assert sorted(listed) == sorted([*fedpca_sklearn.__all__, *apps])
+    page, listed, module = (ROOT / "docs/api.md").read_text(), defaultdict(list), None
+    for found in re.finditer(r"^(?:\.\. currentmodule:: ([\w.]+)|   (\w+))$", page, re.MULTILINE):
+        module = found[1] or module
+        listed[module] += [found[2]] if found[2] else []
+    flower = (ROOT / "fedpca_sklearn/engines/flower.py").read_text()  # needs no Flower
+    (names,) = re.findall(r"^__all__ = (\[.*?\])", flower, re.MULTILINE | re.DOTALL)
+    assert {module: sorted(names) for module, names in listed.items()} == {
+        "fedpca_sklearn": sorted(fedpca_sklearn.__all__),
+        "fedpca_sklearn.base": sorted(base.__all__),
+        "fedpca_sklearn.engines.flower": sorted(ast.literal_eval(names)),
+    }
 
 
 def test_every_page_is_in_a_table_of_contents():

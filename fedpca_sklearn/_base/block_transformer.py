@@ -35,15 +35,19 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     The blocks of a stream do not depend on the batches in which it comes. Rows that do not fill a
     block are kept until more rows come; the fitted attributes are those of a copy of the state that
-    has absorbed them. A subclass implements
+    has taken them. A subclass has a parameter ``n_components`` and a state of its choice, for which
+    it writes four methods:
 
-    - ``_block_rows(d, first)``, the rows of the first block and of a later one;
-    - ``_start(d)``, the state before the first row;
-    - ``_absorb(state, Y)``, the state after a block of float64 rows; ``state`` is not changed;
-    - ``_show(state, n_rows, dtype)``, which sets the fitted attributes;
+    - ``_block_rows(d, first=True)`` returns the number of rows of the first block, or of a later
+      one, an integer of at least 1;
+    - ``_start(d)`` returns the state before the first row of d features;
+    - ``_absorb(state, Y)`` returns the state after a block Y, float64 of shape (m, d), and changes
+      neither; rows that do not fill a block come as one with fewer;
+    - ``_show(state, n_rows, dtype)`` sets the fitted attributes.
 
-    and extends ``_fixed``, the parameters that give the state its shape and cannot change between
-    two calls of `partial_fit`.
+    It extends ``_fixed``, the names of the parameters that give the state its shape and cannot
+    change between two calls of `partial_fit`. With `MissingEntriesMixin` before this class, Y may
+    have NaN.
     """
 
     _fixed: tuple[str, ...] = ("n_components",)
@@ -89,19 +93,66 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
-        """Rows of a block."""
+        """Rows of a block.
+
+        Parameters
+        ----------
+        d : int
+            Number of features.
+        first : bool, default=True
+            Whether the first block of the stream is meant, or a later one.
+
+        Returns
+        -------
+        n_rows : int
+            At least 1, and the same in all calls with the same parameters.
+        """
 
     @abstractmethod
     def _start(self, d: int) -> Any:
-        """State before the first row."""
+        """State before the first row.
+
+        Parameters
+        ----------
+        d : int
+            Number of features.
+
+        Returns
+        -------
+        state : object
+            Whatever `_absorb` and `_show` take; pickled with the estimator.
+        """
 
     @abstractmethod
     def _absorb(self, state: Any, Y: np.ndarray) -> Any:
-        """State after a block of rows."""
+        """State after a block of rows; changes neither the state nor the block.
+
+        Parameters
+        ----------
+        state : object
+            What `_start` or `_absorb` returned.
+        Y : ndarray of shape (m, d), float64
+            A full block, or the rows that wait for one, at least one.
+
+        Returns
+        -------
+        state : object
+            A new one.
+        """
 
     @abstractmethod
     def _show(self, state: Any, n_rows: int, dtype: np.dtype) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes, by `_set_fitted` and others of the class.
+
+        Parameters
+        ----------
+        state : object
+            State after all rows; those that wait are in it.
+        n_rows : int
+            Number of all rows.
+        dtype : dtype
+            float32 or float64, that of the rows; the components should have it.
+        """
 
     def _rank(self, d: int) -> int:
         """Components that are wanted of d features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import wraps
@@ -92,24 +93,52 @@ class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
 
 
 class SubspaceTransformer(
-    UnchangedOnErrorMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    UnchangedOnErrorMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC
 ):
     """Base of the estimators whose fitted state is a `Subspace`.
 
-    A subclass validates its input, computes a summary and hands it to `_set_fitted`; transform,
-    inverse_transform, the probabilistic-PCA likelihood, covariance and precision follow from it.
-    Nothing here but `get_covariance` and `get_precision`, whose results are d x d, takes more than
-    O(d k) memory beyond input and output.
+    A subclass writes ``fit(X, y=None)``, and ``partial_fit(X, y=None)`` if more rows may follow. In
+    a block ``with self._unchanged_on_error():``, which undoes what was set if an error is raised,
+    it validates X, of shape (n, d), computes a summary of the rows, and calls
+    ``self._set_fitted(subspace, n_components, n_rows)``. It returns ``self``.
+
+    transform, inverse_transform, the probabilistic-PCA likelihood, covariance and precision follow
+    from the summary. Nothing here but `get_covariance` and `get_precision`, whose results are d x
+    d, takes more than O(d k) memory beyond input and output.
     """
 
     whiten = False
 
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            The rows.
+        y : Ignored
+            For pipelines, which hand it on.
+
+        Returns
+        -------
+        self : object
+            The estimator, with PCA's fitted attributes, which `_set_fitted` sets.
+        """
+
     def _set_fitted(self, subspace: Subspace, n_components: Any, n_rows: int) -> None:
         """Set PCA's fitted attributes from a summary.
 
-        ``n_components`` is the request: a number, a fraction of variance, or None for all that the
-        summary still holds. More than ``min(n_rows, d)`` directions do not exist. Where the rows
-        span fewer, the basis is completed by directions without variance.
+        Parameters
+        ----------
+        subspace : Subspace
+            Summary of the rows.
+        n_components : int, float or None
+            The request: a number, a fraction of variance, or None for all that the summary still
+            holds. More than ``min(n_rows, d)`` directions do not exist. Where the rows span fewer,
+            the basis is completed by directions without variance.
+        n_rows : int
+            Number of rows, at least 1.
         """
         if n_rows < 1:
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")

@@ -20,7 +20,10 @@ __all__ = ["Channel", "FadingChannel", "GaussianChannel", "PerfectChannel"]
 class Channel(BaseEstimator, ABC):
     """Base of the channels, on which the messages of a round add up.
 
-    A subclass implements `receive`. All have a parameter ``dropout``.
+    A subclass writes ``receive(messages, rng)``: an iterable of arrays of one shape and a random
+    state in; what arrives of them, one array of that shape, or None if nobody sends, and the number
+    of messages in it out. Where a message may not arrive, or not whole, it writes the property
+    `loses_clients` as well. All have a parameter ``dropout``.
 
     Parameters
     ----------

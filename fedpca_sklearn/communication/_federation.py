@@ -171,7 +171,15 @@ def log_fit(estimator: Any, n_clients: int) -> None:
 
 @dataclass(frozen=True)
 class Message:
-    """Size of a message."""
+    """Size of a message.
+
+    Attributes
+    ----------
+    n_floats : int
+        Numbers in it.
+    nbytes : int
+        Bytes that they take.
+    """
 
     n_floats: int
     nbytes: int
@@ -262,8 +270,15 @@ class Federation:
         Parameters
         ----------
         function : callable
+            The work of a client. Of an exception a ValueError, TypeError, MemoryError or
+            RuntimeError is made that names the client.
         clients : iterable of tuple
             Label and further arguments of each call.
+
+        Returns
+        -------
+        results : iterator
+            What ``function`` returned for each.
         """
         clients = iter(clients)
         first = tuple(islice(clients, 1))

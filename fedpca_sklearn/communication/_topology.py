@@ -19,7 +19,8 @@ __all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]
 class Topology(BaseEstimator, ABC):
     """Base of the topologies: who exchanges messages with whom where there is no server.
 
-    A subclass implements `neighbours`. All have a parameter ``tol``.
+    A subclass writes ``neighbours(n)``, which returns a symmetric array of shape (n, n) of 0 and 1
+    or bool. All have a parameter ``tol``.
 
     Parameters
     ----------

@@ -33,7 +33,20 @@ _MEAN_SHARE = 1 / 16
 
 @singledispatch
 def _site_work(estimator: Any) -> dict[str, Task]:
-    """What a site does, by kind of question; the first kind begins a fit."""
+    """What a site does about each kind of question, for the class of an estimator.
+
+    ``@site_work.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        As the site or the server was given it; an error where it cannot be fitted over Flower.
+
+    Returns
+    -------
+    tasks : dict of str to Task
+        By kind of question; the first kind begins a fit.
+    """
     raise TypeError(
         "estimator must be FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
         f"{type(estimator).__name__}."
@@ -42,7 +55,23 @@ def _site_work(estimator: Any) -> dict[str, Task]:
 
 @singledispatch
 def _fit(estimator: Any, sites: Sites) -> Any:
-    """Fit an estimator of the rows of all sites."""
+    """Fit an estimator of the rows of all sites, at the server.
+
+    ``@fit_estimator.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        A clone of the one that `fit_sites` was given, with parameters that have been checked.
+    sites : Sites
+        ``sites.ask(kind, read, *arguments)`` sends arrays along with a question, and returns what
+        ``read(answer)`` made of the answer of each site, by its name, sorted.
+
+    Returns
+    -------
+    fitted : object
+        An estimator with ``subspace_`` and PCA's fitted attributes.
+    """
 
 
 def _refuse_mechanism(estimator: Any) -> None:

@@ -17,7 +17,8 @@ from sklearn.utils.validation import _get_feature_names
 from .._validation.checks import check_rows, nonnegative_float
 from .._validation.feature_names import check_names
 from .._validation.texts import check_text
-from ._flower_estimators import _fit, _site_work
+from ._flower_estimators import _fit as fit_estimator
+from ._flower_estimators import _site_work as site_work
 from ._flower_messages import array_record
 from ._flower_questions import (
     RefusedError,
@@ -30,7 +31,15 @@ from ._flower_questions import (
 from ._flower_sites import Sites
 from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, ServerApp
 
-__all__ = ["client_app", "fit_sites", "server_app"]
+__all__ = [
+    "RefusedError",
+    "Task",
+    "client_app",
+    "fit_estimator",
+    "fit_sites",
+    "server_app",
+    "site_work",
+]
 
 # The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")
@@ -94,7 +103,7 @@ def client_app(
     if not isinstance(min_rows, Integral) or min_rows < 1:
         raise ValueError(f"min_rows must be an integer of at least 1, got {min_rows!r}.")
     name_of = _configured_site if site is None else site
-    tasks = _site_work(estimator)
+    tasks = site_work(estimator)
     app = ClientApp()
     for kind in tasks:
         app.query(kind)(_answering(load_rows, name_of, min_rows, tasks, kind))
@@ -197,7 +206,7 @@ def fit_sites(
     authentication.
     """
     kept = clone(estimator)
-    _site_work(kept)
+    site_work(kept)
     kept._check_parameters()
     n_sites = min_sites if n_sites is None else n_sites
     for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
@@ -207,7 +216,7 @@ def fit_sites(
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
     sites = Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
-    fitted = _fit(kept, sites)
+    fitted = fit_estimator(kept, sites)
     fitted.clients_ = list(sites.names.values())
     fitted.missing_sites_ = dict(sites.missing)
     fitted.n_features_in_ = fitted.components_.shape[1]

@@ -26,8 +26,15 @@ logger = logging.getLogger(__name__)
 class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
     """Base of estimators that take one matrix and the label of the client that owns each row.
 
-    A subclass implements `_step`, which takes the rows of one call through the clients and the
-    server and sets the fitted attributes, and `_reset`, which forgets the rows seen before.
+    A subclass has parameters ``n_components``, ``n_clients`` and ``n_jobs`` and writes
+    ``_step(X, weight, shards, method)``, which takes the rows of one call through the clients and
+    the server, sets the fitted attributes by `_set_fitted`, and returns the labels of the clients
+    that took part. ``self._map(function, calls, shards)`` calls a function for each client in
+    parallel and yields labels and results; ``self.communication_.record(messages)`` notes a round
+    of `Message`, of what clients sent.
+
+    It may write ``_reset()``, which forgets the rows seen before, and extend
+    ``_check_parameters()``, which raises an error that names a wrong parameter.
     """
 
     # `clients` travels through pipelines and searches without a request by the user
@@ -78,7 +85,25 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
     @abstractmethod
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        """Take shards, pairs of a label and row positions; return the labels that took part."""
+        """Take the rows of one call through the clients and the server.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (n, d)
+            All rows. Not yet known to be finite, so that the work of a client can say whose are
+            not.
+        weight : ndarray of shape (n,) or None
+            Weights of the rows; every shard has a positive one.
+        shards : list of (label, positions)
+            The clients; ``X[positions]`` are the rows of one.
+        method : {"fit", "partial_fit"}
+            The method that was called; "fit" after `_reset`.
+
+        Returns
+        -------
+        labels : list
+            Labels of the clients that took part.
+        """
 
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""
@@ -146,7 +171,22 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         self.clients_ = sorted({*self.clients_, *labels}, key=label_order)
 
     def _map(self, function: Callable, calls: Iterable[tuple], shards: list) -> Iterator[Any]:
-        """Yield a label and what the function made of its call, in parallel over clients."""
+        """Call a function for each client, in parallel; an error names the client.
+
+        Parameters
+        ----------
+        function : callable
+            ``function(label, *arguments)``, the work of a client.
+        calls : iterable of tuple
+            Label and arguments of each call, in the order of ``shards``.
+        shards : list of (label, positions)
+            As `_step` got them.
+
+        Yields
+        ------
+        label, result : tuple
+            In the order of ``shards``.
+        """
         results = Federation(self.n_jobs, log=self.communication_).map(function, calls)
         for result, (label, _) in zip(
             progress(self, results, len(shards), "clients"), shards, strict=False
@@ -156,7 +196,12 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
 
 class StreamingClientsTransformer(ClientsTransformer):
-    """Base of the estimators for clients that have a `partial_fit`."""
+    """Base of estimators of rows at clients that can go on with more rows.
+
+    As `ClientsTransformer`, with `partial_fit`. A subclass writes ``_step(X, weight, shards,
+    method)``, which goes on from what earlier calls have left, and ``_reset()``, which forgets it.
+    What `_step` sets is a new object, not the old one changed, so that an error leaves no trace.
+    """
 
     __metadata_request__partial_fit = {"clients": True}
 

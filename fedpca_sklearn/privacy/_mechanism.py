@@ -105,7 +105,15 @@ class Terms:
 
 
 class Mechanism(BaseEstimator, ABC):
-    """Base of the mechanisms: parameters that all have, and the split of the budget."""
+    """Base of the mechanisms: parameters that all have, and the split of the budget.
+
+    `FederatedPCA` takes a subclass of `SecondMomentMechanism`, `FederatedPowerPCA` one of
+    `FedPowerNoise`; this is what the two have in common. A class that draws noise writes what that
+    noise costs, ``_noise_cost(std, n_features, n_shares)`` for second moments and products and
+    ``_sum_cost(std, n_features, n_shares)`` for sums of rows: sizes and numbers in, mu^2, a float,
+    out. A class that overrides a method that draws noise, and not the one that states its cost, is
+    refused when it is defined.
+    """
 
     _parameter_constraints: dict = {
         "epsilon": [Interval(Real, 1e-6, None, closed="both")],
@@ -214,14 +222,43 @@ class Mechanism(BaseEstimator, ABC):
 
     @abstractmethod
     def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:
-        """mu^2 of noise of size ``std`` on a second moment of rows of norm 1, or on a product.
+        """What the noise on a second moment costs, or on a product of a basis with it.
 
-        The noise is the sum of ``n_shares`` of size ``std / sqrt(n_shares)``.
+        Parameters
+        ----------
+        std : float
+            Size of the noise where rows have norm 1, which is the sum of ``n_shares`` of size ``std
+            / sqrt(n_shares)``.
+        n_features : int
+            Number of features.
+        n_shares : int
+            Clients whose noise adds up.
+
+        Returns
+        -------
+        mu2 : float
+            mu^2 of the Gaussian that is no easier to see through, see `gaussian_cost`, where one
+            row is replaced; ``math.inf`` where nothing is proven.
         """
 
     @abstractmethod
     def _sum_cost(self, std: float, n_features: int, n_shares: int) -> float:
-        """mu^2 of noise of size ``std`` on the sum of rows of norm 1, alike."""
+        """What the noise on a sum of rows costs.
+
+        Parameters
+        ----------
+        std : float
+            Size of the noise where rows have norm 1, in ``n_shares`` as in `_noise_cost`.
+        n_features : int
+            Number of features.
+        n_shares : int
+            Clients whose noise adds up.
+
+        Returns
+        -------
+        mu2 : float
+            As `_noise_cost` returns it.
+        """
 
     def terms(self, X: Any, costs: Costs, n_shares: int = 1) -> Terms:
         """Bounds and noise for rows; looks at them only with ``row_norm="data"``.

@@ -23,8 +23,37 @@ __all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism"]
 class SecondMomentMechanism(Mechanism):
     """Base of the mechanisms that release a noisy second moment, for `FederatedPCA`.
 
-    A subclass says what noise the columns of the second moment get and how a summary is made of
-    the noisy columns, of one client or added up over several.
+    A subclass writes two methods:
+
+    - ``_noise(shape, std, rng)`` returns the noise on columns of the second moment, an array of
+      that shape, (d, b) for b columns;
+    - ``_noise_cost(std, n_features, n_shares)`` returns what that noise costs, mu^2, a float.
+
+    It may write ``_product_budget(n_features)``, which returns the mu^2 that sets ``std``; a noise
+    on the mean, `noisy_sum`, with its cost, ``_sum_cost``; and, where no d x d matrix may exist,
+    `column_blocks`, the columns that are released at a time, and `summary`, which makes a summary
+    of the noisy columns. Whoever adds the columns of several clients up does that with the sums.
+
+    Parameters
+    ----------
+    epsilon : float
+        As in `AnalyzeGauss`, like all others; a subclass without ``__init__`` has them all.
+    delta : float
+        Between 0 and 1.
+    row_norm : float or "data"
+        Bound on the norms of the rows about ``center``.
+    center : float, array-like of shape (n_features,) or None, default=None
+        Public point about which rows are clipped.
+    mean : {"private", "fixed"}, default="private"
+        Whether the mean is released, or is ``center``.
+    mean_share : float, default=0.2
+        Share of the budget for the mean.
+    n_releases : int, default=1
+        Calls over which the budget is split.
+    trust : {"client", "sum"}, default="client"
+        Whether each client's message is private, or their sum.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted.
     """
 
     _parameter_constraints: dict = {
@@ -121,12 +150,44 @@ class SecondMomentMechanism(Mechanism):
         return products
 
     @abstractmethod
-    def _noise(
-        self, shape: tuple[int, int], std: float, rng: np.random.Generator
-    ) -> np.ndarray: ...
+    def _noise(self, shape: tuple[int, int], std: float, rng: np.random.Generator) -> np.ndarray:
+        """Noise on columns of the second moment.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            (d, b) for b columns; (d, d) unless `column_blocks` says otherwise.
+        std : float
+            Size of the noise: the standard deviation that Gaussian noise on the diagonal needs.
+        rng : Generator
+            The only source of randomness.
+
+        Returns
+        -------
+        noise : ndarray of the shape asked for
+            Symmetric where it is square, as the second moment is.
+        """
 
     @abstractmethod
-    def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float: ...
+    def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:
+        """What the noise on a second moment costs, or on a product of a basis with it.
+
+        Parameters
+        ----------
+        std : float
+            Size of the noise where rows have norm 1, which is the sum of ``n_shares`` of size ``std
+            / sqrt(n_shares)``.
+        n_features : int
+            Number of features.
+        n_shares : int
+            Clients whose noise adds up.
+
+        Returns
+        -------
+        mu2 : float
+            mu^2 of the Gaussian that is no easier to see through, see `gaussian_cost`, where one
+            row is replaced; ``math.inf`` where nothing is proven.
+        """
 
     def summary(
         self,

@@ -53,16 +53,25 @@ class _Tracked:
 class Tracker(BlockTransformer):
     """Base of the estimators that follow the principal subspace of one stream.
 
-    A subclass implements the rule, three functions of its own state, on centred rows, which come in
-    blocks of the same number of rows however the stream is cut:
+    A subclass has parameters ``n_components`` and ``center`` and writes the rule, three methods of
+    a state of its choice, for centred rows, which come in blocks of the same number of rows however
+    the stream is cut:
 
-    - ``_begin(d, rng)`` returns the state before the first row;
-    - ``_updated(state, Z)`` returns the state after a block and changes nothing;
-    - ``_basis(state)`` returns the orthonormal rows that span the subspace now, at least one.
+    - ``_begin(d, rng)`` returns the state before the first row of d features;
+    - ``_updated(state, Z)`` returns the state after a block Z, float64 of shape (m, d), and changes
+      neither;
+    - ``_basis(state)`` returns the subspace now, an array of shape (k, d) with orthonormal rows, k
+      at most ``self._rank(d)``; before `_updated` has seen a row it may have none, then at least
+      one.
 
-    ``_rows_at_once(d)`` is the number of rows of a block. With ``center`` the rule does not see a
-    row whose features are all observed for the first time: there is no mean to compare it with, so
-    it is zero and has no weight in the scatter. The first block has one row more for it.
+    It may write ``_rows_at_once(d)``, the number of rows of a block, 32 by default, and
+    ``_show_state(state)``, which sets fitted attributes of its own. ``random_state`` and
+    ``forgetting_factor``, by which rows fade in mean and variances, are None and 1.0 unless they
+    are parameters.
+
+    With ``center`` the rule does not see a row whose features are all observed for the first time:
+    there is no mean to compare it with, so it is zero and has no weight in the scatter. The first
+    block has one row more for it.
 
     This class validates, centres (see `innovations`), and measures what a rule does not estimate:
     variances, from the coordinates of the rows of each block in the basis before it, which turn
@@ -81,15 +90,52 @@ class Tracker(BlockTransformer):
 
     @abstractmethod
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
-        """State of the rule before the first row."""
+        """State of the rule before the first row.
+
+        Parameters
+        ----------
+        d : int
+            Number of features.
+        rng : RandomState
+            From ``random_state``; the only source of randomness.
+
+        Returns
+        -------
+        state : object
+            Whatever `_updated` and `_basis` take; pickled with the estimator.
+        """
 
     @abstractmethod
     def _updated(self, state: Any, Z: np.ndarray) -> Any:
-        """State of the rule after a block of centred rows."""
+        """State of the rule after a block; changes neither the state nor the block.
+
+        Parameters
+        ----------
+        state : object
+            What `_begin` or `_updated` returned.
+        Z : ndarray of shape (m, d), float64
+            Centred rows, at least one; with `MissingEntriesMixin` NaN where entries are missing.
+
+        Returns
+        -------
+        state : object
+            A new one.
+        """
 
     @abstractmethod
     def _basis(self, state: Any) -> np.ndarray:
-        """Orthonormal rows that span the subspace."""
+        """Basis of the subspace that the rule has found.
+
+        Parameters
+        ----------
+        state : object
+            What `_begin` or `_updated` returned.
+
+        Returns
+        -------
+        V : ndarray of shape (k, d), float64
+            Orthonormal rows, from which components are made by a rotation.
+        """
 
     def _rows_at_once(self, d: int) -> int:
         """Rows of a block."""

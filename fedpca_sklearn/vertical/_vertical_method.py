@@ -36,7 +36,9 @@ class LeftVectors(NamedTuple):
 class VerticalMethod(BaseEstimator, ABC):
     """Base of the methods of `VerticalFederatedPCA`: parameters in ``__init__``, one method.
 
-    A subclass implements `left_vectors`.
+    A subclass writes ``left_vectors(federation, clients, rank, rounds=range)``. It gets a
+    `Federation`, the clients with their columns, the number of vectors, and a function for rounds.
+    It returns `LeftVectors` with an array of shape (k, n) for each client, k at most ``rank``.
 
     Attributes
     ----------

@@ -1,0 +1,36 @@
+"""Bases of what others write: estimators, trackers, and the strategies that estimators take."""
+
+from sklearn.utils._param_validation import Interval
+
+from ._base.block_transformer import BlockTransformer
+from ._base.missing_entries import MissingEntriesMixin
+from ._base.transformer import SubspaceTransformer
+from .communication import Channel, Federation, Topology
+from .communication._federation import Message
+from .federated import MergeStrategy
+from .federated._clients import ClientsTransformer, StreamingClientsTransformer
+from .privacy import Mechanism, SecondMomentMechanism, gaussian_cost
+from .rank import RankRule
+from .streaming._tracker import Tracker
+from .vertical import LeftVectors, VerticalMethod
+
+__all__ = [
+    "BlockTransformer",
+    "Channel",
+    "ClientsTransformer",
+    "Federation",
+    "Interval",
+    "LeftVectors",
+    "Mechanism",
+    "MergeStrategy",
+    "Message",
+    "MissingEntriesMixin",
+    "RankRule",
+    "SecondMomentMechanism",
+    "StreamingClientsTransformer",
+    "SubspaceTransformer",
+    "Topology",
+    "Tracker",
+    "VerticalMethod",
+    "gaussian_cost",
+]
