@@ -70,7 +70,9 @@ class LinkNames(SphinxTransform):
     """Inline literals of pages that are a public name, its method or a call link to its page."""
 
     default_priority = 500
-    name = re.compile(rf"((?:{'|'.join(fedpca_sklearn.__all__)})(?:\.\w+)?)(\(.*\))?", re.DOTALL)
+    module = dict.fromkeys(fedpca_sklearn.base.__all__, "fedpca_sklearn.base")
+    module |= dict.fromkeys(fedpca_sklearn.__all__, "fedpca_sklearn")
+    name = re.compile(rf"(({'|'.join(module)})(?:\.\w+)?)(\(.*\))?", re.DOTALL)
 
     def apply(self):
         """Wrap the literals of a page; docstrings have links of their own."""
@@ -79,7 +81,7 @@ class LinkNames(SphinxTransform):
         for literal in list(self.document.findall(nodes.literal)):
             found = self.name.fullmatch(literal.astext())
             if found and not isinstance(literal.parent, nodes.reference | pending_xref):
-                target = f"fedpca_sklearn.{found[1]}"
+                target = f"{self.module[found[2]]}.{found[1]}"
                 link = pending_xref("", refdomain="py", reftype="obj", reftarget=target)
                 literal.replace_self(link)
                 link += literal
@@ -93,6 +95,11 @@ def plain_text(app, what, name, obj, options, lines):
     lines[:] = "".join(parts).split("\n")
 
 
+def what_a_subclass_writes(app, what, name, obj, skip, options):
+    """Show the abstract methods of a base, also those that begin with an underscore."""
+    return False if getattr(obj, "__isabstractmethod__", False) else None
+
+
 def headers_are_rst(app):
     """Keep a folder with a README.md, such as examples/flower, out of the gallery."""
     app.config.sphinx_gallery_conf["source_suffix"] = {".rst": None}
@@ -102,4 +109,5 @@ def setup(app):
     """Add what is above to Sphinx."""
     app.add_transform(LinkNames)
     app.connect("autodoc-process-docstring", plain_text, priority=900)
+    app.connect("autodoc-skip-member", what_a_subclass_writes)
     app.connect("builder-inited", headers_are_rst, priority=100)

@@ -103,7 +103,8 @@ def test_pages_link_to_files_and_headings_that_exist():
 
 def test_every_public_name_is_on_the_page_of_the_api():
     page, listed, module = (ROOT / "docs/api.md").read_text(), defaultdict(list), None
-    for found in re.finditer(r"^(?:\.\. currentmodule:: ([\w.]+)|   (\w+))$", page, re.MULTILINE):
+    line = r"^(?:\.\. currentmodule:: ([\w.]+)|   (?:~fedpca_sklearn\.)?(\w+))$"
+    for found in re.finditer(line, page, re.MULTILINE):
         module = found[1] or module
         listed[module] += [found[2]] if found[2] else []
     flower = (ROOT / "fedpca_sklearn/engines/flower.py").read_text()  # needs no Flower

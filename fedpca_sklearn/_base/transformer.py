@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -26,70 +22,10 @@ from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace
 from ..summary._updating import unit_of, was_truncated
-from .callbacks import callback_state
-from .doc_link import DocLinkMixin
+from .published_state import UnchangedOnErrorMixin
 
-# Where an estimator keeps, while it is fitted, by which thread, and what it was before.
-_BEFORE = "_before_fit"
-# Methods that read the fitted state. Each works on a view of it, taken once.
-_READERS = (
-    "transform",
-    "inverse_transform",
-    "score_samples",
-    "score",
-    "get_covariance",
-    "get_precision",
-    "impute",
-    "decompose",
-)
 # Fitted attributes that look like the state of a stream, which is elsewhere.
 _NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
-
-
-class PublishedStateMixin:
-    """Let methods that read see one fitted state while another thread fits."""
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
-        for name in _READERS:
-            if name in vars(cls):
-                setattr(cls, name, _of_one_state(vars(cls)[name]))
-
-    def _published(self) -> Any:
-        """View of the current state, or of the state before a fit that runs in another thread."""
-        state = dict(vars(self))  # at once: no assignment comes in between
-        fitting, before = state.pop(_BEFORE, (None, state))
-        view = object.__new__(type(self))
-        view.__dict__ = state if fitting == threading.get_ident() else dict(before)
-        return view
-
-
-def _of_one_state(method: Callable) -> Callable:
-    @wraps(method)
-    def on_view(self, *args, **kwargs):
-        return method(self._published(), *args, **kwargs)
-
-    return on_view
-
-
-class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
-    """Restore all attributes after an error; other threads see finished fits only."""
-
-    @contextmanager
-    def _unchanged_on_error(self):
-        """Undo every attribute assignment if the block raises; nested blocks count as one."""
-        before = dict(vars(self))
-        vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
-        try:
-            yield
-        except BaseException:
-            self.__dict__ = {**before, **callback_state(self)}
-            raise
-        if _BEFORE not in before:
-            del vars(self)[_BEFORE]
-
-    def __getstate__(self):
-        return super(UnchangedOnErrorMixin, self._published()).__getstate__()
 
 
 class SubspaceTransformer(

@@ -60,9 +60,9 @@ class Tracker(BlockTransformer):
     - ``_begin(d, rng)`` returns the state before the first row of d features;
     - ``_updated(state, Z)`` returns the state after a block Z, float64 of shape (m, d), and changes
       neither;
-    - ``_basis(state)`` returns the subspace now, an array of shape (k, d) with orthonormal rows, k
-      at most ``self._rank(d)``; before `_updated` has seen a row it may have none, then at least
-      one.
+    - ``_basis(state)`` returns the subspace now, an array of shape (k, d) with orthonormal rows: as
+      a rule ``self._rank(d)`` of them, ``n_components`` or what stands for None; fewer, or none,
+      until rows have come that span as many.
 
     It may write ``_rows_at_once(d)``, the number of rows of a block, 32 by default, and
     ``_show_state(state)``, which sets fitted attributes of its own. ``random_state`` and

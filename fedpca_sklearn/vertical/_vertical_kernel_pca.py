@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
-from .._base.transformer import UnchangedOnErrorMixin
+from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._validation.containers import validate_data

@@ -1,0 +1,72 @@
+"""What other threads and failed calls see of an estimator: one whole fitted state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from .callbacks import callback_state
+from .doc_link import DocLinkMixin
+
+# Where an estimator keeps, while it is fitted, by which thread, and what it was before.
+_BEFORE = "_before_fit"
+# Methods that read the fitted state. Each works on a view of it, taken once.
+_READERS = (
+    "transform",
+    "inverse_transform",
+    "score_samples",
+    "score",
+    "get_covariance",
+    "get_precision",
+    "impute",
+    "decompose",
+)
+
+
+class PublishedStateMixin:
+    """Methods that read see one fitted state, whatever a fit in another thread does meanwhile."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
+        for name in _READERS:
+            if name in vars(cls):
+                setattr(cls, name, _of_one_state(vars(cls)[name]))
+
+    def _published(self) -> Any:
+        """A view of the state now, or of that before the fit in which another thread is."""
+        state = dict(vars(self))  # at once: no assignment comes in between
+        fitting, before = state.pop(_BEFORE, (None, state))
+        view = object.__new__(type(self))
+        view.__dict__ = state if fitting == threading.get_ident() else dict(before)
+        return view
+
+
+def _of_one_state(method: Callable) -> Callable:
+    @wraps(method)
+    def on_view(self, *args, **kwargs):
+        return method(self._published(), *args, **kwargs)
+
+    return on_view
+
+
+class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
+    """What fails leaves no trace on the estimator; other threads see the end of a fit only."""
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        """Undo every attribute assignment if the block raises; a nested block is a part of it."""
+        before = dict(vars(self))
+        vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = {**before, **callback_state(self)}
+            raise
+        if _BEFORE not in before:
+            del vars(self)[_BEFORE]
+
+    def __getstate__(self):
+        return super(UnchangedOnErrorMixin, self._published()).__getstate__()
