@@ -50,7 +50,7 @@ def as_rows(X: Any) -> Any:
 
 
 def _as_table(X: Any) -> Any:
-    """Pyarrow's record batch as a table, whose names scikit-learn reads; nothing is copied."""
+    """Record batch of pyarrow as a table, whose names scikit-learn reads; nothing is copied."""
     import pyarrow
 
     return pyarrow.Table.from_batches([X])
