@@ -16,9 +16,9 @@ class GaussianModel:
     basis : ndarray of shape (k, d)
         V: orthonormal rows.
     variance : ndarray of shape (k,)
-        Along them.
+        Variance along each row of V.
     noise : float
-        Across them.
+        Variance in each direction orthogonal to V.
     scale : ndarray of shape (d,), default=None
         None: ones.
     """

@@ -112,8 +112,8 @@ def top_right_singular(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Top right singular vectors and values of a float64 matrix by Householder QR and an SVD.
 
-    ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` tells from the
-    singular values how many are wanted; those that are rounding errors are left out.
+    ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` returns how
+    many of the singular values are wanted; those that are rounding errors are left out.
     """
     if M.shape[0] >= M.shape[1]:
         Q = None
@@ -151,8 +151,8 @@ def top_of_scatter(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
-    None where they are not certain to ten digits, unless ``forced``. ``count`` tells from the
-    singular values how many are wanted.
+    None where they are not certain to ten digits, unless ``forced``. ``count`` returns how
+    many of the singular values are wanted.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)

@@ -61,7 +61,7 @@ class Block(ABC):
     Parameters
     ----------
     V, s : ndarray of shape (k, d) and (k,)
-        The past, already decayed.
+        Summary of the past, after forgetting.
     mean, n : ndarray of shape (d,), float
         Its mean and its effective count.
     Y : ndarray or CSR matrix of shape (m, d)
