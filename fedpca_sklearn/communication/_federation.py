@@ -201,9 +201,9 @@ class Federation:
     n_jobs : int or None
         As in joblib.
     channel : Channel or None
-        What messages of `sum` pass; None: `PerfectChannel`.
+        Channel for the messages of `sum`; None: `PerfectChannel`.
     rng : RandomState or None
-        Of the channel.
+        Random numbers of the channel.
     log : CommunicationLog or None
         Where `sum` records its rounds.
 
@@ -212,7 +212,7 @@ class Federation:
     gossip : Gossip or None
         Averages between neighbours; None with a server.
     disagreement : float
-        How far the last sums of two clients are apart; 0 with a server.
+        Largest distance between the last sums of two clients; 0 with a server.
     """
 
     gossip: Any = None

@@ -37,8 +37,8 @@ class Gossip:
     A : ndarray of shape (n, n), bool
         Neighbours; connected.
     tol : float
-        Share of the clients' first differences (root of the sum of their squared distances from
-        the average) that none is farther from the average than in the end.
+        Largest distance of a client from the average in the end, as a share of the clients' first
+        differences (root of the sum of their squared distances from the average).
     """
 
     def __init__(self, A: np.ndarray, tol: float):

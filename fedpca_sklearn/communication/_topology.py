@@ -25,8 +25,8 @@ class Topology(BaseEstimator, ABC):
     Parameters
     ----------
     tol : float, default=1e-10
-        Gossip between neighbours goes on until no more than this share of the clients' first
-        differences is left.
+        Gossip between neighbours ends when at most this share of the clients' first differences
+        is left.
     """
 
     _parameter_constraints: dict = {"tol": [Interval(Real, 0, None, closed="left")]}
