@@ -154,7 +154,7 @@ class Sites:
         self.missing[self.names.pop(node)] = reason
 
     def left_out(self) -> str:
-        """Say who is missing and why."""
+        """Names of the missing sites, with the reasons."""
         return "; ".join(f"site {name!r} ({reason})" for name, reason in self.missing.items())
 
     def _check_enough(self) -> None:
