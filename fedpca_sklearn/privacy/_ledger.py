@@ -63,8 +63,8 @@ class PrivacyLedger:
     the ledger refuses every release until that part of a line is deleted by hand. That is safe as
     long as the disk keeps what it has flushed: the noise is drawn afterwards.
 
-    Not detected: lines cut off at the end, or a file put back or made anew, before an object asks
-    that has seen more; and chains that somebody computes anew. Who may write the file is trusted.
+    Not detected: a file that was shortened, replaced or made anew, unless an object that has read
+    more of it asks; and a chain that was computed anew. Whoever may write the file is trusted.
 
     Examples
     --------
