@@ -42,7 +42,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: ``min(n_samples, n_features)``.
+        Number of components. None: ``min(n_samples, n_features)``.
     n_rounds : int, default=100
         Rounds at most, besides one for the mean and one for the variances.
     local_steps : int, default=1
@@ -68,19 +68,19 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
-        Of the first subspace, the channel and the mechanism. A mechanism protects only from those
-        who do not know it; the same integer in two fits repeats the noise.
+        Seed of the first subspace, the channel and the mechanism. A mechanism protects only from
+        those who do not know it; the same integer in two fits repeats the noise.
 
     Attributes
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
-        As in `StreamingPCA`, as the channel let it through.
+        As in `StreamingPCA`, with the errors of the channel.
     n_iter_ : int
         Rounds of multiplications.
     stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
-        The subspace came to rest, the rounds were used up, the Krylov space holds all there is, or
-        a callback asked to stop.
+        Why the rounds ended: the subspace moved by less than ``tol``, all rounds were used, the
+        Krylov space cannot grow, or a callback asked to stop.
     changes_ : ndarray of shape (n_iter_,)
         By how much each round's multiplication moved the subspace; NaN if nobody took part.
     clients_ : list

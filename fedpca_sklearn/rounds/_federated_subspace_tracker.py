@@ -40,7 +40,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Dimension of the subspace. None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         Rows of all clients after which the subspace is updated. "auto": as in `SubspaceTracker`.
     n_rounds : int, default=10
@@ -70,7 +70,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     store_subspaces : bool, default=False
         Keep the basis after every batch in ``subspaces_``, which grows with the stream.
     random_state : int, RandomState instance or None, default=None
-        Of the first basis and the channel.
+        Seed of the first basis and of the channel.
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     Algorithm 3 of [1]_ with Algorithm 4 at each client. About the origin, and of the last batch
     alone. A client without rows in a batch takes no part in it. The automatic thresholds of a
     client are from its own rows, so that a client with few rows in a batch sees outliers less
-    clearly than `RobustSubspaceTracker` does with all of them. What a client sends for the rows
-    whose entries do not determine their coordinates is nothing.
+    clearly than `RobustSubspaceTracker` does with all of them. A client sends nothing for rows
+    whose entries do not determine their coordinates.
 
     The rows at the end of a stream that do not fill a batch are used for what is shown, by as many
     rounds, and again when the batch is full. With noise or drop-outs, which are fresh in every
