@@ -26,8 +26,7 @@ class FrequentDirections(Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
-        Directions to show.
+        Directions to show. None: 10, or all features where there are fewer.
     sketch_size : int or None, default=None
         Rows l of the sketch, more than ``n_components``. None: 2 n_components.
     robust : bool, default=False
@@ -49,7 +48,7 @@ class FrequentDirections(Tracker):
         ``shrinkage_ / 2`` if ``robust``, else 0.
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
-        Measured on the rows as they came, not read off the sketch, which has them too small.
+        Measured on the rows as they came; the singular values of the sketch are too small.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`.
 

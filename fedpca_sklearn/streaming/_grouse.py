@@ -30,7 +30,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Number of components. None: 10, or all features where there are fewer.
     step_size : float or "greedy", default="greedy"
         "greedy": the angle arctan(|residual| / |projection|) [2]_, which fits the row exactly,
         without noise. A float eta: the angle eta |residual| |projection| of [1]_, in units of the
@@ -39,7 +39,7 @@ class GROUSE(MissingEntriesMixin, Tracker):
         Subtract the running mean of each feature's observed entries. False: about the origin, as in
         [1]_.
     random_state : int, RandomState instance or None, default=None
-        Of the first basis.
+        Seed of the first basis.
 
     Attributes
     ----------

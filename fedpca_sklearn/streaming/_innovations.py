@@ -66,7 +66,7 @@ def innovations(
 
 
 def has_weight(known: Features, Y: np.ndarray) -> np.ndarray | slice:
-    """Rows but those whose observed features are all observed for the first time.
+    """Rows except those whose observed features are all observed for the first time.
 
     A centred row of that kind is zero, whatever it held: it makes a mean and adds nothing to the
     scatter. Rows without any entry are left to the rules.

@@ -22,7 +22,7 @@ class OjaPCA(Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Number of components. None: 10, or all features where there are fewer.
     learning_rate : float or "adaptive", default="adaptive"
         "adaptive": the step of AdaOja [2]_, for each component the inverse root of the sum of all
         its squared gradients; it needs no knowledge of the scale of the rows. A float c: steps
@@ -32,7 +32,7 @@ class OjaPCA(Tracker):
     center : bool, default=True
         Subtract the running mean. False: about the origin, as in [1]_.
     random_state : int, RandomState instance or None, default=None
-        Of the first basis.
+        Seed of the first basis.
 
     Attributes
     ----------

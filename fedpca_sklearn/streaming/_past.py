@@ -22,16 +22,16 @@ class PAST(Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Number of components. None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1], default=0.99
-        Weight that a row loses with every later row; beta of [1]_.
+        Factor by which the weight of a row shrinks with every later row; beta of [1]_.
     deflation : bool, default=False
         True: PASTd, one component after the other; O(d k) a row, but with a loop over the
         components.
     center : bool, default=True
         Subtract the running mean, which forgets as well. False: about the origin, as in [1]_.
     random_state : int, RandomState instance or None, default=None
-        Of the first basis.
+        Seed of the first basis.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class PAST(Tracker):
 
 @dataclass(frozen=True)
 class _Past:
-    """Basis; inverse covariance, or with deflation power, of the coordinates; recent power."""
+    """Basis, inverse covariance (with deflation: power) of the coordinates, recent power."""
 
     W: np.ndarray
     P: np.ndarray  # empty until a row is not zero

@@ -28,9 +28,9 @@ class PETRELS(MissingEntriesMixin, Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Number of components. None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1], default=0.98
-        Weight that a row loses with every later row; lambda of [1]_.
+        Factor by which the weight of a row shrinks with every later row; lambda of [1]_.
     regularization : float, default=1e-2
         First value of the covariance of the coordinates, relative to the mean square of the first
         rows that are not zero.
@@ -38,7 +38,7 @@ class PETRELS(MissingEntriesMixin, Tracker):
         Subtract the running mean of each feature's observed entries, which forgets as well. False:
         about the origin, as in [1]_.
     random_state : int, RandomState instance or None, default=None
-        Of the first basis.
+        Seed of the first basis.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ class SPIRIT(Tracker):
     lower, upper : float in [0, 1], default=0.95 and 0.98
         Bounds of the share of the energy, f_E and F_E of [1]_; 0 and 1 switch one off.
     forgetting_factor : float in (0, 1], default=0.96
-        Weight that a row loses with every later row; lambda of [1]_.
+        Factor by which the weight of a row shrinks with every later row; lambda of [1]_.
     hold_off : int, default=10
         Rows after a change of the number of components before the next one, and before the first.
     center : bool, default=True
@@ -55,8 +55,8 @@ class SPIRIT(Tracker):
     [1]_, Algorithms TrackW and SPIRIT; energies are measured after the update with a row. O(d k^2)
     a row, with a loop over the components. They are made orthonormal after each row by a QR
     factorisation, in the place of Gram-Schmidt, which loses components that are nearly dependent.
-    A component starts as the coordinate axis along which its row leaves most; the next of all axes
-    in turn would never move where that feature is constant.
+    A new component starts as the coordinate axis of the largest residual entry of its row; one that
+    starts as the axis of a constant feature would never move.
 
     Without forgetting, on spectra that fall slowly, the number of components grows with the stream.
 
@@ -163,7 +163,7 @@ class _Spirit:
 
 
 def _with_axis(W: np.ndarray, residual: np.ndarray) -> np.ndarray:
-    """Orthonormal rows and one more, towards the axis along which a row leaves most."""
+    """Orthonormal rows and one more, towards the axis of the largest residual entry."""
     if not residual.any():
         return linalg.complete_basis(W, len(W) + 1)
     axis = np.zeros((1, W.shape[1]))

@@ -27,13 +27,13 @@ class StreamingPowerMethod(Tracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
+        Number of components. None: 10, or all features where there are fewer.
     block_size : int or "auto", default="auto"
         Rows per step. "auto": the number of features, as Grammenos et al. (2020) set it.
     center : bool, default=True
         Subtract the running mean. False: about the origin, as in [1]_.
     random_state : int, RandomState instance or None, default=None
-        Of the basis before the first block.
+        Seed of the basis before the first block.
 
     Attributes
     ----------
