@@ -226,7 +226,7 @@ class Subspace:
     def _replace(self, **changes: Any) -> Subspace:
         """Build a summary that differs in some fields, without validation.
 
-        With another site the sites are that one; with another scatter nothing is known of columns.
+        A new ``site`` sets ``sites`` to it alone; a new ``scatter`` drops ``column_scatter``.
         """
         if "site" in changes:
             changes.setdefault("sites", None)
@@ -447,7 +447,7 @@ class Subspace:
         n_components : int, default=None
             Directions to keep; None keeps all.
         forgetting_factor : float in (0, 1], default=1.0
-            Weight (squared) that a row loses with every later row.
+            Factor by which the (squared) weight of a row shrinks with every later row.
         sample_weight : array-like of shape (n,), default=None
             Weight of each new row; None: 1. Integer weights equal repeated rows.
 
