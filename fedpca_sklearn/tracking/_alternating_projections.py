@@ -73,8 +73,8 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     robust standard deviations of what is left, so that noise is in neither part, and with a first
     one of at most as many of the data, so that large outliers do not hide smaller ones. A stage k
     ends when the second term is below half of the first, as it cannot gain more. A missing entry is
-    as an outlier at a known place. `transform` and `score` know nothing of outliers in their rows:
-    for new rows use `RobustSubspaceTracker`. Time O(n d min(n, d)) an iteration, by the smaller
+    treated as an outlier at a known place. `transform` and `score` do not search for outliers: for
+    new rows use `RobustSubspaceTracker`. Time O(n d min(n, d)) an iteration, by the smaller
     Gram matrix; memory O(n d).
 
     References

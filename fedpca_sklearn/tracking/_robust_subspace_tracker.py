@@ -32,8 +32,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
-        r of [1]_.
+        Dimension of the subspace, r of [1]_. None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         As in `SubspaceTracker`.
     init : {"altproj", "svd"} or array-like of shape (k, n_features), default="altproj"

@@ -43,7 +43,7 @@ class State:
     n_rows : int
         Rows taken, j - 1 batches of them.
     updates_left, level, change_points
-        Of `detect`: updates before the subspace rests, the residuals' largest eigenvalue at the
+        Of `detect`: updates before the subspace is kept, the residuals' largest eigenvalue at the
         last one, and the first row of each batch with a change.
     outliers, threshold : ndarray or None
         Mask of the last batch, and what an entry of each column had to exceed.

@@ -24,8 +24,7 @@ class SubspaceTracker(PooledTracker):
     Parameters
     ----------
     n_components : int or None, default=None
-        None: 10, or all features where there are fewer.
-        r of [1]_.
+        Dimension of the subspace, r of [1]_. None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
         40)``.
