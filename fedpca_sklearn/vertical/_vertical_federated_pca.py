@@ -63,7 +63,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
-        Of first vectors and of a method's channel.
+        Seed of the first vectors and of a method's channel.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     exchanges as the topology and its ``tol`` ask for: 20 of a ring of five for the default, 278 of
     a ring of 60.
 
-    Callbacks hear of the rounds of the method; one that asks to stop leaves the components found so
-    far.
+    Callbacks are called in each round of the method; if one asks to stop, the components found so
+    far are the result.
 
     Noise of a channel, few rounds or few local components make components inexact, but never their
     orthonormality or variances. A sum over a noisy channel could tell neither: it adds its noise's

@@ -87,7 +87,7 @@ class VerticalFederatedKernelPCA(
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
-        Of the first vectors, common to all clients, and of the landmarks.
+        Seed of the first vectors, common to all clients, and of the landmarks.
 
     Attributes
     ----------
