@@ -29,12 +29,12 @@ class StreamEvaluation:
     ranks : ndarray of int
         Components of the estimator.
     errors : ndarray
-        Err_F: squared Frobenius norm of what the components leave of all rows so far, per row.
+        Err_F: squared Frobenius norm of the residuals of all rows so far, per row.
     best_errors : ndarray
         The same for the best subspace of the same rank for the rows so far.
     prequential_errors : ndarray
-        Mean squared error, per entry, of the rows since the last checkpoint, as the components left
-        them that had not seen their batch; NaN for the first batch.
+        Mean squared residual, per entry, of the rows since the last checkpoint, each outside the
+        components before its batch; NaN for the first batch.
     seconds : ndarray
         Time in `partial_fit` so far.
     """

@@ -38,7 +38,7 @@ class _LineDisplay:
         ax : matplotlib axes, default=None
             None: a new figure.
         name : str, default=None
-            In the legend; None: ``estimator_name``.
+            Name in the legend; None: ``estimator_name``.
         **kwargs : dict
             Passed to ``ax.plot``.
 
@@ -105,7 +105,7 @@ class _StreamDisplay(_LineDisplay):
         ax : matplotlib axes, default=None
             None: a new figure.
         name : str, default=None
-            In the legend; None: the class of the estimator.
+            Name in the legend; None: the class of the estimator.
         **kwargs : dict
             Passed to ``ax.plot``.
 
@@ -129,7 +129,7 @@ class RankDisplay(_StreamDisplay):
     evaluation : StreamEvaluation
         From `evaluate_stream`.
     estimator_name : str, default=None
-        In the legend.
+        Name in the legend.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class SubspaceErrorDisplay(_StreamDisplay):
     evaluation : StreamEvaluation
         From `evaluate_stream`.
     estimator_name : str, default=None
-        In the legend.
+        Name in the legend.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class _FittedDisplay(_LineDisplay):
         ax : matplotlib axes, default=None
             None: a new figure.
         name : str, default=None
-            In the legend; None: the class of the estimator.
+            Name in the legend; None: the class of the estimator.
         **kwargs : dict
             Passed to ``ax.plot`` for the line of all rows.
 
@@ -228,7 +228,7 @@ class ScreeDisplay(_FittedDisplay):
     client_ratios : mapping, default=None
         Label of a client -> shares of the variance of its rows along its own components.
     estimator_name : str, default=None
-        In the legend.
+        Name in the legend.
 
     Attributes
     ----------
@@ -293,7 +293,7 @@ class CommunicationDisplay(_FittedDisplay):
     communication : CommunicationLog
         What a fitted estimator holds as ``communication_``.
     estimator_name : str, default=None
-        In the legend.
+        Name in the legend.
 
     Attributes
     ----------
