@@ -29,8 +29,8 @@ class MissingEntriesMixin(SubspaceTransformer):
 
     It stands before `SubspaceTransformer`, `BlockTransformer` or `Tracker` in the list of bases,
     and lets NaN through to the methods of the subclass, which must reckon with it. A subclass
-    writes nothing for it, unless some entries of X that are there are not to be used: then
-    ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
+    writes nothing for it but its own `fit`, unless some entries of X that are there are not to be
+    used: then ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
     """
 
     def _check_X(self, X: Any) -> Any:

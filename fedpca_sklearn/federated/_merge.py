@@ -136,7 +136,22 @@ class MergeStrategy(BaseEstimator, ABC):
     def _merge(
         self, parts: list[Subspace], n_components: int | float | None, kept: int | float | None
     ) -> Subspace:
-        """Merge summaries that have been checked, in float64 and all with rows."""
+        """Merge summaries that have been checked.
+
+        Parameters
+        ----------
+        parts : list of Subspace
+            One or more, which fit together, hold rows and are in float64.
+        n_components : int, float or None
+            Directions of the result: a number, a share of the scatter, or all.
+        kept : int, float or None
+            Directions of what is merged again by the strategy itself.
+
+        Returns
+        -------
+        subspace : Subspace
+            Summary of all rows.
+        """
 
 
 class SubspaceMerge(MergeStrategy):
