@@ -54,7 +54,7 @@ class MergeStrategy(BaseEstimator, ABC):
         Returns
         -------
         n_components : int, float or None
-            Here the same.
+            That of the sub-estimator; here the same.
         """
         return n_components
 
