@@ -245,7 +245,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients: dict[Any, Site] = {}
         self._sent: list[Subspace] = []
-        self._made: dict[str, list[Any]] = {}
+        self._made: list[Any] = []
         self._trust: str | None = None
 
     def _check_parameters(self) -> None:
@@ -388,8 +388,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
             sent.extend(messages)
 
         strategy = SubspaceMerge() if self.merge is None else self.merge
-        kind = f"{type(strategy).__module__}.{type(strategy).__qualname__}"
-        made = Made(self._made.get(kind, ()))
+        made = Made(self._made)
         kept = strategy.directions_kept(summaries, self.n_components)
         names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
@@ -401,7 +400,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
                 record=None if self._trust == "sum" else record,  # sums were sent, and are logged
                 made=made,
             )
-        self._sent, self._made = sent, {kind: made.entries}
+        self._sent, self._made = sent, made.entries
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

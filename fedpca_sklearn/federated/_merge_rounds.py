@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from ..summary._updating import was_truncated
 if TYPE_CHECKING:
     from ._merge import MergeStrategy
 
-# Summaries, the number of directions asked for, and what was made of them.
-Entry = tuple[tuple[Subspace, ...], "int | float | None", Subspace]
+# Summaries, how another was made of them, and that one.
+Entry = tuple[tuple[Subspace, ...], Hashable, Subspace]
 
 
 class Made:
@@ -23,7 +23,8 @@ class Made:
     Parameters
     ----------
     before : iterable of Entry
-        The ``entries`` of the last merge; what was made of the same objects is not made again.
+        The ``entries`` of the last merge; what was made of the same objects in the same way is not
+        made again.
 
     Attributes
     ----------
@@ -32,20 +33,17 @@ class Made:
     """
 
     def __init__(self, before: Iterable[Entry] = ()):
-        self._before = {(sources, size): made for sources, size, made in before}
+        self._before = {(sources, how): made for sources, how, made in before}
         self.entries: list[Entry] = []
 
     def of(
-        self,
-        sources: tuple[Subspace, ...],
-        size: int | float | None,
-        make: Callable[[], Subspace],
+        self, sources: tuple[Subspace, ...], how: Hashable, make: Callable[[], Subspace]
     ) -> Subspace:
         """Return what the last merge made of the same, or else what ``make`` returns."""
-        made = self._before.get((sources, size))
+        made = self._before.get((sources, how))
         if made is None:
             made = make()
-        self.entries.append((sources, size, made))
+        self.entries.append((sources, how, made))
         return made
 
 
@@ -77,37 +75,40 @@ def merge_in_rounds(
     subspace : Subspace
     """
     made = Made() if made is None else made
-    nodes = [
-        _message(subspace, strategy.directions_sent(n_components), made) for subspace in subspaces
-    ]
-    fan_in = strategy.fan_in
+    most, fan_in = strategy.directions_sent(n_components), strategy.fan_in
+    nodes = [_message(subspace, most, made) for subspace in subspaces]
+    how = (type(strategy).__module__, type(strategy).__qualname__, str(strategy.get_params()), kept)
     while fan_in is not None and len(nodes) > fan_in:
         groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
         # a node alone in its group waits for the next level
         sent = [(node, i) for i, group in enumerate(groups) if len(group) > 1 for node in group]
         if record is not None:
             record(*map(list, zip(*sent, strict=True)))
-        nodes = [_inner_node(strategy, group, kept, made) for group in groups]
+        nodes = [_inner_node(strategy, group, kept, how, made) for group in groups]
     if record is not None:
         record(nodes)
     return _node(strategy, nodes, n_components, kept)
 
 
-def _message(subspace: Subspace, size: int | None, made: Made) -> Subspace:
+def _message(subspace: Subspace, most: int | None, made: Made) -> Subspace:
     """What a client sends: its summary, or the leading directions of it."""
-    if size is None or size >= subspace.n_components:
+    if most is None or most >= subspace.n_components:
         return subspace
-    return made.of((subspace,), size, partial(subspace.truncate, size))
+    return made.of((subspace,), most, partial(subspace.truncate, most))
 
 
 def _inner_node(
-    strategy: MergeStrategy, group: list[Subspace], kept: int | float | None, made: Made
+    strategy: MergeStrategy,
+    group: list[Subspace],
+    kept: int | float | None,
+    how: Hashable,
+    made: Made,
 ) -> Subspace:
     """The merge of a group, from which nothing is cut if nothing was cut from its parts."""
     if len(group) == 1:
         return group[0]
     size = kept if any(map(was_truncated, group)) else None
-    return made.of(tuple(group), kept, partial(_node, strategy, group, size, kept))
+    return made.of(tuple(group), how, partial(_node, strategy, group, size, kept))
 
 
 def _node(

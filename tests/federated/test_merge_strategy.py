@@ -111,6 +111,16 @@ def test_a_fan_in_makes_a_tree_of_any_strategy(fan_in):
     assert len(CALLS) <= depth, "only the path of the client that changed"
 
 
+def test_nodes_are_made_anew_where_the_strategy_is_another():
+    """The Gram matrix loses the singular values below 1e-7 of the largest, QR does not."""
+    X = np.random.default_rng(0).standard_normal((400, 8)) * np.geomspace(1, 1e-10, 8)
+    model = FederatedPCA(merge=SubspaceMerge("gram", fan_in=2), n_clients=8).fit(X)
+    model.set_params(merge__method="qr").partial_fit(X[:50], clients=[0] * 50)
+    rows = np.concatenate([X, X[:50]])
+    s = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
+    assert_allclose(model.singular_values_, s, rtol=1e-4)
+
+
 def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
     _, parts = sites()
     strategy = PlainTree(fan_in=4)
