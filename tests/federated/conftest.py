@@ -1,0 +1,5 @@
+"""Fixtures of several files."""
+
+from triangle_helpers import sites
+
+__all__ = ["sites"]
