@@ -30,6 +30,8 @@ from fedpca_sklearn import (
 from fedpca_sklearn.federated import _private
 from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._rows import ClippedRows
+from fedpca_sklearn.rounds._private_client import PrivateClient
+from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
 DELTA, R, D, N = 0.1, 2.0, 2, 4
 CONFIDENCE = 1e-4  # that a lower bound is too high, for both rates together
@@ -141,11 +143,13 @@ def _power_messages(mechanism, X, numbers):
 
     def sent(seeds):
         clients = [
-            _private.PrivateClient.released(i, rows, mechanism, terms, (*seeds, *k))
+            PrivateClient.released(i, rows, mechanism, terms, (*seeds, *k))
             for i, (rows, k) in enumerate(zip(clipped, numbers, strict=True))
         ]
-        asked = [("moments", 0), ("times_scatter", 1, V, mean, 1), ("variances", 2, V, mean)]
-        return np.concatenate([sum(c.message(*a) for c in clients).ravel() for a in asked])
+        asked = [Moments(), TimesScatter(V, mean), Variances(V, mean)]
+        return np.concatenate(
+            [sum(q(c.label, c, turn) for c in clients).ravel() for turn, q in enumerate(asked)]
+        )
 
     return sent
 

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import fedpca_sklearn
-from fedpca_sklearn import FederatedSubspaceTracker
+from fedpca_sklearn import FederatedPCA, FederatedPowerPCA, FederatedSubspaceTracker
 
 PACKAGE = str(Path(fedpca_sklearn.__file__).parent)
 
-# estimator, the function in which a client first multiplies its rows, frames at most
+# estimator, the function in which a client first multiplies its rows, frames at most, shape of X
 CASES = [
-    (FederatedSubspaceTracker(3, random_state=0), "scatter_product", 12),
+    (FederatedPCA(3), "_by_gram", 10, (2000, 400)),
+    (FederatedPowerPCA(3, random_state=0), "scatter_product", 10, (80, 20)),
+    (FederatedSubspaceTracker(3, random_state=0), "scatter_product", 12, (80, 20)),
 ]
 
 
@@ -43,10 +45,12 @@ def walk(action, function):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "function", "most"), CASES, ids=[type(case[0]).__name__ for case in CASES]
+    ("estimator", "function", "most", "shape"),
+    CASES,
+    ids=[type(case[0]).__name__ for case in CASES],
 )
-def test_the_first_product_is_near(estimator, function, most):
-    X = np.random.default_rng(0).standard_normal((80, 20))
-    frames = walk(lambda: estimator.fit(X, clients=np.arange(80) % 3), function)
+def test_the_first_product_is_near(estimator, function, most, shape):
+    X = np.random.default_rng(0).standard_normal(shape)
+    frames = walk(lambda: estimator.fit(X, clients=np.arange(len(X)) % 3), function)
     assert frames[0].endswith(".fit")
     assert len(frames) <= most, " > ".join(frames)

@@ -78,3 +78,8 @@ def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimato
         rows = rows.astype(dtype, copy=False)
         check_finite(rows)
         yield rows, None if weight is None else weight[at]
+
+
+def count_rows(X: Any, weight: np.ndarray | None) -> int:
+    """Number of rows that weighted rows stand for."""
+    return X.shape[0] if weight is None else int(np.ceil(weight).sum())

@@ -285,12 +285,12 @@ class Federation:
         clients = chain(first, clients)
         if any(map(is_delayed, chain(*first))):
             return self._where_rows_are(function, clients)
+        if effective_n_jobs(self.n_jobs) == 1:
+            return _in_turn(function, clients)
         calls = (delayed(named)(function, *client) for client in clients)
         backend, _ = get_active_backend(prefer="threads")
         return_as = "generator" if backend.supports_return_generator else "list"
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
-        if effective_n_jobs(self.n_jobs) == 1:
-            return iter(parallel(calls))
         return _on_single_threads(parallel, calls)
 
     def _where_rows_are(self, function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
@@ -298,6 +298,16 @@ class Federation:
         for result, n_floats in run(named, ((function, *call) for call in clients)):
             self.log.floats_pooled += n_floats
             yield result
+
+
+def _in_turn(function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
+    """Results of one worker, who is the caller: nothing is handed over."""
+    for label, *arguments in clients:
+        try:
+            result = function(label, *arguments)
+        except Exception as error:
+            raise _error_of(label, error) from error
+        yield result
 
 
 def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:
@@ -315,7 +325,10 @@ def named(function: Callable, label: Any, *arguments: Any) -> Any:
     try:
         return function(label, *arguments)
     except Exception as error:
-        message = f"Client {label!r}: {error}"
-        kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
-        kind = next(kinds, RuntimeError)
-        raise kind(message) from error
+        raise _error_of(label, error) from error
+
+
+def _error_of(label: Any, error: Exception) -> Exception:
+    """An error that names the client, of the type where callers know it."""
+    kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
+    return next(kinds, RuntimeError)(f"Client {label!r}: {error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial, singledispatch
 from typing import Any
 from zlib import crc32
@@ -18,7 +18,9 @@ from ..federated import DistributedPCA, FederatedPCA
 from ..federated._distributed_pca import factor_message
 from ..federated._local_fit import fit_site
 from ..rounds import FederatedPowerPCA
-from ..rounds._power_method import LARGEST, Client, moments_by_sum
+from ..rounds._client import Client
+from ..rounds._power_method import moments_by_sum, power_method
+from ..rounds._queries import LARGEST, Moments, Query, TimesScatter, Variances
 from ..summary import Subspace
 from ..summary._triangle import Triangle, triangle_of_rows
 from ._flower_messages import Answer
@@ -203,22 +205,22 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
         check_basis(V, d, min(estimator.n_components or d, d))
 
     def moments(site, X):
-        return {"message": Client(site, X).message("moments", 0)}
+        return {"message": Moments()(site, Client(site, X))}
 
     def times_scatter(site, X, V, mean, local_steps):
         check(X, V, mean)
         if local_steps.shape or local_steps != steps:
             raise RefusedError(f"local_steps must be {steps}")
-        return {"message": Client(site, X).message("times_scatter", 0, V, mean, steps)}
+        return {"message": TimesScatter(V, mean, steps)(site, Client(site, X))}
 
     def variances(site, X, V, mean):
         check(X, V, mean)
-        return {"message": Client(site, X).message("variances", 0, V, mean)}
+        return {"message": Variances(V, mean)(site, Client(site, X))}
 
     return {
-        "moments": Task(moments),
-        "times_scatter": Task(times_scatter, estimator.n_rounds, fixed=1),
-        "variances": Task(variances, fixed=1),
+        Moments.kind: Task(moments),
+        TimesScatter.kind: Task(times_scatter, estimator.n_rounds, fixed=1),
+        Variances.kind: Task(variances, fixed=1),
     }
 
 
@@ -233,17 +235,24 @@ class _Rounds(Federation):
         super().__init__(log=sites.log)
         self.sites = sites
 
-    def map(self, function: Callable, clients: Any) -> Iterator[np.ndarray]:
-        """Yield the message of every site; ``function`` runs there."""
-        _, _, kind, _, *arguments = clients[0]
-        messages = self.sites.ask(kind, partial(_READ[kind], self.sites, *arguments), *arguments)
-        if kind != "moments" and len(messages) < len(clients):
+    def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
+        """Yield the message of every site, where the query is asked."""
+        read = partial(_read, query, self.sites)
+        messages = self.sites.ask(query.kind, read, *vars(query).values())
+        if not isinstance(query, Moments) and len(messages) < len(clients):
             raise SiteLostError
         yield from messages.values()
 
 
-def _read_moments(sites: Sites, answer: Answer) -> np.ndarray:
-    message = answer.array("message", (None,))
+@singledispatch
+def _read(query: Query, sites: Sites, answer: Answer) -> np.ndarray:
+    """The message in a site's answer to a query, if it can be one."""
+    raise TypeError(f"no answer to {type(query).__name__} can be read.")
+
+
+@_read.register
+def _(query: Moments, sites: Sites, answer: Answer) -> np.ndarray:
+    message = answer.array("message", query.shape)
     if len(message) < 2:
         raise answer.refused("no sum of rows")
     *total, count = message
@@ -253,17 +262,17 @@ def _read_moments(sites: Sites, answer: Answer) -> np.ndarray:
     return message
 
 
-def _read_product(
-    sites: Sites, V: np.ndarray, mean: np.ndarray, steps: int, answer: Answer
-) -> np.ndarray:
-    message = answer.array("message", V.shape)
+@_read.register
+def _(query: TimesScatter, sites: Sites, answer: Answer) -> np.ndarray:
+    message = answer.array("message", query.shape)
     if np.abs(message).max() > LARGEST:
         raise answer.refused("values that are too large: their sum would overflow")
     return message
 
 
-def _read_variances(sites: Sites, V: np.ndarray, mean: np.ndarray, answer: Answer) -> np.ndarray:
-    message = answer.array("message", (len(V) ** 2 + 2,))
+@_read.register
+def _(query: Variances, sites: Sites, answer: Answer) -> np.ndarray:
+    message = answer.array("message", query.shape)
     *inner, scatter, count = message
     _check_count(answer, count)
     if scatter < 0:
@@ -272,13 +281,6 @@ def _read_variances(sites: Sites, V: np.ndarray, mean: np.ndarray, answer: Answe
         squares = max(scatter, float(np.abs(inner).sum())) / count
     _check_squares(answer, 0.0, squares, sites.dtype)
     return message
-
-
-_READ: dict[str, Callable[..., np.ndarray]] = {
-    "moments": _read_moments,
-    "times_scatter": _read_product,
-    "variances": _read_variances,
-}
 
 
 @_fit.register
@@ -303,5 +305,7 @@ def _by_rounds(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     estimator.communication_ = sites.log
     start = estimator._first_basis(d, n_rows, check_random_state(estimator.random_state))
     mean = mean if estimator.center else np.zeros(d)
-    estimator._run_rounds(rounds, clients(), start, mean, n_rows, sites.dtype)
+    left = clients()
+    found = power_method(rounds, left, mean, start, **estimator._power_parameters())
+    estimator._show(rounds, left, mean, found, n_rows, sites.dtype)
     return estimator

@@ -6,7 +6,9 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from numbers import Integral
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -173,6 +175,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
     def _map(self, function: Callable, calls: Iterable[tuple], shards: list) -> Iterator[Any]:
         """Call a function for each client, in parallel; an error names the client.
 
+        Iterators are chained and none is a generator, so that who takes a result calls the client.
+
         Parameters
         ----------
         function : callable
@@ -182,17 +186,16 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         shards : list of (label, positions)
             As `_step` got them.
 
-        Yields
-        ------
-        label, result : tuple
+        Returns
+        -------
+        results : iterator of (label, result)
             In the order of ``shards``.
         """
         results = Federation(self.n_jobs, log=self.communication_).map(function, calls)
-        for result, (label, _) in zip(
-            progress(self, results, len(shards), "clients"), shards, strict=False
-        ):
-            if result is not None:  # of a row chunk without rows
-                yield label, result
+        labels = progress(self, (label for label, _ in shards), len(shards), "clients")
+        # one more than the results, after which both have come to their ends
+        pairs = zip(chain(results, [None]), labels, strict=False)
+        return map(itemgetter(1, 0), filter(_of_a_client_with_rows, pairs))
 
 
 class StreamingClientsTransformer(ClientsTransformer):
@@ -241,9 +244,9 @@ def rows_of(X: Any, weight: np.ndarray | None, shards: list) -> Iterator[tuple[A
         yield label, X[rows], None if weight is None else weight[rows]
 
 
-def count_rows(X: Any, weight: np.ndarray | None) -> int:
-    """Number of rows that weighted rows stand for."""
-    return X.shape[0] if weight is None else int(np.ceil(weight).sum())
+def _of_a_client_with_rows(pair: tuple[Any, Any]) -> bool:
+    """Whether a result is not that of a row chunk without rows."""
+    return pair[0] is not None
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._base.batches import count_rows
 from .._dask import RowChunks, run
 from .._validation.checks import check_rows
 from .._validation.too_large import largest_named
@@ -17,7 +18,7 @@ from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
-from ._clients import StreamingClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, rows_of
 
 __all__ = ["DistributedPCA"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base.batches import float_dtype, is_stream
+from .._base.batches import count_rows, float_dtype, is_stream
 from .._kernels import linalg
 from .._kernels.rows import centred_product
 from .._kernels.sizes import SMALL_DIMENSION
@@ -22,7 +22,7 @@ from ..summary import Subspace
 from ..summary._along import along
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ProjectionMean
-from ._clients import StreamingClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, rows_of
 
 __all__ = ["OnlineDistributedPCA"]
 

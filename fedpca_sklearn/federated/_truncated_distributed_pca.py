@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sklearn.utils._param_validation import Interval
 
+from .._base.batches import count_rows
 from .._kernels.sizes import rank_for_fraction
 from .._validation.checks import check_rows
 from .._validation.too_large import largest_named
@@ -16,7 +17,7 @@ from ..communication._federation import Message, clients_named
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
-from ._clients import StreamingClientsTransformer, count_rows, rows_of
+from ._clients import StreamingClientsTransformer, rows_of
 
 __all__ = ["TruncatedDistributedPCA"]
 

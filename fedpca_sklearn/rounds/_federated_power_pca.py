@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base.batches import float_dtype
+from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._validation.checks import check_rows, float_array
@@ -24,7 +24,8 @@ from ..privacy._mechanism import Terms
 from ..privacy._seeds import seeds_of
 from ..privacy._useless import edge, noise_message
 from ..summary import Subspace
-from ._power_method import AnyClient, Client, by_rayleigh_ritz, moments_by_sum, power_method
+from ._client import AnyClient, Client
+from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
 from ._private_client import PrivateClient
 
 __all__ = ["FederatedPowerPCA"]
@@ -219,44 +220,43 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         rng = check_random_state(self.random_state)
         federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
-        n, d = X.shape
-        n_rows = n if weight is None else int(np.ceil(weight).sum())
+        d, n_rows = X.shape[1], count_rows(X, weight)
         self._given_basis(d, n_rows)  # before anybody is charged
         terms = self._terms(X, weight, shards)
         clients = self._make_clients(X, weight, shards, terms, rng)
         start = self._first_basis(d, n_rows, rng)
         mean = self._find_mean(federation, clients, d, terms)
         rounds = partial(rounds_of, self)
-        self._run_rounds(federation, clients, start, mean, n_rows, float_dtype(X), rounds)
+        found = power_method(
+            federation, clients, mean, start, rounds=rounds, **self._power_parameters()
+        )
+        self._show(federation, clients, mean, found, n_rows, float_dtype(X))
         if terms is not None:
             self._noise_message = self._message_of_noise(terms, len(shards))
         return [label for label, _ in shards]
 
-    def _run_rounds(
+    def _power_parameters(self) -> dict[str, Any]:
+        """Parameters of the power method."""
+        return {
+            "n_rounds": self.n_rounds,
+            "tol": self.tol,
+            "local_steps": self.local_steps,
+            "krylov": self.acceleration == "krylov",
+        }
+
+    def _show(
         self,
         federation: Federation,
         clients: Sequence[AnyClient],
-        start: np.ndarray,
         mean: np.ndarray,
+        found: PowerResult,
         n_rows: int,
         dtype: Any,
-        rounds: Callable[[int], Iterable[int]] = range,
     ) -> None:
-        """From a first basis to the fitted attributes, by the rounds of a federation."""
-        found = power_method(
-            federation,
-            clients,
-            mean,
-            start,
-            self.n_rounds,
-            self.tol,
-            self.local_steps,
-            self.acceleration == "krylov",
-            rounds,
-        )
+        """From what the power method found to the fitted attributes, by one more round."""
         total = Subspace.empty(len(mean), centered=self.center, dtype=dtype)._replace(mean=mean)
         summary = by_rayleigh_ritz(federation, clients, total, found.basis)
-        self._set_fitted(summary, len(start), n_rows)
+        self._set_fitted(summary, len(found.basis), n_rows)
         self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
         self.changes_ = np.array(found.changes)
 

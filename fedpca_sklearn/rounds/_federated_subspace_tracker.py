@@ -24,7 +24,8 @@ from ..summary import Subspace
 from ..tracking._outlier_tracker import OutlierTracker
 from ..tracking._sparse_recovery import find_outliers
 from ..tracking._stmiss import Filled, State
-from ._power_method import Client, by_rayleigh_ritz, power_method
+from ._client import Client
+from ._power_method import by_rayleigh_ritz, power_method
 
 __all__ = ["FederatedSubspaceTracker"]
 

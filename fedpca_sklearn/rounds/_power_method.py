@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,107 +10,29 @@ import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.rows import scatter_about, scatter_product
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along
+from ._client import AnyClient
+from ._queries import Moments, Query, TimesScatter, Variances
 
 # A block below this share of the largest eigenvalue adds nothing to a Krylov space.
 _EXHAUSTED = 1e-13
-# Share of the last basis in a local one, which stays where a client has no variance.
-_KEPT = 1e-8
 # Share of the last basis in the next one, for directions without any variance.
 _STAYING = 1e-10
 # Rounds without any client after which an estimator gives up.
 _PATIENCE = 100
 # Blocks of directions that a Krylov space may hold before it is restarted.
 _MAX_BLOCKS = 8
-# Largest number in a message, so that those of very many clients can be added up.
-LARGEST = 2.0**983
-
-
-@dataclass(frozen=True)
-class AnyClient(ABC):
-    """A client: its rows, and the messages it computes of them, of which only sums are seen."""
-
-    label: Any
-    rows: Any
-
-    @property
-    @abstractmethod
-    def n_samples(self) -> float:
-        """Number or weight of the rows."""
-
-    @abstractmethod
-    def message(self, kind: str, turn: int, *arguments: Any) -> np.ndarray:
-        """What the client sends in a round: of a kind, and of what the server sent before."""
-
-
-@dataclass(frozen=True)
-class Client(AnyClient):
-    """A client whose messages are exact."""
-
-    weight: np.ndarray | None = None
-
-    @property
-    def n_samples(self) -> float:
-        """Weight of the rows."""
-        return float(self.rows.shape[0] if self.weight is None else self.weight.sum())
-
-    def message(self, kind: str, turn: int, *arguments: Any) -> np.ndarray:
-        """What the client sends in a round: what a method of the name ``kind`` returns."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            message = getattr(self, kind)(*arguments)
-        if not np.abs(message).max() <= LARGEST:
-            raise too_large("sum of products")
-        return message
-
-    def moments(self) -> np.ndarray:
-        """Sum and number of the rows, whose squares must not overflow, as others work with both."""
-        X, w = self.rows, self.weight
-        with np.errstate(over="ignore"):
-            squares = scatter_about(X, np.zeros(X.shape[1]), w)
-        if not np.isfinite(squares):
-            raise too_large("sum of products")
-        total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
-        return np.append(np.asarray(total).ravel(), self.n_samples)
-
-    def times_scatter(self, V: np.ndarray, mean: np.ndarray, local_steps: int) -> np.ndarray:
-        """The basis times the scatter matrix about a mean; after local steps a turned basis."""
-        if local_steps == 1:
-            return scatter_product(self.rows, mean, V, self.weight)
-        B = V
-        for _ in range(local_steps):
-            W = scatter_product(self.rows, mean, B, self.weight)
-            W += (_KEPT * float(np.linalg.norm(W)) or 1.0) * B
-            B = linalg.orthonormalised(W)
-        U, _, Q = scipy.linalg.svd(V @ B.T)
-        return self.n_samples * (U @ Q @ B)
-
-    def variances(self, V: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """Scatter matrix within a basis, the whole scatter, and the number of rows."""
-        inner = scatter_product(self.rows, mean, V, self.weight) @ V.T
-        scatter = scatter_about(self.rows, mean, self.weight)
-        return np.append(inner.ravel(), [scatter, self.n_samples])
-
-
-def _message(label: Any, client: AnyClient, kind: str, turn: int, *arguments: Any) -> np.ndarray:
-    """Local work of one client: a message, which must be finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        message = client.message(kind, turn, *arguments)
-    if not np.isfinite(message).all():
-        raise too_large("sum of products")
-    return message
 
 
 def _calls(
-    federation: Federation, clients: Sequence[AnyClient], kind: str, *arguments: Any
-) -> list:
-    """Calls of `_message` in the next round: of a method of each client."""
-    turn = federation.n_rounds
-    return [(client.label, client, kind, turn, *arguments) for client in clients]
+    federation: Federation, clients: Sequence[AnyClient]
+) -> list[tuple[Any, AnyClient, int]]:
+    """Arguments with which a query is called in the next round."""
+    return [(client.label, client, federation.n_rounds) for client in clients]
 
 
 def _positive(count: float) -> float:
@@ -119,17 +40,10 @@ def _positive(count: float) -> float:
     return float(count) if count > 0 else 1.0
 
 
-def awaited_sum(
-    federation: Federation,
-    clients: Sequence[AnyClient],
-    kind: str,
-    *arguments: Any,
-    broadcast: np.ndarray | None = None,
-) -> np.ndarray:
-    """Sum of what a method of a client returns at each, once a round has a client in it."""
+def awaited_sum(federation: Federation, clients: Sequence[AnyClient], query: Query) -> np.ndarray:
+    """Sum of the answers of the clients, once a round has a client in it."""
     for _ in range(_PATIENCE):
-        calls = _calls(federation, clients, kind, *arguments)
-        total = federation.sum(_message, calls, broadcast)
+        total = federation.sum(query, _calls(federation, clients), query.broadcast)
         if total is not None:
             return total
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
@@ -139,7 +53,7 @@ def moments_by_sum(
     federation: Federation, clients: Sequence[AnyClient]
 ) -> tuple[np.ndarray, float]:
     """Mean and number of all rows, from one round."""
-    total = awaited_sum(federation, clients, "moments")
+    total = awaited_sum(federation, clients, Moments())
     count = _positive(total[-1])
     return total[:-1] / count, count
 
@@ -182,8 +96,8 @@ def power_method(
     changes: list[float] = []
     block = V
     for _ in rounds(n_rounds):
-        calls = _calls(federation, clients, "times_scatter", block, mean, local_steps)
-        W = federation.sum(_message, calls, broadcast=block)
+        query = TimesScatter(block, mean, local_steps)
+        W = federation.sum(query, _calls(federation, clients), query.broadcast)
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
@@ -247,7 +161,7 @@ def by_rayleigh_ritz(
     federation: Federation, clients: Sequence[AnyClient], total: Subspace, V: np.ndarray
 ) -> Subspace:
     """Summary along the principal axes of all rows within a basis, from one more round."""
-    sums = awaited_sum(federation, clients, "variances", V, total.mean, broadcast=V)
+    sums = awaited_sum(federation, clients, Variances(V, total.mean))
     inner, (scatter, count) = sums[:-2].reshape(len(V), len(V)), sums[-2:]
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
     factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_rows
-from ..privacy import (
-    FedPowerNoise,
-)
+from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
-from ._power_method import AnyClient
+from ._client import AnyClient
 
 
 @dataclass(frozen=True)
@@ -62,30 +60,11 @@ class PrivateClient(AnyClient):
         """The public centre."""
         return self.terms.origin(len(self.total))
 
-    def message(self, kind: str, turn: int, *arguments: Any) -> np.ndarray:
-        """What the client sends in a round, with the noise of that round."""
-        rng = np.random.default_rng([*self.seeds, turn + 1])
-        return getattr(self, kind)(*arguments, rng)
+    def noise(self, turn: int) -> np.random.Generator:
+        """Where the noise of a round comes from; that of the sum has been drawn before."""
+        return np.random.default_rng([*self.seeds, turn + 1])
 
-    def moments(self, rng: np.random.Generator) -> np.ndarray:
-        """Sum and number of the rows; the same release whenever it is sent."""
-        return np.append(self.total + self.n_samples * self.origin, self.n_samples)
-
-    def times_scatter(
-        self, V: np.ndarray, mean: np.ndarray, local_steps: int, rng: np.random.Generator
-    ) -> np.ndarray:
-        """The basis times the second moment, with noise, about the mean of all."""
-        product = self.rows.times_second_moment(V)
-        product = self.mechanism.noisy_product(product, self.terms, rng)
+    def about(self, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """From the centre to a mean, and the noisy sum of the clipped rows about that mean."""
         shift = mean - self.origin
-        along, total = V @ shift, self.total - self.n_samples * shift
-        return product - np.outer(V @ self.total, shift) - np.outer(along, total)
-
-    def variances(self, V: np.ndarray, mean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Second moment within a basis and its trace, alike, and the number of rows."""
-        inner, trace = self.rows.times_second_moment(V) @ V.T, self.rows.trace()
-        inner, trace = self.mechanism.noisy_variances(inner, trace, self.terms, rng)
-        shift = mean - self.origin
-        along, total = V @ shift, self.total - self.n_samples * shift
-        inner = inner - np.outer(V @ self.total, along) - np.outer(along, V @ total)
-        return np.append(inner.ravel(), [trace - shift @ (self.total + total), self.n_samples])
+        return shift, self.total - self.n_samples * shift

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from numbers import Integral, Real
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from .._base.batches import cut, float_dtype, is_on_disk, is_stream, validated_batches
+from .._base.batches import count_rows, cut, float_dtype, is_on_disk, is_stream, validated_batches
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
@@ -262,7 +263,9 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self : StreamingPCA
             The fitted estimator; unchanged if an error is raised.
         """
-        return self._consume(X, sample_weight, None)
+        with self._call(X, sample_weight, None) as take:
+            self._publish(take(X, sample_weight, None))
+        return self
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
@@ -282,14 +285,21 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        return self._consume(X, sample_weight, getattr(self, "_state", None))
+        state = getattr(self, "_state", None)
+        with self._call(X, sample_weight, state) as take:
+            self._publish(take(X, sample_weight, state))
+        return self
 
     def _check_parameters(self) -> None:
         self._validate_params()
         if self.rank_rule is not None:
             self.rank_rule.validate()
 
-    def _consume(self, X: Any, sample_weight: Any, state: _State | None) -> StreamingPCA:
+    @contextmanager
+    def _call(
+        self, X: Any, sample_weight: Any, state: _State | None
+    ) -> Iterator[Callable[[Any, Any, _State | None], _State]]:
+        """How the rows of a call are taken; it leaves no trace if an error is raised."""
         self._check_parameters()
         with self._unchanged_on_error():
             if sample_weight is not None and is_stream(X):
@@ -300,9 +310,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
                     "again."
                 )
             in_order = not is_dask(X) or self.rank_rule is not None
-            take = self._take_blocks if in_order else self._merge_chunks
-            self._publish(take(X, sample_weight, state))
-        return self
+            yield self._take_blocks if in_order else self._merge_chunks
 
     def _publish(self, state: _State) -> None:
         """Keep the state of a stream, and set the fitted attributes."""
@@ -331,7 +339,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         kept = self._kept(d, state.rank)[0] or d
         with threads_for(d * (kept + self._block_size(d, sp.issparse(rows)))):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-                state = self._advance(state, rows, w)
+                subspace = absorb_block(state.subspace, rows, w, **self._update_options(state))
+                state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
@@ -369,21 +378,20 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
 
     # ---------------------------------------------------------------- one block
 
-    def _advance(self, state: _State, rows: Any, w: np.ndarray | None) -> _State:
-        d = rows.shape[1]
-        max_keep, keep = self._kept(d, state.rank)
+    def _update_options(self, state: _State) -> dict[str, Any]:
+        """Options of `absorb_block` for the rank of a state."""
+        max_keep, keep = self._kept(state.subspace.n_features, state.rank)
         wanted = self.n_components if is_integer(self.n_components) else None
-        subspace = absorb_block(
-            state.subspace,
-            rows,
-            w,
-            max_keep=max_keep,
-            keep=keep,
-            forgetting_factor=self.forgetting_factor,
-            svd_solver=self.svd_solver,
-            wanted=state.rank + 1 if state.rank else wanted,
-        )
-        n_new = rows.shape[0] if w is None else int(np.ceil(w).sum())
+        return {
+            "max_keep": max_keep,
+            "keep": keep,
+            "forgetting_factor": self.forgetting_factor,
+            "svd_solver": self.svd_solver,
+            "wanted": state.rank + 1 if state.rank else wanted,
+        }
+
+    def _next_state(self, state: _State, subspace: Subspace, n_new: int) -> _State:
+        """The state of an updated summary, of which the rule chooses the rank."""
         state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
         if self.rank_rule is None:
             return state
@@ -392,7 +400,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         )
         return replace(
             state,
-            subspace=subspace.truncate(self._kept(d, rank - 1)[0]),
+            subspace=subspace.truncate(self._kept(subspace.n_features, rank - 1)[0]),
             rank=rank,
             blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
         )

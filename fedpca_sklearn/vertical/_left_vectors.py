@@ -10,7 +10,7 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication import Federation
 from ..communication._federation import message_of
 from ..communication._sum_of_all import sum_of_all
-from ..rounds._power_method import Client
+from ..rounds._client import Client
 from ..summary import Subspace
 from ..summary._along import along
 

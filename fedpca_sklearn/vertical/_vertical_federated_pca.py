@@ -18,7 +18,7 @@ from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
-from ..rounds._power_method import Client
+from ..rounds._client import Client
 from ..summary import Subspace
 from ._feature_groups import split_columns
 from ._left_vector_merge import LeftVectorMerge

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ..communication import Channel, Federation
-from ..rounds._power_method import Client
+from ..rounds._client import Client
 
 __all__ = ["LeftVectors", "VerticalMethod"]
 

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..communication import CommunicationLog
 from ..communication._federation import Message
 from ..communication._gossip import Gossip
-from ..rounds._power_method import Client
+from ..rounds._client import Client
 from ._vertical_method import LeftVectors, VerticalMethod
 
 __all__ = ["VFedPCA"]

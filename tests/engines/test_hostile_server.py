@@ -188,7 +188,7 @@ def test_local_steps_that_are_not_its_own(what, monkeypatch):
 
 def refused_before_work(monkeypatch, kind, arguments, why):
     """A site that does not multiply, and answers an honest server still."""
-    name = "fedpca_sklearn.engines._flower_estimators.Client.message"
+    name = "fedpca_sklearn.rounds._queries.Query.__call__"
     site = Site(POWER)
     with monkeypatch.context() as patch:
         patch.setattr(name, lambda *_: pytest.fail("the site worked"))

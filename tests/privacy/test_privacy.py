@@ -44,6 +44,7 @@ from fedpca_sklearn._kernels.rows import scatter_product
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.privacy._gaussian import epsilon_of, log_delta, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
+from fedpca_sklearn.rounds._queries import Query
 
 # small data: what is released is mostly noise
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -889,7 +890,7 @@ def test_nothing_unperturbed_is_sent(monkeypatch):
 
     def recording(self, function, clients):
         for message in map_(self, function, clients):
-            if function.__name__ in ("_message", "private_summary"):
+            if isinstance(function, Query) or function.__name__ in ("_message", "private_summary"):
                 messages.append(message)
             yield message
 

@@ -38,7 +38,7 @@ from fedpca_sklearn import (
 from fedpca_sklearn.federated import _federated_pca, _private
 from fedpca_sklearn.privacy import Mechanism, PrivacySpent, SecondMomentMechanism, gaussian_cost
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
-from fedpca_sklearn.rounds import _private_client
+from fedpca_sklearn.rounds._queries import Variances
 
 # small data: what is released is mostly noise
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -179,7 +179,7 @@ def test_rounds_that_fail_are_spent(fitted, monkeypatch):
     model = FederatedPowerPCA(2, n_rounds=2, mechanism=mechanism, random_state=0)
     if fitted:
         model.fit(rows())
-    monkeypatch.setattr(_private_client.PrivateClient, "variances", None)
+    monkeypatch.setattr(Variances, "private", None)
     with pytest.raises(TypeError):
         model.fit(rows())
     mu = mu_of(1.0, 1e-5) * math.sqrt(1 + fitted)

@@ -42,7 +42,8 @@ from fedpca_sklearn import (
     PerfectChannel,
 )
 from fedpca_sklearn.communication import Federation
-from fedpca_sklearn.rounds._power_method import Client
+from fedpca_sklearn.rounds._client import Client
+from fedpca_sklearn.rounds._queries import TimesScatter
 
 every_method = pytest.mark.parametrize("method", EXACT)
 
@@ -726,13 +727,13 @@ def test_local_bases_are_turned_to_the_common_one(seed, steps, r):
     X = rows(20, 6, seed, mean=0.0)
     V = random_basis(rng, r, 6)
     client, zero = Client("a", X), np.zeros(6)
-    got = client.times_scatter(V, zero, steps)
+    got = TimesScatter(V, zero, steps).local(client)
     assert_allclose(got, local_oracle(X, V, steps), atol=1e-7 * 20)
     assert_allclose(got @ got.T / 400, np.eye(r), atol=1e-10)
     # whatever basis of the common subspace, and whatever signs
     R = np.linalg.qr(rng.standard_normal((r, r)))[0]
-    assert_allclose(client.times_scatter(R @ V, zero, steps), R @ got, atol=1e-7 * 20)
-    assert_allclose(client.times_scatter(-V, zero, steps), -got, atol=1e-8 * 20)
+    assert_allclose(TimesScatter(R @ V, zero, steps).local(client), R @ got, atol=1e-7 * 20)
+    assert_allclose(TimesScatter(-V, zero, steps).local(client), -got, atol=1e-8 * 20)
     # no rotation of the local basis is closer to the common one
     closest = np.linalg.norm(got / 20 - V)
     for _ in range(5):

@@ -1,0 +1,42 @@
+"""Clients of rounds: their rows, and where their noise comes from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class AnyClient(ABC):
+    """A client and its rows."""
+
+    label: Any
+    rows: Any
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> float:
+        """Number or weight of the rows."""
+
+    @abstractmethod
+    def noise(self, turn: int) -> np.random.Generator | None:
+        """Where the noise of a round comes from; None: the client adds no noise."""
+
+
+@dataclass(frozen=True)
+class Client(AnyClient):
+    """A client whose answers are exact."""
+
+    weight: np.ndarray | None = None
+
+    @property
+    def n_samples(self) -> float:
+        """Weight of the rows."""
+        return float(self.rows.shape[0] if self.weight is None else self.weight.sum())
+
+    def noise(self, turn: int) -> None:
+        """There is none."""
+        return None

@@ -1,0 +1,163 @@
+"""What clients are asked in rounds of sums, and what they answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from .._kernels import linalg
+from .._kernels.rows import scatter_about, scatter_product
+from .._kernels.too_large import too_large
+from ._client import Client
+from ._private_client import PrivateClient
+
+# Share of the last basis in a local one, which stays where a client has no variance.
+_KEPT = 1e-8
+# Largest number in a message, so that those of very many clients can be added up.
+LARGEST = 2.0**983
+
+
+class Query(ABC):
+    """A question to all clients, of whose answers only the sum is seen.
+
+    Called with a client it is what `Federation.sum` maps. Its fields are sent to the clients.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the question in messages over a network.
+    shape : tuple
+        Shape of the answer; None where it is not known to who asks.
+    broadcast : ndarray or None
+        What has to be sent anew to ask this, for the log.
+    """
+
+    kind: ClassVar[str]
+
+    def __call__(self, label: Any, client: Any, turn: int = 0) -> np.ndarray:
+        """What the client answers in a round, with noise if it adds any."""
+        rng = client.noise(turn)
+        with np.errstate(over="ignore", invalid="ignore"):
+            answer = self.local(client) if rng is None else self.private(client, rng)
+        if not np.abs(answer).max() <= LARGEST:
+            raise too_large("sum of products")
+        return answer
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int | None, ...]:
+        """Shape of the answer."""
+
+    @property
+    def broadcast(self) -> np.ndarray | None:
+        """What has to be sent anew to ask this: nothing."""
+        return None
+
+    @abstractmethod
+    def local(self, client: Client) -> np.ndarray:
+        """The answer of a client."""
+
+    @abstractmethod
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The answer of a client that adds noise."""
+
+
+@dataclass(frozen=True)
+class Moments(Query):
+    """Sum and number of the rows."""
+
+    kind = "moments"
+    shape = (None,)
+
+    def local(self, client: Client) -> np.ndarray:
+        """Sum and number of rows whose squares must not overflow, as others work with both."""
+        X, w = client.rows, client.weight
+        if not np.isfinite(scatter_about(X, np.zeros(X.shape[1]), w)):
+            raise too_large("sum of products")
+        total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
+        return np.append(np.asarray(total).ravel(), client.n_samples)
+
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The client's noisy sum, the same release whenever it is sent, and the number of rows."""
+        return np.append(client.total + client.n_samples * client.origin, client.n_samples)
+
+
+@dataclass(frozen=True)
+class TimesScatter(Query):
+    """A basis times the scatter matrix about a mean; after local steps a turned basis."""
+
+    V: np.ndarray
+    mean: np.ndarray
+    steps: int = 1
+
+    kind = "times_scatter"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the basis."""
+        return self.V.shape
+
+    @property
+    def broadcast(self) -> np.ndarray:
+        """The basis; clients have the mean."""
+        return self.V
+
+    def local(self, client: Client) -> np.ndarray:
+        """The product, or the basis after local steps, turned to the common one."""
+        if self.steps == 1:
+            return scatter_product(client.rows, self.mean, self.V, client.weight)
+        B = self.V
+        for _ in range(self.steps):
+            W = scatter_product(client.rows, self.mean, B, client.weight)
+            W += (_KEPT * float(np.linalg.norm(W)) or 1.0) * B
+            B = linalg.orthonormalised(W)
+        U, _, Q = scipy.linalg.svd(self.V @ B.T)
+        return client.n_samples * (U @ Q @ B)
+
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The product with the second moment, with noise, about the mean of all."""
+        product = client.rows.times_second_moment(self.V)
+        product = client.mechanism.noisy_product(product, client.terms, rng)
+        shift, total = client.about(self.mean)
+        return product - np.outer(self.V @ client.total, shift) - np.outer(self.V @ shift, total)
+
+
+@dataclass(frozen=True)
+class Variances(Query):
+    """Scatter matrix about a mean within a basis, the whole scatter, and the number of rows."""
+
+    V: np.ndarray
+    mean: np.ndarray
+
+    kind = "variances"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of a vector."""
+        return (len(self.V) ** 2 + 2,)
+
+    @property
+    def broadcast(self) -> np.ndarray:
+        """The basis; clients have the mean."""
+        return self.V
+
+    def local(self, client: Client) -> np.ndarray:
+        """Matrix, scatter and number, one after the other."""
+        inner = scatter_product(client.rows, self.mean, self.V, client.weight) @ self.V.T
+        scatter = scatter_about(client.rows, self.mean, client.weight)
+        return np.append(inner.ravel(), [scatter, client.n_samples])
+
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The same of the second moment, with noise, about the mean of all."""
+        V = self.V
+        inner, trace = client.rows.times_second_moment(V) @ V.T, client.rows.trace()
+        inner, trace = client.mechanism.noisy_variances(inner, trace, client.terms, rng)
+        shift, total = client.about(self.mean)
+        along = V @ shift
+        inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)
+        trace -= shift @ (client.total + total)
+        return np.append(inner.ravel(), [trace, client.n_samples])
