@@ -41,8 +41,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     - ``_block_rows(d, first=True)`` returns the number of rows of the first block, or of a later
       one, an integer of at least 1;
     - ``_start(d)`` returns the state before the first row of d features;
-    - ``_absorb(state, Y)`` returns the state after a block Y, float64 of shape (m, d), and changes
-      neither; rows that do not fill a block come as one with fewer;
+    - ``_next_state(state, Y)`` returns the state after a block Y, float64 of shape (m, d), and
+      changes neither; rows that do not fill a block come as one with fewer;
     - ``_show(state, n_rows, dtype)`` sets the fitted attributes.
 
     It extends ``_fixed``, the names of the parameters that give the state its shape and cannot
@@ -68,7 +68,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self : object
             The fitted estimator; unchanged if an error is raised.
         """
-        return self._consume(X, None)
+        return self._process(X, None)
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None) -> Any:
@@ -89,7 +89,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self : object
             Unchanged if an error is raised.
         """
-        return self._consume(X, getattr(self, "_stream", None))
+        return self._process(X, getattr(self, "_stream", None))
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -120,17 +120,17 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         Returns
         -------
         state : object
-            Whatever `_absorb` and `_show` take; pickled with the estimator.
+            Whatever `_next_state` and `_show` take; pickled with the estimator.
         """
 
     @abstractmethod
-    def _absorb(self, state: Any, Y: np.ndarray) -> Any:
+    def _next_state(self, state: Any, Y: np.ndarray) -> Any:
         """State after a block of rows; changes neither the state nor the block.
 
         Parameters
         ----------
         state : object
-            What `_start` or `_absorb` returned.
+            What `_start` or `_next_state` returned.
         Y : ndarray of shape (m, d), float64
             A full block, or the rows that wait for one, at least one.
 
@@ -169,7 +169,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     def _after_block(self, state: Any, full: bool) -> None:
         """Called after each full block, and with ``full=False`` after the rest of a call."""
 
-    def _consume(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
+    def _process(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
         self._check_parameters()
         fixed = {name: getattr(self, name) for name in self._fixed}
         for name, value in fixed.items():
@@ -190,7 +190,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                 with self._threads(d):
                     for Y, full in self._blocks(stream, batch):
                         if full:
-                            state = self._absorb(state, Y)
+                            state = self._next_state(state, Y)
                             self._after_block(state, full=True)
                 stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
             assert stream is not None  # a stream without batches has been refused
@@ -198,7 +198,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             with self._threads(d):
                 state = stream.state
                 if len(stream.waiting):
-                    state = self._absorb(state, stream.waiting)
+                    state = self._next_state(state, stream.waiting)
                     self._after_block(state, full=False)
                 self._show(state, stream.n_rows, stream.dtype)
         return self

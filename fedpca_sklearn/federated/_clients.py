@@ -79,7 +79,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         """
         with self._unchanged_on_error():
             self._start()
-            self._call(X, clients, sample_weight, "fit")
+            self._process(X, clients, sample_weight, "fit")
         return self
 
     def _reset(self) -> None:
@@ -117,11 +117,11 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
 
-    def _call(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+    def _process(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         self._check_parameters()
         X, clients = self._split_labels(X, clients)
         if is_dask(X):
-            self._call_in_chunks(X, clients, sample_weight, method)
+            self._process_chunks(X, clients, sample_weight, method)
             return
         X = validate_data(
             self,
@@ -150,7 +150,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         private = getattr(self, "mechanism", None) is not None
         self.communication_.floats_pooled += math.prod(X.shape) if private else X.size
 
-    def _call_in_chunks(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+    def _process_chunks(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         """Take a dask.array, of which every row chunk is a client."""
         if not self._takes_dask:
             refuse_dask(self, X)
@@ -234,7 +234,7 @@ class StreamingClientsTransformer(ClientsTransformer):
             if not hasattr(self, "communication_"):
                 self._start()
             self.communication_ = self.communication_.copy()
-            self._call(X, clients, sample_weight, "partial_fit")
+            self._process(X, clients, sample_weight, "partial_fit")
         return self
 
 

@@ -147,16 +147,16 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         self.n_clients = n_clients
         self.n_jobs = n_jobs
 
-    def _call(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
+    def _process(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         if not is_stream(X):
-            super()._call(X, clients, sample_weight, method)
+            super()._process(X, clients, sample_weight, method)
             return
         for name, value in (("clients", clients), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} cannot be given when X is an iterable of time steps.")
         before = self._state
         for step in X:
-            super()._call(step, None, None, method)
+            super()._process(step, None, None, method)
         if self._state is before:
             raise ValueError("X is a stream without time steps; at least one row is required.")
 

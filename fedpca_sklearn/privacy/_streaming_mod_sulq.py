@@ -9,7 +9,7 @@ import numpy as np
 from .._kernels.sizes import auto_block_size
 from .._kernels.slices import slices_of
 from ..summary import Subspace
-from ..summary._updating import absorb_block
+from ..summary._updating import updated_by_block
 from ._mechanism import gaussian_cost
 from ._second_moment import ModSuLQ, summary_of
 
@@ -112,7 +112,7 @@ class StreamingModSuLQ(ModSuLQ):
             here = slice(at, at + block.shape[1])
             block -= n * np.outer(mean, mean[here])
             trace += float(np.trace(block[here]))
-            found = absorb_block(found, block.T, max_keep=max_keep)
+            found = updated_by_block(found, block.T, max_keep=max_keep)
             at = here.stop
         mean = terms.origin(d) + mean
         return summary_of(found.components, found.singular_values, mean, n, trace, dtype)

@@ -191,8 +191,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         self : object
             The fitted estimator; unchanged if an error is raised.
         """
-        with self._call(X, clients, None) as (X, labels):
-            return self._consume(X, None, labels)
+        with self._processing(X, clients, None) as (X, labels):
+            return self._process(X, None, labels)
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
@@ -213,11 +213,11 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
             Unchanged if an error is raised.
         """
         stream = getattr(self, "_stream", None)
-        with self._call(X, clients, stream) as (X, labels):
-            return self._consume(X, stream, labels)
+        with self._processing(X, clients, stream) as (X, labels):
+            return self._process(X, stream, labels)
 
     @contextmanager
-    def _call(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, _Labels]]:
+    def _processing(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, _Labels]]:
         """Rows of a call and their labels; it takes all of them or leaves no trace."""
         refuse_dask(self, X)
         if is_stream(X) and clients is not None:

@@ -24,7 +24,7 @@ from .._validation.checks import check_at_most_features, check_weight, is_intege
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
-from ..summary._updating import absorb_block
+from ..summary._updating import updated_by_block
 from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.
@@ -263,7 +263,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self : StreamingPCA
             The fitted estimator; unchanged if an error is raised.
         """
-        with self._call(X, sample_weight, None) as take:
+        with self._processing(X, sample_weight, None) as take:
             self._publish(take(X, sample_weight, None))
         return self
 
@@ -286,7 +286,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             Unchanged if an error is raised.
         """
         state = getattr(self, "_state", None)
-        with self._call(X, sample_weight, state) as take:
+        with self._processing(X, sample_weight, state) as take:
             self._publish(take(X, sample_weight, state))
         return self
 
@@ -296,7 +296,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             self.rank_rule.validate()
 
     @contextmanager
-    def _call(
+    def _processing(
         self, X: Any, sample_weight: Any, state: _State | None
     ) -> Iterator[Callable[[Any, Any, _State | None], _State]]:
         """How the rows of a call are taken; it leaves no trace if an error is raised."""
@@ -339,7 +339,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         kept = self._kept(d, state.rank)[0] or d
         with threads_for(d * (kept + self._block_size(d, sp.issparse(rows)))):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-                subspace = absorb_block(state.subspace, rows, w, **self._update_options(state))
+                subspace = updated_by_block(state.subspace, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
         if self.rank_rule is not None:
@@ -379,7 +379,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     # ---------------------------------------------------------------- one block
 
     def _update_options(self, state: _State) -> dict[str, Any]:
-        """Options of `absorb_block` for the rank of a state."""
+        """Options of `updated_by_block` for the rank of a state."""
         max_keep, keep = self._kept(state.subspace.n_features, state.rank)
         wanted = self.n_components if is_integer(self.n_components) else None
         return {

@@ -154,7 +154,7 @@ class Tracker(BlockTransformer):
         basis = self._basis(state)
         return _Tracked(state, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
 
-    def _absorb(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
+    def _next_state(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
         f = self.forgetting_factor
         with np.errstate(over="ignore", invalid="ignore"):
             Z, known = innovations(before.known, Y, self.center, f)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
 from .._validation.texts import check_text, composed
 from ._labels import MAX_SITES
 
-if TYPE_CHECKING:
-    from ._subspace import Subspace
+# A Subspace, whose own methods call this module
+Summary: TypeAlias = Any
 
 
 class StatedPrivacy(NamedTuple):
@@ -55,7 +55,7 @@ def check_privacy(privacy: Any) -> StatedPrivacy | None:
     )
 
 
-def pooled_privacy(subspaces: Sequence[Subspace]) -> StatedPrivacy | None:
+def pooled_privacy(subspaces: Sequence[Summary]) -> StatedPrivacy | None:
     """What holds for every row of summaries of disjoint rows, if all of them state something.
 
     A row is in one of the summaries, and the others do not depend on it: the largest epsilon and
@@ -92,12 +92,12 @@ def check_sites(site: Any, sites: Any) -> tuple[str | None, tuple[str, ...]]:
     return site, (site,) if site is not None else tuple(sorted(sites))
 
 
-def pooled_sites(subspaces: Sequence[Subspace]) -> tuple[str, ...]:
+def pooled_sites(subspaces: Sequence[Summary]) -> tuple[str, ...]:
     """Sites of the rows of several summaries."""
     return tuple(sorted({site for s in subspaces for site in s.sites}))
 
 
-def check_each_site_once(subspaces: Sequence[Subspace]) -> None:
+def check_each_site_once(subspaces: Sequence[Summary]) -> None:
     """Raise where a site is in two summaries, and warn where that cannot be known of some."""
     owner: dict[str, int] = {}
     for i, subspace in enumerate(subspaces):

@@ -25,7 +25,7 @@ from .._validation.feature_names import check_names, check_same_names, composed_
 from .._validation.texts import check_text
 from . import _codec
 from ._origin import StatedPrivacy, check_privacy, check_sites
-from ._updating import absorb
+from ._updating import updated
 
 MAX_BYTES = 2**30
 _EPS = np.finfo(np.float64).eps
@@ -464,7 +464,7 @@ class Subspace:
         check_forgetting_factor(forgetting_factor)
         weight = check_weight(sample_weight, X.shape[0])
         max_keep = None if n_components is None else kept_directions(n_components, self.n_features)
-        result = absorb(
+        result = updated(
             self,
             X,
             weight,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +14,8 @@ from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Keep
 
-if TYPE_CHECKING:
-    from ._subspace import Subspace
+# A Subspace, whose own methods call this module
+Summary: TypeAlias = Any
 
 # Count of rows below which sums and squares are taken in other units.
 _TINY = 2.0**-500
@@ -33,14 +33,14 @@ def unit_of(n_samples: float) -> float:
     return 2.0 ** max(exponent + exponent % 2, -1020)
 
 
-def was_truncated(subspace: Subspace) -> bool:
+def was_truncated(subspace: Summary) -> bool:
     """Whether the scatter is more than that along the directions, beyond what rounding explains."""
     energy = float(subspace.singular_values @ subspace.singular_values)
     return subspace.scatter - energy > 1e-6 * subspace.scatter
 
 
-def absorb(
-    subspace: Subspace,
+def updated(
+    subspace: Summary,
     X: Any,
     weight: np.ndarray | None = None,
     *,
@@ -50,7 +50,7 @@ def absorb(
     block_size: int | None = None,
     svd_solver: str = "auto",
     wanted: int | None = None,
-) -> Subspace:
+) -> Summary:
     """Update a summary with validated rows, block by block.
 
     ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
@@ -63,7 +63,7 @@ def absorb(
     for at in slices_of(n, block_size):
         rows = X if n <= block_size else X[at]
         w = None if weight is None else weight[at]
-        subspace = absorb_block(
+        subspace = updated_by_block(
             subspace,
             rows,
             w,
@@ -76,8 +76,8 @@ def absorb(
     return subspace
 
 
-def absorb_block(
-    subspace: Subspace,
+def updated_by_block(
+    subspace: Summary,
     Y: Any,
     w: np.ndarray | None = None,
     *,
@@ -86,11 +86,11 @@ def absorb_block(
     forgetting_factor: float = 1.0,
     svd_solver: str = "auto",
     wanted: int | None = None,
-) -> Subspace:
+) -> Summary:
     """Update a summary with one block of validated rows."""
     m, d = Y.shape
     alike = partial(
-        absorb_block,
+        updated_by_block,
         max_keep=max_keep,
         keep=keep,
         forgetting_factor=forgetting_factor,
@@ -158,7 +158,7 @@ def only_columns(Y: sp.csr_array, columns: np.ndarray) -> sp.csr_array:
     return sp.csr_array((Y.data, position[Y.indices], Y.indptr), shape=(Y.shape[0], len(columns)))
 
 
-def _spread(subspace: Subspace, columns: np.ndarray, d: int) -> Subspace:
+def _spread(subspace: Summary, columns: np.ndarray, d: int) -> Summary:
     """A summary of some columns as one of all ``d``; the others are zero."""
     V = subspace.components
     wide, moments = np.zeros((len(V), d), dtype=V.dtype), np.zeros((2, d))

@@ -16,7 +16,7 @@ from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
 from ..summary import Subspace
-from ..summary._updating import absorb_block
+from ..summary._updating import updated_by_block
 
 # Sine of the angle between a direction of the last basis and the new one from which on what the new
 # one lacks completes it. Of directions that it has, rounding leaves some eps.
@@ -109,7 +109,7 @@ def r_svd(
     """
     m = len(rows)
     fading, share = forgetting_factor**m, 1 - m / batch_size
-    return absorb_block(before.decay(max(fading, share, 0.0)), rows, max_keep=r)
+    return updated_by_block(before.decay(max(fading, share, 0.0)), rows, max_keep=r)
 
 
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:

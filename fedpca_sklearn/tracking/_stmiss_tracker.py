@@ -34,7 +34,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     }
     _fixed = (*BlockTransformer._fixed, "batch_size")
 
-    def _absorb(self, state: State, Y: np.ndarray) -> State:
+    def _next_state(self, state: State, Y: np.ndarray) -> State:
         """Algorithm 1 for a batch; `_stmiss` has its lines."""
         owners = state.owners[: len(Y)]
         if not state.summary.n_samples:

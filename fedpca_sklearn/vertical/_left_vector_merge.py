@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from .._kernels.sizes import EXACT_ORDER
 from ..communication._federation import Message, message_of
 from ..summary import Subspace, merge_subspaces
-from ..summary._updating import absorb
+from ..summary._updating import updated
 from ._vertical_method import LeftVectors, VerticalMethod
 
 __all__ = ["LeftVectorMerge"]
@@ -79,4 +79,4 @@ def _left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     """Left singular vectors and values of a client's columns."""
     start = Subspace.empty(rows.shape[1], centered=False)
     at_once = max(rows.shape) if min(rows.shape) <= EXACT_ORDER else None
-    return absorb(start, rows, max_keep=size, block_size=at_once)
+    return updated(start, rows, max_keep=size, block_size=at_once)

@@ -20,7 +20,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
-from fedpca_sklearn.summary._updating import absorb
+from fedpca_sklearn.summary._updating import updated
 
 EPS = np.finfo(np.float64).eps
 # Data have condition numbers up to about 30. A Gram matrix costs the square of it, a subspace
@@ -143,7 +143,7 @@ def test_updates_in_any_chunks_equal_svd_of_all_rows(n, d, sizes, convert):
 @pytest.mark.parametrize("block_size", [1, 7, 64, 1000])
 def test_no_row_is_dropped_by_a_block_size_that_does_not_divide(block_size):
     X = make_rows(103, 30)
-    assert_summarises(absorb(Subspace.empty(30), X, block_size=block_size), X)
+    assert_summarises(updated(Subspace.empty(30), X, block_size=block_size), X)
 
 
 def test_float32_rows_continue_a_float64_summary_and_the_reverse():
@@ -422,12 +422,12 @@ def test_duplicate_rows_count_and_add_no_direction(convert, d):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_fewer_rows_than_components(n, solver, d):
     X = np.random.default_rng(0).standard_normal((n, d)) + 5
-    subspace = absorb(Subspace.empty(d), X, max_keep=10, svd_solver=solver)
+    subspace = updated(Subspace.empty(d), X, max_keep=10, svd_solver=solver)
     assert subspace.n_components == n - 1
     np.testing.assert_allclose(subspace.singular_values, oracle(X)[3][: n - 1], rtol=1e-10)
     more = make_rows(40, d)
     everything = np.concatenate([X, more])
-    assert_summarises(absorb(subspace, more, svd_solver="auto"), everything)
+    assert_summarises(updated(subspace, more, svd_solver="auto"), everything)
 
 
 def test_low_rank_sparse_rows_on_the_lanczos_route():
@@ -446,7 +446,7 @@ def test_low_rank_sparse_rows_on_the_lanczos_route():
 def test_every_solver_equals_svd(solver, shape, dtype):
     X = make_rows(*shape, dtype=dtype)
     start = Subspace.empty(shape[1], dtype=dtype)
-    assert_summarises(absorb(start, X, svd_solver=solver, block_size=200), X)
+    assert_summarises(updated(start, X, svd_solver=solver, block_size=200), X)
 
 
 @pytest.mark.parametrize("solver", ["auto", "qr"])
@@ -455,7 +455,7 @@ def test_every_solver_equals_svd(solver, shape, dtype):
 def test_huge_condition_numbers_are_resolved_by_qr(solver, n, d, block_size):
     X = make_rows(n, d, cond=1e11, mean=0)
     _, _, _, s, Vt = oracle(X)
-    subspace = absorb(Subspace.empty(d), X, svd_solver=solver, block_size=block_size)
+    subspace = updated(Subspace.empty(d), X, svd_solver=solver, block_size=block_size)
     backward = 100 * EPS * s[0]
     r = min(n - 1, d)
     assert_orthonormal(subspace.components)
@@ -470,7 +470,7 @@ def test_huge_condition_numbers_are_resolved_by_qr(solver, n, d, block_size):
 def test_forced_gram_on_huge_condition_numbers_keeps_what_it_resolves(n, d):
     X = make_rows(n, d, cond=1e11, mean=0)
     _, _, scatter, s, Vt = oracle(X)
-    subspace = absorb(Subspace.empty(d), X, svd_solver="gram")
+    subspace = updated(Subspace.empty(d), X, svd_solver="gram")
     assert_orthonormal(subspace.components)
     resolved = s > 1e-4 * s[0]  # squared: 1e-8, eight digits above eps
     r = int(resolved.sum())
@@ -514,7 +514,7 @@ def test_sparse_lanczos_route_finds_the_leading_subspace(block_size, weighted):
     X = sparse_rows(1400, 1000, noise=0.1)
     w = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
     start = Subspace.empty(1000)
-    kept = absorb(start, sp.csr_array(X), w, max_keep=15, block_size=block_size)
+    kept = updated(start, sp.csr_array(X), w, max_keep=15, block_size=block_size)
     subspace = kept.truncate(5)
     _, mean, scatter, s, Vt = oracle(X, w)
     assert_orthonormal(kept.components)
@@ -596,7 +596,7 @@ def test_read_only_input_works(convert, d, solver):
     assert_summarises(Subspace.from_rows(frozen, center=False), X, center=False)
     # past the estimator's validation, by every solver
     if convert is not sp.csc_array:
-        assert_summarises(absorb(Subspace.empty(d), frozen, w, svd_solver=solver), X, w)
+        assert_summarises(updated(Subspace.empty(d), frozen, w, svd_solver=solver), X, w)
 
 
 @pytest.mark.parametrize("center", [True, False])

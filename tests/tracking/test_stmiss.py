@@ -166,7 +166,7 @@ def nothing(d=100):
     ids=lambda tracker: type(tracker).__name__,
 )
 def test_a_step_depends_on_its_arguments_alone(tracker, monkeypatch):
-    kind, steps, absorb = type(tracker), [], type(tracker)._absorb
+    kind, steps, absorb = type(tracker), [], type(tracker)._next_state
 
     def recorded(self, state, Y):
         given, before = joblib.hash((state, Y)), joblib.hash(shown(self))
@@ -181,14 +181,14 @@ def test_a_step_depends_on_its_arguments_alone(tracker, monkeypatch):
 
     X = make_subspace_stream(330, 30, 3, outliers=0.02, random_state=0).X
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "_absorb", recorded)
+        patch.setattr(kind, "_next_state", recorded)
         tracker.fit(X[:200]).partial_fit(X[200:])
     assert len(steps) > 5
     for state, Y, after in steps:
         stranger = clone(tracker)  # which never saw the stream
         if kind is FederatedSubspaceTracker:
             stranger.communication_ = CommunicationLog()  # a place to count messages
-        assert joblib.hash(stranger._absorb(state, Y)) == joblib.hash(after)
+        assert joblib.hash(stranger._next_state(state, Y)) == joblib.hash(after)
 
 
 def test_trackers_have_the_parameters_that_they_use():

@@ -1178,7 +1178,7 @@ class Blocks(BlockTransformer):
     def _start(self, d):
         return ()
 
-    def _absorb(self, state, Y):
+    def _next_state(self, state, Y):
         return (*state, Y)
 
     def _show(self, state, n_rows, dtype):
