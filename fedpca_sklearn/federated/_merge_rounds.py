@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from ..summary import Subspace
 from ..summary._merging import merged_rows
 from ..summary._updating import was_truncated
 
-if TYPE_CHECKING:
-    from ._merge import MergeStrategy
-
+# A MergeStrategy, whose `merge` calls this module
+Strategy: TypeAlias = Any
 # Summaries, how another was made of them, and that one.
 Entry = tuple[tuple[Subspace, ...], Hashable, Subspace]
 
@@ -48,7 +47,7 @@ class Made:
 
 
 def merge_in_rounds(
-    strategy: MergeStrategy,
+    strategy: Strategy,
     subspaces: list[Subspace],
     n_components: int | float | None,
     kept: int | float | None,
@@ -98,7 +97,7 @@ def _message(subspace: Subspace, most: int | None, made: Made) -> Subspace:
 
 
 def _inner_node(
-    strategy: MergeStrategy,
+    strategy: Strategy,
     group: list[Subspace],
     kept: int | float | None,
     how: Hashable,
@@ -112,7 +111,7 @@ def _inner_node(
 
 
 def _node(
-    strategy: MergeStrategy,
+    strategy: Strategy,
     group: list[Subspace],
     n_components: int | float | None,
     kept: int | float | None,
