@@ -1,7 +1,6 @@
 """Data and oracles of several test files."""
 
 import numpy as np
-import pytest
 from helpers import sine
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -85,8 +84,8 @@ class Recorder(PerfectChannel):
         return super().receive(iter(messages), rng)
 
 
-@pytest.fixture
-def recorded():
+def record():
+    """What passes a `Recorder` until the test ends."""
     Recorder.seen = []
     yield Recorder.seen
     Recorder.seen = []

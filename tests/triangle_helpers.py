@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from helpers import (
     as_dense,
     unlike_sites,
@@ -56,8 +55,7 @@ def levels_of(s):
     return math.ceil(math.log2(s))
 
 
-@pytest.fixture
-def sites():
+def seven_sites():
     """Seven unlike clients of 1 to 70 rows."""
     return unlike_sites(np.random.default_rng(0), [40, 1, 70, 33, 50, 2, 64], 9)
 

@@ -12,6 +12,7 @@ from rounds_helpers import (
     assert_equals_pca,
     exact,
     labels,
+    record,
     rows,
 )
 from sklearn.base import clone
@@ -24,6 +25,12 @@ from fedpca_sklearn import (
     PerfectChannel,
 )
 from fedpca_sklearn.communication import Channel
+
+
+@pytest.fixture
+def recorded():
+    yield from record()
+
 
 CHANNELS = {
     "perfect": PerfectChannel(),

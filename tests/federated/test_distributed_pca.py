@@ -29,6 +29,7 @@ from triangle_helpers import (
     examples,
     levels_of,
     seeds,
+    seven_sites,
 )
 
 from fedpca_sklearn import (
@@ -45,6 +46,12 @@ from fedpca_sklearn.summary._triangle import (
     subspace_of,
     triangle_of_rows,
 )
+
+
+@pytest.fixture
+def sites():
+    return seven_sites()
+
 
 # -------------------------------------------------------------------- oracles and data
 

@@ -10,11 +10,16 @@ from helpers import (
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from triangle_helpers import SHAPES, TOL, Oracle, centred, examples, seeds
+from triangle_helpers import SHAPES, TOL, Oracle, centred, examples, seeds, seven_sites
 
 from fedpca_sklearn import (
     TruncatedDistributedPCA,
 )
+
+
+@pytest.fixture
+def sites():
+    return seven_sites()
 
 
 class TruncatedOracle:

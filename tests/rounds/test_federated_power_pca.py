@@ -27,6 +27,7 @@ from rounds_helpers import (
     examples,
     labels,
     nan,
+    record,
     rows,
     seeds,
 )
@@ -44,6 +45,12 @@ from fedpca_sklearn import (
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._client import Client
 from fedpca_sklearn.rounds._queries import TimesScatter
+
+
+@pytest.fixture
+def recorded():
+    yield from record()
+
 
 every_method = pytest.mark.parametrize("method", EXACT)
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import f1_score, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import MARGIN, Recorder, assert_same, labels, nan, rows
+from rounds_helpers import MARGIN, Recorder, assert_same, labels, nan, record, rows
 from sklearn.base import clone
 
 from fedpca_sklearn import (
@@ -19,6 +19,12 @@ from fedpca_sklearn import (
     SubspaceTracker,
     make_subspace_stream,
 )
+
+
+@pytest.fixture
+def recorded():
+    yield from record()
+
 
 ROUNDS = {"n_rounds": 60, "init_rounds": 200}
 

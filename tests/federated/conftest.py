@@ -1,5 +1,0 @@
-"""Fixtures of several files."""
-
-from triangle_helpers import sites
-
-__all__ = ["sites"]

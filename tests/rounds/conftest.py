@@ -1,5 +1,0 @@
-"""Fixtures of several files."""
-
-from rounds_helpers import recorded
-
-__all__ = ["recorded"]
