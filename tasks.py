@@ -98,7 +98,8 @@ def oldest():
         # matplotlib 3.7 calls what pyparsing deprecated later
         constraints.write_text("\n".join([*pins, "pyparsing<3.1"]))
         python = environment("test", OLDEST, "--constraint", constraints)
-    pytest("-q", "-m", "not slow", "tests", python=python)
+    # some of scikit-learn's checks that are expected to fail did less in its old releases
+    pytest("-q", "-m", "not slow", "-o", "xfail_strict=false", "tests", python=python)
 
 
 def lint():
