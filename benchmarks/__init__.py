@@ -10,7 +10,7 @@ WITHOUT_SCENARIO = {
     "CommunicationLog": "scenarios read it as communication_",
     "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
-    "NpyRows": "a way to read rows; tests/test_out_of_core.py bounds its memory",
+    "NpyRows": "a way to read rows; tests/streaming/test_out_of_core.py bounds its memory",
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",
     "PrivacyLedger": "adds up what was released, and computes nothing",
@@ -22,5 +22,6 @@ WITHOUT_SCENARIO = {
     "Topology": "a base class",
     "VerticalMethod": "a base class",
     "load_balanced_schedule": "says who works when, and computes nothing",
+    "make_spiked": "makes data; tests/test_datasets.py holds it to theory",
     "projected_sparse_recovery": "a step of RobustSubspaceTracker",
 }

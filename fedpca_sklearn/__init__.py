@@ -15,7 +15,7 @@ from .communication import (
     Topology,
     load_balanced_schedule,
 )
-from .datasets import make_power_law, make_subspace_stream, partition_clients
+from .datasets import make_power_law, make_spiked, make_subspace_stream, partition_clients
 from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
     DistributedPCA,
@@ -130,6 +130,7 @@ __all__ = [
     "excess_error",
     "load_balanced_schedule",
     "make_power_law",
+    "make_spiked",
     "make_subspace_stream",
     "merge_subspaces",
     "partition_clients",

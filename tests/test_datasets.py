@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedpca_sklearn import make_power_law, partition_clients
+from fedpca_sklearn import make_power_law, make_spiked, partition_clients
 
 METHODS = ["iid", "label", "dirichlet"]
 
@@ -190,3 +190,47 @@ def test_a_seed_decides_the_partition(method):
 def test_bad_partitions_are_refused(y, n_clients, options, message):
     with pytest.raises(ValueError, match=message):
         partition_clients(y, n_clients, **options, random_state=0)
+
+
+# ------------------------------------------------------------------------------------- spikes
+
+
+@pytest.mark.parametrize("noise", [1.0, 4.0])
+def test_spikes_are_found_as_random_matrix_theory_says(noise):
+    """Paul 2007, Theorems 1 and 4: eigenvalues and angles of sample covariances, d / n = .1."""
+    n, d, spikes = 8000, 800, np.array([20.0, 5.0, 1.0])
+    X, V = make_spiked(n, d, spikes=noise * spikes, noise_variance=noise, random_state=0)
+    assert_allclose(V @ V.T, np.eye(3), atol=1e-12)
+    _, s, W = np.linalg.svd(X, full_matrices=False)
+    g = d / n
+    values = noise * (1 + spikes) * (1 + g / spikes)
+    # a sample variance is off by sqrt(2 / n) of itself: five times that
+    assert_allclose(s[:3] ** 2 / n, values, rtol=5 * np.sqrt(2 / n))
+    cosines = (1 - g / spikes**2) / (1 + g / spikes)
+    assert_allclose(np.sum(W[:3] * V, axis=1) ** 2, cosines, atol=5 / np.sqrt(n))
+    edge = noise * (1 + np.sqrt(g)) ** 2  # of the noise alone
+    assert s[3] ** 2 / n < 1.03 * edge
+
+
+def test_no_noise_and_no_spikes_are_possible():
+    X, V = make_spiked(50, 8, spikes=[3.0], noise_variance=0.0, random_state=1)
+    assert_allclose(X - X @ V.T @ V, 0, atol=1e-12)
+    X, V = make_spiked(50, 8, spikes=[], random_state=1)
+    assert X.shape == (50, 8)
+    assert V.shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"n_samples": 0}, "n_samples"),
+        ({"n_features": 2.5}, "n_features"),
+        ({"spikes": [1.0, -1.0]}, "spikes"),
+        ({"n_features": 1, "spikes": [1.0, 1.0]}, "spikes"),
+        ({"spikes": [np.nan]}, "spikes"),
+        ({"noise_variance": -1.0}, "noise_variance"),
+    ],
+)
+def test_bad_spikes_are_named(options, name):
+    with pytest.raises(ValueError, match=name):
+        make_spiked(**options)
