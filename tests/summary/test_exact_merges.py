@@ -214,7 +214,7 @@ def test_digits_of_unlike_clients():
 def test_images_by_columns_and_by_rows():
     file = DATA / "mnist_test.npz"
     if not file.exists():
-        pytest.skip("needs the shared data")
+        pytest.skip("the data set mnist_test is not beside the repository")
     with np.load(file) as data:
         X = data[data.files[0]].reshape(-1, 784)[:1500].astype(np.float64)
     s, Vt = oracle(X)
