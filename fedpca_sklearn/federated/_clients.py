@@ -67,7 +67,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         clients : array-like of shape (n,) or str, default=None
             Label of the client that owns each row, integers or strings; or the name of the column
             of X, a data frame, that holds them, which is taken out of the rows. None:
-            ``n_clients`` contiguous shards.
+            ``n_clients`` contiguous shards, the first ones with one row more where they cannot be
+            equal.
         sample_weight : array-like of shape (n,), default=None
             Integer weights equal repeated rows.
 
@@ -250,10 +251,16 @@ def _of_a_client_with_rows(pair: tuple[Any, Any]) -> bool:
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:
-    """Sorted labels with the positions of their rows; contiguous shards without labels."""
+    """Sorted labels with the positions of their rows; contiguous shards without labels.
+
+    Of n rows in s shards the first n mod s hold one more, as in Bai, Chan and Luk (2005), section
+    3, and numpy.array_split.
+    """
     if clients is None:
-        bounds = np.linspace(0, n, min(n_clients, max(1, n // least_rows)) + 1).astype(int)
-        return [(i, slice(*bounds[i : i + 2])) for i in range(len(bounds) - 1)]
+        n_shards = min(n_clients, max(1, n // least_rows))
+        size, longer = divmod(n, n_shards)
+        starts = [i * size + min(i, longer) for i in range(n_shards + 1)]
+        return [(i, slice(*starts[i : i + 2])) for i in range(n_shards)]
     labels = labels_of(clients, n)
     values, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")

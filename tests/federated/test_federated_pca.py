@@ -264,6 +264,17 @@ def test_clients_without_labels_are_contiguous_shards(sites):
     assert len(FederatedPCA(1, n_clients=10).fit(X[:3]).clients_) == 3
 
 
+@pytest.mark.parametrize(("n", "s"), [(51, 5), (54, 5), (55, 5), (7, 5), (5, 5), (3, 5), (9, 1)])
+def test_the_first_shards_hold_one_row_more(n, s):
+    X = np.random.default_rng(n).standard_normal((n, 3))
+    pca = FederatedPCA(1, n_clients=s).fit(X)
+    parts = [part for part in np.array_split(X, s) if len(part)]
+    assert pca.clients_ == list(range(len(parts)))
+    for label, part in zip(pca.clients_, parts, strict=True):
+        assert pca.estimators_[label].n_samples_ == len(part)
+        assert_allclose(pca.estimators_[label].mean_, part.mean(axis=0), atol=1e-12)
+
+
 def test_constant_rows_and_identical_clients_give_zeros_not_nan():
     X = np.full((12, 5), 3.0)
     pca = FederatedPCA(2, n_clients=4).fit(X)
