@@ -150,7 +150,8 @@ class CommunicationLog:
         """Floats that the busiest receiver takes, summed over the rounds.
 
         Messages to different receivers travel at the same time, so this is the time of the rounds
-        in floats: T_a and T_b of Bai, Chan and Luk (2005). Their T_e is ``floats_pooled``.
+        in floats: T_b of Bai, Chan and Luk (2005), and their T_a but for two floats of each client.
+        Their T_e is ``floats_pooled``.
         """
         return self._total("floats_busiest")
 

@@ -55,7 +55,8 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
-        A client that sends k components of p features sends (k + 1) (p + 1) floats, T_a of [2]_.
+        A client that sends k components of p features sends (k + 1) (p + 1) floats: k vectors and
+        k singular values, its mean and its number of rows.
 
     See Also
     --------
@@ -68,10 +69,16 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
     cuts the PCA of all their rows. The covariance is assembled in factored form. Time
     O(n_i p min(n_i, p)) for a client, O(R^2 p) for the server with R components received.
 
+    In [2]_ a client of this method sends two floats more: T_a is the sum of all k_i (p + 1) and
+    s (p + 3). The text does not say which two, and its results need none: its table comes out with
+    ``n_components`` as a share of what the clients sent, as here, and not as a share of the
+    variance of all rows, which a trace would tell.
+
     References
     ----------
     .. [1] Y. Qu, G. Ostrouchov, N. Samatova, A. Geist, "Principal component analysis for dimension
-       reduction in massive distributed data sets", ICDM 2002.
+       reduction in massive distributed data sets", SIAM International Conference on Data Mining
+       2002.
     .. [2] Z.-J. Bai, R. Chan, F. Luk, "Principal component analysis for distributed data sets with
        updating", APPT 2005.
 
