@@ -38,10 +38,13 @@ def test_merges_are_balanced_where_any_clients_have_rows():
 
 
 class Run:
-    """Executes a schedule on sets of (client, step) and asserts that it can be executed."""
+    """Executes a schedule on sets of (client, step) and asserts that it can be executed.
 
-    def __init__(self, s, K):
-        self.s, self.K = s, K
+    A client does at most one task in a phase, or the tasks that ``one_of`` its kinds allows.
+    """
+
+    def __init__(self, s, K, one_of=lambda task: "any"):
+        self.s, self.K, self.one_of = s, K, one_of
         self.at = [{} for _ in range(s)]  # what a client holds: (step, level) and owner -> set
         self.kinds = Counter()
         self.merges = Counter()
@@ -49,14 +52,14 @@ class Run:
 
     def run(self, phases):
         for phase in phases:
-            working = [task.client for task in phase.tasks]
+            working = [(task.client, self.one_of(task)) for task in phase.tasks]
             assert working  # no phase is idle
             assert len(set(working)) == len(working)
-            made = {}
+            made = set()
             for task in phase.tasks:
-                made[task.client, task.step, task.level] = self.compute(task)
-            for (client, step, level), rows in made.items():  # for the phases to come
-                self.at[client][step, level, client] = rows
+                rows = self.compute(task)
+                self.at[task.client][task.step, task.level, task.client] = rows
+                made.add((task.client, task.step, task.level))
             senders = [(m.sender, m.step, m.level) for m in phase.messages]
             assert len(set(senders)) == len(senders)
             for m in phase.messages:
@@ -140,4 +143,99 @@ def test_a_schedule_takes_whole_numbers_of_any_kind():
 def test_a_bad_size_of_a_schedule_is_named(name, bad):
     with pytest.raises(ValueError, match=name) as error:
         load_balanced_schedule(**{"n_clients": 2, "n_steps": 2, name: bad})
+    assert repr(bad) in str(error.value)
+
+
+# ------------------------------------------------------------ intervals, as in the paper
+
+
+def intervals(s, K):
+    return load_balanced_schedule(s, K, layout="intervals")
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 10, 25])
+@pytest.mark.parametrize("s", [1, 2, 4, 8, 16, 32, 64])
+def test_intervals_can_be_executed_and_are_balanced(s, K):
+    phases = intervals(s, K)
+    assert len(phases) == K + levels_of(s)
+    done = Run(s, K, one_of=lambda task: task.kind).run(phases)
+    left = [rows for here in done.at for rows in here.values()]
+    assert left == [{(client, step) for client in range(s) for step in range(K)}]
+    assert done.qr == Counter({(client, step): 1 for client in range(s) for step in range(K)})
+    for step in range(K):
+        assert done.kinds["merge", step] == s - 1
+        assert done.kinds["update", step] == (step > 0)
+    merges = [done.merges[client] for client in range(s)]
+    assert max(merges) - min(merges) <= levels_of(s) + 1
+
+
+@pytest.mark.parametrize("s", [2, 4, 8, 32])
+def test_an_interval_takes_new_rows_and_lifts_every_open_tree_by_one_level(s):
+    K, depth = 12, levels_of(s)
+    for i, phase in enumerate(intervals(s, K)):
+        assert [t.step for t in phase.tasks if t.kind == "qr"] == [i] * s * (i < K)
+        merges = Counter((t.step, t.level) for t in phase.tasks if t.kind == "merge")
+        open_trees = [(i - level, level) for level in range(1, depth + 1) if 0 <= i - level < K]
+        assert merges == Counter({(step, level): s >> level for step, level in open_trees})
+        # the update follows the root, where it is
+        assert [(t.client, t.step) for t in phase.tasks if t.kind == "update"] == [
+            (t.client, t.step)
+            for t in phase.tasks
+            if t.kind == "merge" and t.level == depth and t.step
+        ]
+
+
+def sent_from(phases, step, level):
+    """Pairs (sender, receiver) of the factors of a step that were made at a level."""
+    return {
+        (m.sender, m.receiver)
+        for phase in phases
+        for m in phase.messages
+        if (m.step, m.level) == (step, level)
+    }
+
+
+def root_of(phases, step, depth):
+    tasks = [t for phase in phases for t in phase.tasks]
+    (root,) = [t.client for t in tasks if (t.kind, t.step, t.level) == ("merge", step, depth)]
+    return root
+
+
+def test_eight_clients_send_as_the_text_of_bai_chan_and_luk_says():
+    phases = intervals(8, 6)
+    # Algorithm 1 for the rows of step 0, that is X_n(0)
+    assert sent_from(phases, 0, 0) == {(4, 0), (5, 1), (6, 2), (7, 3)}
+    assert sent_from(phases, 0, 1) == {(2, 0), (3, 1)}
+    assert sent_from(phases, 0, 2) == {(1, 0)}
+    # "Processors 2, 3, 4, and 5", in the interval after
+    assert sent_from(phases[1:2], 1, 0) == {(6, 2), (7, 3), (0, 4), (1, 5)}
+    # R_n(0), R_n(1) and R_n(2) are formed at 0, 4 and 6, after three levels
+    assert [root_of(phases, step, 3) for step in range(3)] == [0, 4, 6]
+    assert [root_of(phases[step + 3 : step + 4], step, 3) for step in range(3)] == [0, 4, 6]
+    # R_g(0), then R_g(1) are sent there, from one interval to the next
+    assert sent_from(phases[3:4], 0, 3) == {(0, 4)}
+    assert sent_from(phases[4:5], 1, 4) == {(4, 6)}
+
+
+@pytest.mark.parametrize("s", [2, 4, 8, 16, 64, 128])
+def test_step_zero_is_algorithm_one_and_step_one_moves_on_by_a_quarter(s):
+    phases, half = intervals(s, 3), s
+    for level in range(levels_of(s)):
+        half //= 2
+        assert sent_from(phases, 0, level) == {(i + half, i) for i in range(half)}
+    half, receivers = s // 2, {m.receiver for m in phases[1].messages if m.level == 0}
+    assert receivers == {(max(s // 4, 1) + i) % s for i in range(half)}
+    assert sent_from(phases, 1, 0) == {((i + half) % s, i) for i in receivers}
+
+
+@pytest.mark.parametrize("s", [3, 5, 6, 7, 12, 100])
+def test_intervals_need_a_power_of_two(s):
+    with pytest.raises(ValueError, match=f"n_clients must be a power of two .* got {s}"):
+        intervals(s, 2)
+
+
+@pytest.mark.parametrize("bad", ["interval", None, 1])
+def test_a_bad_layout_is_named(bad):
+    with pytest.raises(ValueError, match="layout must be one of") as error:
+        load_balanced_schedule(2, 2, layout=bad)
     assert repr(bad) in str(error.value)
