@@ -21,7 +21,6 @@ WITHOUT_SCENARIO = {
     "SubspaceErrorDisplay": "draws what has been computed",
     "Topology": "a base class",
     "VerticalMethod": "a base class",
-    "load_balanced_schedule": "says who works when, and computes nothing",
     "make_spiked": "makes data; tests/test_datasets.py holds it to theory",
     "projected_sparse_recovery": "a step of RobustSubspaceTracker",
 }
