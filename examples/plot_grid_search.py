@@ -21,6 +21,7 @@ stream = make_subspace_stream(
     2600,
     30,
     4,
+    model="rotation",
     delta=2e-4,  # the four directions turn slowly
     variances=[4, 3, 2, 1],
     noise_std=0.7,

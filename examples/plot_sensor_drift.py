@@ -46,9 +46,8 @@ def errors(half_life, stream):
 
 over_time, true, seen = {}, {}, {}
 for name, speed in speeds.items():
-    stream = make_subspace_stream(
-        N_ROWS, 40, RANK, delta=speed, noise_std=0.5, missing=0, random_state=0
-    )
+    options = {"model": "rotation", "delta": speed, "noise_std": 0.5, "missing": 0}
+    stream = make_subspace_stream(N_ROWS, 40, RANK, **options, random_state=0)
     over_time[name] = {h: errors(h, stream) for h in half_lives}
     seen[name] = [
         evaluate_stream(pca(h), stream.X, batch_size=BATCH, n_checkpoints=2).prequential_errors[1]
