@@ -487,7 +487,7 @@ def test_a_few_rows_at_the_end_are_not_taken_for_a_change(d, tail):
 @pytest.mark.parametrize("n_updates", [5, 15])
 def test_a_change_during_the_last_updates_is_followed(change, n_updates):
     stream = make_subspace_stream(
-        2000, 200, 5, model="piecewise", change_points=(change,), random_state=0
+        2000, 200, 5, model="piecewise", delta=0.02, change_points=(change,), random_state=0
     )
     model = SubspaceTracker(5, batch_size=20, n_updates=n_updates, detect_changes=True)
     model.fit(stream.X)
