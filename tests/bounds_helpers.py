@@ -48,6 +48,24 @@ def holes(rng, alpha, n, per_feature):
     return lost
 
 
+def sparse_noise(rng, L, V, b, q, aligned):
+    """w_i = I_M B_i l_i with norm(B_i P) = q, on as many disjoint supports as b allows.
+
+    Aligned, all rows of a support have the same B_i: sums of l_i w_i^T then are as large as the
+    inequality of Cauchy and Schwarz, by which the square root of b enters, lets them be.
+    """
+    alpha, n = L.shape
+    W, groups, A = np.zeros_like(L), round(1 / b), L @ V.T
+    for g in range(groups):
+        support = np.arange(g, n, groups)
+        u = rng.standard_normal(len(support))
+        for i in range(g, alpha, groups):
+            if not aligned:
+                u = rng.standard_normal(len(support))
+            W[i, support] = q * A[i, -1] * u / np.linalg.norm(u)
+    return W
+
+
 class Quantities(NamedTuple):
     """Of a batch: its subspace P_j, and what the guarantees ask of it."""
 

@@ -532,7 +532,7 @@ def test_krylov_is_not_worse_at_equal_noise():
 
 
 @pytest.mark.parametrize("noise", [1e-4, 1e-2, 0.1])
-def test_largest_eigenvalue_is_found_within_its_bound(noise):
+def test_largest_eigenvalue_errs_by_the_square_of_the_sine_and_by_the_noise(noise):
     # V A V^T + N, made symmetric: Rayleigh-Ritz loses at most lambda_1 sin^2, Weyl adds the norm of
     # the symmetric part of N: a Lipschitz function, of mean s sqrt(2 r) at most
     X, r = diagonal(SPECTRUM), 3

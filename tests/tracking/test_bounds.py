@@ -2,15 +2,24 @@
 
 P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from incomplete
 and corrupted data", 2022: Theorems 3.5, 3.6, 3.7, 3.9, Lemma 3.10 and equations 5 to 8. The text
-gives no value of C in alpha = C f^2 r log n; batches within the conditions have C >= 70 here. Where a
-statement does not hold as printed, a test shows it.
+gives no value of C in alpha = C f^2 r log n; batches within the conditions have C >= 70 here. Where
+a statement does not hold as printed, a test shows it.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from bounds_helpers import batch_of, bounded, holes, quantities, steps, swaying, waves
+from bounds_helpers import (
+    batch_of,
+    bounded,
+    holes,
+    quantities,
+    sparse_noise,
+    steps,
+    swaying,
+    waves,
+)
 from helpers import leading, sine
 from numpy.testing import assert_allclose
 
@@ -306,24 +315,6 @@ def test_the_bound_of_a_row_as_printed_leaves_out_a_factor_of_the_modelling_erro
 
 
 # ------------------------------------------------------------------------------- Lemma 3.10
-
-
-def sparse_noise(rng, L, V, b, q, aligned):
-    """w_i = I_M B_i l_i with norm(B_i P) = q, on as many disjoint supports as b allows.
-
-    Aligned, all rows of a support have the same B_i: sums of l_i w_i^T then are as large as the
-    inequality of Cauchy and Schwarz, by which the square root of b enters, lets them be.
-    """
-    alpha, n = L.shape
-    W, groups, A = np.zeros_like(L), round(1 / b), L @ V.T
-    for g in range(groups):
-        support = np.arange(g, n, groups)
-        u = rng.standard_normal(len(support))
-        for i in range(g, alpha, groups):
-            if not aligned:
-                u = rng.standard_normal(len(support))
-            W[i, support] = q * A[i, -1] * u / np.linalg.norm(u)
-    return W
 
 
 SAYS_SOMETHING = [

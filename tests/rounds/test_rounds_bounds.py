@@ -1,0 +1,233 @@
+"""The guarantees for rounds of sums as the paper prints them, on data within their conditions.
+
+P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from incomplete
+and corrupted data", 2022, section IV: Lemmas 4.1, 4.2, 4.7 and Theorem 4.4. L is given up to a
+constant: 1 here, or 2 where 1 is not enough. Where a statement does not hold as printed, a test
+shows it.
+"""
+
+from math import ceil, log, sqrt
+
+import numpy as np
+import pytest
+from bounds_helpers import (
+    batch_of,
+    bounded,
+    quantities,
+    sparse_noise,
+    steps,
+    swaying,
+    waves,
+)
+from helpers import sine
+
+from fedpca_sklearn import FederatedPowerPCA, FederatedSubspaceTracker, GaussianChannel
+
+# ------------------------------------------------------------------------------- the paper's text
+
+
+def noise_of_lemma_4_1(eps, n, values, r):
+    """sigma_c < eps sigma_r / (5 sqrt(n)), sigma the eigenvalues of the scatter matrix."""
+    return eps * values[r - 1] / (5 * sqrt(n))
+
+
+def rounds_of_lemma_4_1(eps, n, r, ratio, eps_0=None):
+    """L from a random start with the constant 1, or from one at the distance eps_0 with 2."""
+    constant, start = (1, n * r / eps) if eps_0 is None else (2, 1 / (eps * sqrt(1 - eps_0**2)))
+    return ceil(constant * log(start) / log(1 / ratio))
+
+
+def interval_of_lemma_4_2(eps, values, r):
+    low = (1 - 4 * eps**2) * values[0] - eps**2 * values[r] - eps * values[r - 1]
+    return low, (1 + eps) * values[0]
+
+
+def theorem_4_4(t, eps_init, change, no_lev):
+    """First line of the bound, for t > 1."""
+    tail = change * sum(0.3**i for i in range(1, t))
+    return max(0.3 ** (t - 1) * eps_init + tail, no_lev)
+
+
+# ------------------------------------------------------------------------------- Lemmas 4.1 and 4.2
+
+
+def spectrum(n, r, ratio, tail):
+    """Eigenvalues from 3 to 1, and n - r more, from ``ratio`` down or all equal to it."""
+    rest = np.full(n - r, ratio) if tail == "flat" else np.linspace(ratio, 0, n - r)
+    return np.concatenate([np.linspace(3, 1, r), rest])
+
+
+def start_at(distance, n, r):
+    """A basis at this sine of every angle to the first r coordinate axes."""
+    eye = np.eye(n)
+    return sqrt(1 - distance**2) * eye[:r] + distance * eye[r : 2 * r]
+
+
+def over_the_air(values, r, n_rounds, noise, seed, start=None):
+    """FedOA-PM: its error, and its largest eigenvalue."""
+    model = FederatedPowerPCA(
+        r,
+        n_rounds=n_rounds,
+        tol=0,
+        center=False,
+        n_clients=1,
+        channel=GaussianChannel(noise),
+        init=start,
+        random_state=seed,
+    ).fit(np.diag(np.sqrt(values)))
+    return sine(model.components_, np.eye(len(values))[:r]), model.singular_values_[0] ** 2
+
+
+@pytest.mark.parametrize("tail", ["flat", "falling"])
+@pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("eps", [0.3, 1e-2, 1e-5])
+@pytest.mark.parametrize(("n", "r"), [(40, 2), (60, 8)])
+def test_lemmas_4_1_and_4_2_bound_subspace_and_eigenvalue(n, r, eps, ratio, tail):
+    values = spectrum(n, r, ratio, tail)
+    noise = 0.999 * noise_of_lemma_4_1(eps, n, values, r)
+    low, high = interval_of_lemma_4_2(eps, values, r)
+    n_rounds = rounds_of_lemma_4_1(eps, n, r, ratio)
+    runs = [over_the_air(values, r, n_rounds, noise, seed) for seed in range(10)]
+    # from a random start with probability .9: three standard deviations of ten trials
+    assert sum(error > eps for error, _ in runs) <= 10 * 0.1 + 3 * sqrt(10 * 0.1 * 0.9)
+    assert all(low <= value <= high for error, value in runs if error <= eps)
+    for eps_0 in (0.1, 0.9):
+        n_rounds = rounds_of_lemma_4_1(eps, n, r, ratio, eps_0)
+        start = start_at(eps_0, n, r)
+        for seed in range(3):
+            error, value = over_the_air(values, r, n_rounds, noise, seed, start)
+            assert error <= eps
+            assert low <= value <= high
+
+
+@pytest.mark.parametrize("ratio", [0.985, 0.989])
+def test_lemma_4_1_fails_as_printed_where_all_eigenvalues_are_near(ratio):
+    # allowed: R < .99. At rest the noise leaves sigma_c / sqrt(sigma_r^2 - sigma_i^2) along each of
+    # the n - r other directions: sqrt(n - r) times that is more than eps, from any start, however
+    # long. The condition on the noise lacks the gap, which Hardt and Price (2014) have in theirs.
+    n, r, eps = 60, 8, 1e-2
+    values = np.concatenate([np.ones(r), np.full(n - r, ratio)])
+    noise = 0.999 * noise_of_lemma_4_1(eps, n, values, r)
+    at_rest = noise * sqrt(n - r) / sqrt(1 - ratio**2)
+    assert at_rest > eps
+    start = start_at(0.1, n, r)
+    for n_rounds in (rounds_of_lemma_4_1(eps, n, r, ratio, 0.1), 400):
+        errors = [over_the_air(values, r, n_rounds, noise, seed, start)[0] for seed in range(3)]
+        assert min(errors) > eps
+    # with the gap in place of sigma_r
+    less = noise * (1 - ratio)
+    n_rounds = rounds_of_lemma_4_1(eps, n, r, ratio, 0.1)
+    assert over_the_air(values, r, n_rounds, less, 0, start)[0] <= eps
+
+
+# ------------------------------------------------------------------------------- Lemma 4.7
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("eps_init", [0.1, 0.9])
+@pytest.mark.parametrize(("b", "q", "noise"), [(0.01, 0.1, 0.0), (0.0025, 0.5, 0.1)])
+def test_lemma_4_7_bounds_rounds_on_rows_with_sparse_data_dependent_noise(
+    b, q, noise, eps_init, aligned
+):
+    n, r, alpha = round(1 / b), 2, 400
+    rng, V = np.random.default_rng(0), waves(n, r)
+    L = bounded(rng, (alpha, r), 1.0) @ V
+    Z = L + sparse_noise(rng, L, V, b, q, aligned)
+    Z += batch_of(rng, V, alpha, variances=0.0, noise=noise)
+    f, least = moments(L, r)
+    eps = (7 * sqrt(b) * q * f + noise**2 / least) / 0.4 * 1.001
+    assert eps < 1
+    sigma_c = eps * least / (10 * sqrt(n))  # against Z Z^T / alpha
+    pca = FederatedPowerPCA(
+        r,
+        n_rounds=ceil(log(1 / (eps * sqrt(1 - eps_init**2)))),
+        tol=0,
+        center=False,
+        n_clients=4,
+        channel=GaussianChannel(alpha * sigma_c),
+        init=leaning_from(V, eps_init, rng),
+        random_state=0,
+    ).fit(Z)
+    assert sine(pca.components_, V) <= eps
+
+
+def moments(L, r):
+    """f and lambda- of a batch."""
+    s = np.linalg.svd(L, compute_uv=False)[:r] ** 2 / len(L)
+    return s[0] / s[-1], s[-1]
+
+
+def leaning_from(V, distance, rng):
+    """A basis at this sine of every angle to V."""
+    W = rng.standard_normal(V.shape)
+    W = np.linalg.qr((W - W @ V.T @ V).T)[0].T
+    return sqrt(1 - distance**2) * V + distance * W
+
+
+# ------------------------------------------------------------------------------- Theorem 4.4
+
+
+def over_bound(n, r, alpha, *, missing, outliers, noise, step, eps_init, n_batches=5, s_min=10.0):
+    """Error over the bound of Theorem 4.4, batch by batch, within items 5 and 6.
+
+    What is given at t = 1 is near the first subspace; the batches are those of t = 2, 3, ...
+    """
+    rng = np.random.default_rng(0)
+    bases = swaying(n, r, n_batches, step)
+    rows = [batch_of(rng, P, alpha, noise=noise) for P in bases]
+    lost = [rng.random((alpha, n)) < missing for _ in bases]
+    hit = [(rng.random((alpha, n)) < outliers) & ~gone for gone in lost]
+    sparse = [where * rng.uniform(s_min, 2 * s_min, (alpha, n)) for where in hit]
+    batches = [quantities(L, gone, r) for L, gone in zip(rows, lost, strict=True)]
+    no_lev, change = max(batch.no_lev for batch in batches), max(steps(batches))
+    most, least = (pick(moments(L, r)[1] for L in rows) for pick in (max, min))
+    assert no_lev <= 0.2
+    assert 0.3 * eps_init + 0.5 * change <= 0.28
+    assert sqrt(r * most) * (0.3 * eps_init + 0.5 * change) + sqrt(r * least) * no_lev <= s_min
+    n_rounds = ceil(log(1 / no_lev))
+    model = FederatedSubspaceTracker(
+        r,
+        batch_size=alpha,
+        n_rounds=n_rounds,
+        init_rounds=n_rounds,
+        init=leaning_from(batches[0].P, eps_init, rng),
+        xi=s_min / 15,
+        support_threshold=s_min / 2,
+        robust=outliers > 0,
+        channel=GaussianChannel(alpha * no_lev * least / (10 * sqrt(n))),
+        n_clients=4,
+        random_state=0,
+    )
+    errors = []
+    for L, gone, where, S, batch in zip(rows, lost, hit, sparse, batches, strict=True):
+        model.partial_fit(np.where(gone, np.nan, L + S))
+        errors.append(sine(model.components_, batch.P))
+        if outliers:  # Lemma 4.6: the support is found exactly
+            np.testing.assert_array_equal(model.outlier_mask_, where)
+    return np.array([e / theorem_4_4(t, eps_init, change, no_lev) for t, e in enumerate(errors, 2)])
+
+
+@pytest.mark.parametrize(
+    ("r", "missing", "outliers", "noise", "step", "eps_init"),
+    [
+        (2, 0.002, 0.002, 0.01, 0.0, 0.5),
+        (2, 0.01, 0.01, 0.01, 0.05, 0.2),
+        (4, 0.01, 0.01, 0.02, 0.1, 0.3),
+        (4, 0.05, 0.05, 0.02, 0.1, 0.3),
+        (2, 0.1, 0.1, 0.02, 0.1, 0.3),
+        (2, 0.01, 0.01, 0.1, 0.1, 0.7),
+    ],
+)
+def test_theorem_4_4_bounds_the_error_of_every_batch(r, missing, outliers, noise, step, eps_init):
+    ratio = over_bound(
+        200, r, 400, missing=missing, outliers=outliers, noise=noise, step=step, eps_init=eps_init
+    )
+    assert ratio.max() <= 1
+
+
+def test_theorem_4_4_fails_at_the_sizes_of_the_experiments():
+    # a batch of two rows a component and a tenth missing: the factor is .4, not .3
+    ratio = over_bound(
+        1000, 30, 60, missing=0.1, outliers=0.0, noise=1e-3, step=0.0, eps_init=0.5, n_batches=3
+    )
+    assert ratio.max() > 1
