@@ -314,6 +314,33 @@ def test_the_bound_of_a_row_as_printed_leaves_out_a_factor_of_the_modelling_erro
     assert np.all(error < 1.2 * printed)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+def test_remark_3_8_incoherent_rows_with_few_holes_are_determined(share):
+    # |M| <= c n / (mu r) entries, c < 1; least eigenvalue of Psi_MM at least 1 - c (Fact 3.11)
+    n, r = 200, 4
+    rng, P = np.random.default_rng(0), waves(n, r)
+    model = SubspaceTracker(r, batch_size=50).fit(bounded(rng, (50, r), 1.0) @ P)
+    rows = bounded(rng, (20, r), 1.0) @ P
+    lost = np.zeros(rows.shape, dtype=bool)
+    start = rng.integers(n, size=20)  # neighbours, whose columns of P are most alike
+    for i in range(int(share * n / r)):
+        lost[np.arange(20), (start + i) % n] = True
+    for hole in lost:
+        assert np.linalg.eigvalsh(np.eye(hole.sum()) - P.T[hole] @ P[:, hole])[0] >= 1 - share
+    assert_allclose(model.impute(np.where(lost, np.nan, rows)), rows, atol=1e-9)
+
+
+def test_remark_3_8_does_not_follow_from_counting_entries():
+    # |M| <= n - r, of which the remark speaks, is far from enough: here it is 1
+    n, r = 20, 2
+    rng, P = np.random.default_rng(0), np.eye(n)[:r]
+    rows = bounded(rng, (40, r), 1.0) @ P
+    model = SubspaceTracker(r, batch_size=40).fit(rows)
+    holed = rows[:1].copy()
+    holed[0, 0] = np.nan
+    assert abs(model.impute(holed)[0, 0] - rows[0, 0]) > 0.1
+
+
 # ------------------------------------------------------------------------------- Lemma 3.10
 
 
