@@ -29,7 +29,8 @@ class StreamEvaluation:
     ranks : ndarray of int
         Components of the estimator.
     errors : ndarray
-        Err_F: squared Frobenius norm of the residuals of all rows so far, per row.
+        Squared Frobenius norm of the residuals of all rows so far from the present components, over
+        the number of rows: Err^mse of [1]_. Times ``n_samples`` it is Err^F, which has no 1 / t.
     best_errors : ndarray
         The same for the best subspace of the same rank for the rows so far.
     prequential_errors : ndarray
@@ -37,6 +38,14 @@ class StreamEvaluation:
         components before its batch; NaN for the first batch.
     seconds : ndarray
         Time in `partial_fit` so far.
+    accumulated_errors : ndarray or None
+        The same as ``errors`` for the projected data that are kept from batch to batch, eq. 5 and
+        15 of [1]_; None in a result that was made without.
+
+    References
+    ----------
+    .. [1] A. Grammenos, R. Mendoza-Smith, C. Mascolo, J. Crowcroft, "Federated PCA with adaptive
+       rank estimation", arXiv:1907.08059v1, 2019.
     """
 
     n_samples: np.ndarray
@@ -45,6 +54,7 @@ class StreamEvaluation:
     best_errors: np.ndarray
     prequential_errors: np.ndarray
     seconds: np.ndarray
+    accumulated_errors: np.ndarray | None = None
 
     @property
     def excess(self) -> np.ndarray:
@@ -91,9 +101,16 @@ def evaluate_stream(
 
     Notes
     -----
-    Err_F is the squared Frobenius error of Grammenos et al. (2020) over the number of rows. It is
+    Errors are Err^mse of Grammenos et al. (2019), squared Frobenius norms over the number of rows,
     measured about ``mean_``, or about the origin for an estimator that does not centre, from the R
     factor of the rows so far: O(d^2) memory, O(n d^2) time and O(d^3) a checkpoint.
+
+    ``errors`` project every row on the components of the checkpoint. ``accumulated_errors`` are of
+    the projected data of eq. 5 there: after each batch its rows and the projections of all earlier
+    ones are projected on the components of that time. For SPCA, `StreamingPCA` without centring and
+    oversampling and with batches as its blocks, they are the scatter less the squared singular
+    values. They are measured without keeping the projections, in O(d k) memory and O(d k^2) time a
+    batch for k components.
 
     Examples
     --------
@@ -131,6 +148,7 @@ def evaluate_stream(
     triangle = triangle_of_rows(full[:0])
     seconds, squares, predicted = 0.0, 0.0, 0
     rows = []
+    projected = _ProjectedData(d)
     for i, at in enumerate(batches):
         if i:
             batch = _dense(full[at])
@@ -139,20 +157,57 @@ def evaluate_stream(
         begin = time.perf_counter()
         model.partial_fit(X[at])
         seconds += time.perf_counter() - begin
+        projected.take(_dense(full[at]), model)
         if i not in shown:
             continue
         new = triangle_of_rows(full[triangle.n_rows : at.stop])
         triangle = pooled(merge_factors(triangle.factor, new.factor), [triangle, new])
         error, best = _errors(triangle, model)
         mse = squares / (predicted * d) if predicted else np.nan
-        rows.append((at.stop, len(model.components_), error, best, mse, seconds))
+        kept = projected.error / at.stop
+        rows.append((at.stop, len(model.components_), error, best, mse, seconds, kept))
         squares, predicted = 0.0, 0
     columns = list(map(np.array, zip(*rows, strict=True)))
     return StreamEvaluation(*columns)
 
 
+class _ProjectedData:
+    """Error of the data that a model has projected batch by batch, without the data.
+
+    The projections of n rows are Z B, with the coordinates Z, n x (k + 1), whose last column is
+    ones, and B of the components and the mean. Projected again they are Z T B', so that the
+    residuals E of the rows become E + Z W with W = B - T B'. Only ``error``, the squared norm of E,
+    Z^T Z and E^T Z are kept.
+    """
+
+    def __init__(self, d: int):
+        self.error = 0.0
+        self._basis = np.zeros((1, d))
+        self._squares = np.zeros((1, 1))
+        self._products = np.zeros((d, 1))
+
+    def take(self, rows: np.ndarray, model: Any) -> None:
+        """Project the projections so far, and more rows, on the components of a model."""
+        V = model.components_.astype(np.float64)
+        mean = np.broadcast_to(getattr(model, "mean_", 0.0), (V.shape[1],))
+        old, G, A = self._basis, self._squares, self._products
+        onto = np.zeros((len(old), len(V) + 1))
+        onto[:, :-1] = old @ V.T
+        onto[-1, :-1] -= mean @ V.T
+        onto[-1, -1] = 1
+        basis = np.concatenate([V, mean[None]])
+        W = old - onto @ basis
+        new = np.column_stack([(rows - mean) @ V.T, np.ones(len(rows))])
+        rest = rows - new @ basis
+        before = self.error + 2 * float(np.einsum("ij,ji->", A, W)) + float(np.sum(W * (G @ W)))
+        self.error = max(before, 0.0) + float(np.einsum("ij,ij->", rest, rest))
+        self._basis = basis
+        self._products = (A + W.T @ G) @ onto + rest.T @ new
+        self._squares = onto.T @ G @ onto + new.T @ new
+
+
 def _errors(triangle: Triangle, model: Any) -> tuple[float, float]:
-    """Err_F of a model per row, and of the best subspace of its rank, from all rows' R factor."""
+    """Err^mse of a model, and of the best subspace of its rank, from all rows' R factor."""
     n, A, V = triangle.n_rows, triangle.factor, model.components_.astype(np.float64)
     off = (triangle.mean - getattr(model, "mean_", 0.0))[None]
     if not hasattr(model, "mean_") or not np.any(model.mean_):

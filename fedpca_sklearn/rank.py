@@ -5,10 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
 
+import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from ._kernels import linalg
 from .summary import Subspace
+
+# Square of what an axis must have outside a span to be a direction of its own. Its digits are those
+# of a difference from 1, 1e-16; the largest of d axes has at least 1 / d for each missing direction.
+_OUTSIDE = 1e-8
 
 
 class RankRule(BaseEstimator, ABC):
@@ -61,8 +67,8 @@ class RankRule(BaseEstimator, ABC):
         Returns
         -------
         rank : int
-            At least 1; grows only into directions that the summary holds, and stays while at most
-            ``rank`` rows were seen.
+            At least 1, at most as many as `most_directions` says; stays while at most ``rank`` rows
+            were seen.
 
         Raises
         ------
@@ -75,7 +81,39 @@ class RankRule(BaseEstimator, ABC):
         if not isinstance(step, Integral):
             raise TypeError(f"{type(self).__name__}.step must return an integer, got {step!r}.")
         wanted = rank + int(step)
-        return max(1, min(wanted, max(rank, subspace.n_components)))
+        return max(1, min(wanted, max(rank, self.most_directions(subspace))))
+
+    def most_directions(self, subspace: Subspace) -> int:
+        """Return the largest rank that is possible after a block.
+
+        Parameters
+        ----------
+        subspace : Subspace
+            The summary after the block.
+
+        Returns
+        -------
+        n_directions : int
+            Here those that the summary holds.
+        """
+        return subspace.n_components
+
+    def grown(self, rank: int, subspace: Subspace) -> Subspace:
+        """Return the summary with which the stream goes on where its rank has grown.
+
+        Parameters
+        ----------
+        rank : int
+            The rank before it grew.
+        subspace : Subspace
+            The summary after the block.
+
+        Returns
+        -------
+        subspace : Subspace
+            Here the same: the new components are the next directions of the block.
+        """
+        return subspace
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
@@ -111,9 +149,29 @@ class ContributionBounds(_Bounds):
     Parameters
     ----------
     lower, upper : float in [0, 1], default=0.01 and 0.1
-        Bounds of the last component's share E_r; ``lower`` is less than ``upper``.
+        Bounds of the last component's share E_r, alpha and beta of [1]_; ``lower`` is less than
+        ``upper``.
     hold_off : int, default=0
         Blocks for which the rank stays after a change.
+    growth : {"next", "canonical"}, default="next"
+        The component that a growing rank adds. "next": the next direction of the block, with its
+        singular value; where the rows span no further direction the rank stays. "canonical": as in
+        Algorithm 3 of [1]_ the coordinate axis of the new rank, with singular value 0, so that
+        what the block has along the next direction is lost; the rank can grow up to the number of
+        features.
+
+    Notes
+    -----
+    [1]_ prints the axis e_r as it is, which leaves the basis not orthonormal. Here it is made
+    orthogonal to the other components, and the next axis is taken if it lies in their span. As its
+    weight is 0, which vector it is makes no difference to later blocks. With ``oversampling=0``,
+    ``center=False`` and blocks of more rows than the rank, `StreamingPCA` with "canonical" is
+    Algorithm 3.
+
+    References
+    ----------
+    .. [1] A. Grammenos, R. Mendoza-Smith, C. Mascolo, J. Crowcroft, "Federated PCA with adaptive
+       rank estimation", arXiv:1907.08059v1, 2019.
 
     Examples
     --------
@@ -127,10 +185,30 @@ class ContributionBounds(_Bounds):
     4 5 6 7 8 9 10 11 11 11 11 11 11 11 11 11 11 11
     """
 
-    def __init__(self, lower: float = 0.01, upper: float = 0.1, hold_off: int = 0):
+    _parameter_constraints: dict = {
+        **_Bounds._parameter_constraints,
+        "growth": [StrOptions({"next", "canonical"})],
+    }
+
+    def __init__(
+        self,
+        lower: float = 0.01,
+        upper: float = 0.1,
+        hold_off: int = 0,
+        growth: str = "next",
+    ):
         self.lower = lower
         self.upper = upper
         self.hold_off = hold_off
+        self.growth = growth
+
+    def most_directions(self, subspace: Subspace) -> int:
+        """Return the directions of the summary, or with canonical vectors all that there are."""
+        return subspace.n_features if self.growth == "canonical" else subspace.n_components
+
+    def grown(self, rank: int, subspace: Subspace) -> Subspace:
+        """Return the summary, or with canonical vectors that of ``rank`` directions and an axis."""
+        return subspace if self.growth == "next" else _with_axis(subspace.truncate(rank))
 
     def step(self, rank: int, subspace: Subspace) -> int:
         """Compare the share of the last component with the bounds; see `RankRule.step`."""
@@ -178,3 +256,16 @@ class EnergyBounds(_Bounds):
         return int(kept < self.lower * subspace.scatter) - int(
             rank > 1 and without_last > self.upper * subspace.scatter
         )
+
+
+def _with_axis(subspace: Subspace) -> Subspace:
+    """The same summary with one direction more, of weight zero: the coordinate axis in its turn."""
+    V = subspace.components.astype(np.float64)
+    outside = 1 - np.einsum("ij,ij->j", V, V)  # squares of what the axes have outside the span
+    turn = np.roll(np.arange(subspace.n_features), -len(V))
+    axis = turn[np.argmax(outside[turn] > _OUTSIDE)]
+    new = linalg.orthonormalised(np.concatenate([V, np.eye(1, len(turn), axis)]))[-1:]
+    components = np.concatenate([V, linalg.flip_signs(new)]).astype(subspace.components.dtype)
+    return subspace._replace(
+        components=components, singular_values=np.append(subspace.singular_values, 0.0)
+    )

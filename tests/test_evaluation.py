@@ -69,6 +69,45 @@ def test_errors_are_those_of_all_rows_so_far(estimator, far):
     assert_allclose(stream.excess, stream.errors / stream.best_errors - 1)
 
 
+def projected_again(Yhat, rows, V, mean):
+    Yhat = np.concatenate([Yhat, rows])
+    return mean + (Yhat - mean) @ V.T @ V
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [*CENTRED, *ABOUT_ORIGIN, StreamingPCA(3, block_size=30, oversampling=0, center=False)],
+    ids=lambda value: type(value).__name__,
+)
+def test_accumulated_errors_are_those_of_projections_that_are_kept(estimator):
+    X = make_power_law(430, 20, alpha=0.5, random_state=0) + 0.3
+    stream = evaluate_stream(estimator, X, batch_size=40)
+    model, Yhat = type(estimator)(**estimator.get_params()), np.zeros((0, 20))
+    for i, start in enumerate(range(0, 430, 40)):
+        batch = X[start : start + 40]
+        model.partial_fit(batch)
+        Yhat = projected_again(Yhat, batch, model.components_, model.mean_)
+        error = np.sum((X[: len(Yhat)] - Yhat) ** 2) / len(Yhat)
+        assert_allclose(stream.accumulated_errors[i], error, rtol=1e-9)
+
+
+def test_the_accumulated_error_of_spca_is_that_of_equation_5():
+    """Eq. 5 as printed: the r-SVD of the projected data so far and a block, which bounds eq. 16."""
+    X = make_power_law(400, 30, alpha=0.5, random_state=0)
+    pca = StreamingPCA(4, block_size=50, oversampling=0, center=False)
+    stream = evaluate_stream(pca, X, batch_size=50)
+    Yhat = np.zeros((0, 30))
+    for i, start in enumerate(range(0, 400, 50)):
+        U, s, Vt = np.linalg.svd(np.concatenate([Yhat, X[start : start + 50]]))
+        Yhat = (U[:, :4] * s[:4]) @ Vt[:4]
+        error = np.sum((X[: len(Yhat)] - Yhat) ** 2) / len(Yhat)
+        assert_allclose(stream.accumulated_errors[i], error, rtol=1e-10)
+        subspace = pca.partial_fit(X[start : start + 50]).subspace_
+        left_out = subspace.scatter - np.sum(subspace.singular_values**2)
+        assert_allclose(stream.accumulated_errors[i] * len(Yhat), left_out, rtol=1e-10)
+    assert (stream.accumulated_errors[1:] > stream.errors[1:]).all()
+
+
 def test_an_exact_estimator_has_no_excess():
     X = make_power_law(300, 20, alpha=0.5, random_state=1)
     stream = evaluate_stream(StreamingPCA(5), X, batch_size=7)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._validation.checks import check_n_components
+from .._validation.checks import check_n_components, is_integer
 from .._validation.too_large import largest_named
 from ..summary import Subspace, merge_subspaces
 from ..summary._merge_methods import MERGE_METHODS
@@ -163,9 +164,15 @@ class SubspaceMerge(MergeStrategy):
         See `merge_subspaces`.
     fan_in : int or None, default=None
         Summaries merged at each node of a tree with ceil(log_fan_in(s)) levels, the DASM levels of
-        the paper. None: all at the server at once. Summaries from which nothing was cut are not
-        cut within the tree either; of others extra directions are kept. The cut to
-        ``n_components`` comes at the root.
+        the paper. None: all at the server at once.
+    truncate : bool, default=False
+        False: summaries from which nothing was cut are not cut within the tree either, of others
+        extra directions are kept, and the cut to ``n_components`` comes at the root. True: the
+        paper's, clients and every node send ``n_components`` directions, an integer, or None for
+        all.
+    forgetting_factor : float in (0, 1], default=1.0
+        lambda_1 of the paper: at each node the singular values of a summary are multiplied by it
+        once for each later one. Then the order of the clients matters.
 
     See Also
     --------
@@ -173,6 +180,11 @@ class SubspaceMerge(MergeStrategy):
 
     Notes
     -----
+    Algorithm 1 of the paper, with two summaries at a node, is ``SubspaceMerge(fan_in=2,
+    truncate=True)``. With more, the paper folds the summaries of a node two at a time and truncates
+    after each; here a node takes one SVD of all, which loses less. The paper's cut loses what the
+    rows of several clients have in common beyond the first directions of each.
+
     A level of a tree with fan-in f costs O((f k)^2 d) a node; the server of a flat merge holds all
     s summaries, O(s k d), a node of the tree f of them, which have more directions up the tree
     where nothing has been cut.
@@ -192,17 +204,54 @@ class SubspaceMerge(MergeStrategy):
     _parameter_constraints: dict = {
         "method": [StrOptions(set(MERGE_METHODS))],
         "fan_in": [Interval(Integral, 2, None, closed="left"), None],
+        "truncate": ["boolean"],
+        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
     }
 
-    def __init__(self, method: str = "auto", fan_in: int | None = None):
+    def __init__(
+        self,
+        method: str = "auto",
+        fan_in: int | None = None,
+        *,
+        truncate: bool = False,
+        forgetting_factor: float = 1.0,
+    ):
         self.method = method
         self.fan_in = fan_in
+        self.truncate = truncate
+        self.forgetting_factor = forgetting_factor
+
+    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+        """Return the same; with ``truncate`` it cannot be a share."""
+        return self._cut_to(n_components) if self.truncate else n_components
+
+    def directions_sent(self, n_components: int | float | None) -> int | None:
+        """Return None, for all directions, or with ``truncate`` as many as are wanted."""
+        return self._cut_to(n_components) if self.truncate else None
 
     def directions_kept(
         self, subspaces: Sequence[Subspace], n_components: int | float | None
     ) -> int | float | None:
-        """Return ``n_components`` and extra ones, so that a later cut loses little."""
+        """Return ``n_components`` and extra ones, so that a later cut loses little.
+
+        With ``truncate`` there are none.
+        """
+        if self.truncate:
+            return self._cut_to(n_components)
         return directions_between(subspaces, n_components)
 
+    def _cut_to(self, n_components: int | float | None) -> int | None:
+        if not (n_components is None or is_integer(n_components)):
+            raise ValueError(
+                f"n_components={n_components!r} must be an integer or None with truncate=True: a "
+                "share of the variance that every node cuts again would not be reached."
+            )
+        return n_components
+
     def _merge(self, parts, n_components, kept):
-        return merge_subspaces(parts, n_components, method=self.method)
+        if self.truncate and n_components is None:
+            n_components = kept
+        weights = None
+        if self.forgetting_factor < 1:
+            weights = self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1)
+        return merge_subspaces(parts, n_components, method=self.method, weights=weights)

@@ -64,8 +64,13 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         Rows that are updated at once; larger batches are cut. "auto" is near the least work.
     forgetting_factor : float in (0, 1], default=1.0
         Factor by which the (squared) weight of a row shrinks with every later row. A half-life of h
-        rows is ``0.5 ** (1 / h)``. The factor of [1]_ multiplies singular values once
-        per block of b rows; it is ``forgetting_factor ** (b / 2)``.
+        rows is ``0.5 ** (1 / h)``. With ``forgetting="blocks"`` what it multiplies is the singular
+        values.
+    forgetting : {"rows", "blocks"}, default="rows"
+        "rows": all rows fade, those of one block too, and the result does not depend on how the
+        stream is cut. "blocks": lambda of [1]_, eq. 1: before each block the past singular values
+        are multiplied by the ``forgetting_factor``, count and scatter by its square. A block is at
+        most ``block_size`` rows of one batch.
     rank_rule : RankRule or None, default=None
         Strategy that changes the rank by at most one per block, such as `ContributionBounds`.
     center : bool, default=True
@@ -144,6 +149,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        "forgetting": [StrOptions({"rows", "blocks"})],
         "rank_rule": [RankRule, None],
         "center": ["boolean"],
         "whiten": ["boolean"],
@@ -157,6 +163,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         oversampling: int | Literal["auto"] = "auto",
         block_size: int | Literal["auto"] = "auto",
         forgetting_factor: float = 1.0,
+        forgetting: str = "rows",
         rank_rule: Any = None,
         center: bool = True,
         whiten: bool = False,
@@ -166,6 +173,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self.oversampling = oversampling
         self.block_size = block_size
         self.forgetting_factor = forgetting_factor
+        self.forgetting = forgetting
         self.rank_rule = rank_rule
         self.center = center
         self.whiten = whiten
@@ -252,7 +260,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
             A memory map, an HDF5 or zarr array is read slice by slice. An iterator (or a list of
             2-D arrays) is a stream of batches of any size. The chunks of a dask.array are
-            summarised by its workers and merged, or with a ``rank_rule`` taken in order.
+            summarised by its workers and merged, or with a ``rank_rule`` or
+            ``forgetting="blocks"`` taken in order.
         y : Ignored
             Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
@@ -309,7 +318,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
                     f"center={self.center!r} differs from the rows seen before; call fit to start "
                     "again."
                 )
-            in_order = not is_dask(X) or self.rank_rule is not None
+            in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
             yield self._take_blocks if in_order else self._merge_chunks
 
     def _publish(self, state: _State) -> None:
@@ -339,7 +348,10 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         kept = self._kept(d, state.rank)[0] or d
         with threads_for(d * (kept + self._block_size(d, sp.issparse(rows)))):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-                subspace = updated_by_block(state.subspace, rows, w, **self._update_options(state))
+                past = state.subspace
+                if self.forgetting == "blocks":
+                    past = past.decay(self.forgetting_factor**2)
+                subspace = updated_by_block(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
         if self.rank_rule is not None:
@@ -385,7 +397,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         return {
             "max_keep": max_keep,
             "keep": keep,
-            "forgetting_factor": self.forgetting_factor,
+            "forgetting_factor": self.forgetting_factor if self.forgetting == "rows" else 1.0,
             "svd_solver": self.svd_solver,
             "wanted": state.rank + 1 if state.rank else wanted,
         }
@@ -398,6 +410,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         rank = self.rank_rule.next_rank(
             state.rank, subspace, state.blocks_since_change, state.n_rows
         )
+        if rank > state.rank:
+            subspace = self.rank_rule.grown(state.rank, subspace)
         return replace(
             state,
             subspace=subspace.truncate(self._kept(subspace.n_features, rank - 1)[0]),

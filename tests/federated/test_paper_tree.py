@@ -1,0 +1,124 @@
+"""The tree of Grammenos et al. (2019), Algorithm 1, against a recursion with numpy's SVD.
+
+Columns are samples in the oracle, as in the paper.
+"""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn import (
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    make_power_law,
+    subspace_distance,
+)
+
+RANK = 5
+
+
+def svd(M, r):
+    U, s, _ = np.linalg.svd(M, full_matrices=False)
+    return U[:, :r], s[:r]
+
+
+def merge(parts, r, lam=1.0):
+    """Eq. 1, with lambda on all that came before each part."""
+    last = len(parts) - 1
+    return svd(np.hstack([lam ** (last - i) * U * s for i, (U, s) in enumerate(parts)]), r)
+
+
+def tree(nodes, r, fan_in=2, lam=1.0):
+    """Consecutive nodes become one, cut to r, until one is left."""
+    while len(nodes) > 1:
+        groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
+        nodes = [merge(group, r, lam) if len(group) > 1 else group[0] for group in groups]
+    return nodes[0]
+
+
+def clients(n, d=400, rows=60):
+    X = make_power_law(n * rows, d, alpha=0.5, random_state=0)
+    return X, np.repeat(np.arange(n), rows), [part.T for part in np.split(X, n)]
+
+
+def assert_same(subspace, U, s):
+    assert_allclose(subspace.singular_values, s, rtol=1e-12)
+    assert subspace_distance(subspace.components, U.T) < 1e-12
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.7])
+@pytest.mark.parametrize(("n", "fan_in"), [(8, 2), (7, 2), (3, 2), (9, 3), (10, 4)])
+def test_a_tree_that_truncates_is_the_recursion(n, fan_in, lam):
+    X, owners, parts = clients(n)
+    U, s = tree([svd(part, RANK) for part in parts], RANK, fan_in, lam)
+    strategy = SubspaceMerge("svd", fan_in=fan_in, truncate=True, forgetting_factor=lam)
+    summaries = [Subspace.from_rows(part.T, center=False) for part in parts]
+    assert_same(strategy.merge(summaries, RANK), U, s)
+    local = StreamingPCA(RANK, oversampling=0, center=False, block_size=60)
+    pca = FederatedPCA(RANK, estimator=local, merge=strategy).fit(X, clients=owners)
+    assert_same(pca.subspace_, U, s)
+    assert pca.subspace_.n_components == RANK
+
+
+def test_the_library_s_own_tree_loses_less():
+    X, owners, parts = clients(8)
+    U, s = tree([svd(part, RANK) for part in parts], RANK)
+    best = np.linalg.svd(X)[1][:RANK]
+    pca = FederatedPCA(RANK, estimator=StreamingPCA(RANK, center=False))
+    pca.set_params(merge=SubspaceMerge(fan_in=2)).fit(X, clients=owners)
+    assert (s < pca.singular_values_).all()
+    assert (pca.singular_values_ < best).all()
+
+
+def test_nodes_are_cut_even_where_nothing_was_cut_before():
+    """Clients with as many rows as directions: their summaries are exact, those of nodes not."""
+    X, owners, parts = clients(8, d=40, rows=RANK)
+    U, s = tree([svd(part, RANK) for part in parts], RANK)
+    merge = SubspaceMerge(fan_in=2, truncate=True)
+    model = FederatedPCA(RANK, estimator=StreamingPCA(center=False), merge=merge)
+    assert_same(model.fit(X, clients=owners).subspace_, U, s)
+    again = FederatedPCA(RANK, estimator=StreamingPCA(center=False), merge=merge)
+    for i in (0, 5, 6, 7, 1, 2, 3, 4):
+        again.partial_fit(parts[i].T, clients=np.full(RANK, i))
+    order = [svd(parts[i], RANK) for i in (0, 5, 6, 7, 1, 2, 3, 4)]
+    assert_same(again.subspace_, *tree(order, RANK))
+
+
+def test_clients_send_no_more_directions_than_are_wanted():
+    X, owners, _ = clients(4, d=40)
+    merge = SubspaceMerge(fan_in=2, truncate=True)
+    log = FederatedPCA(RANK, merge=merge).fit(X, clients=owners).communication_
+    floats = RANK * 41 + 2 * 40 + 2
+    assert [entry["floats_up"] for entry in log.table] == [4 * floats, 2 * floats]
+
+
+def test_a_flat_merge_forgets_earlier_clients():
+    X, owners, parts = clients(4, d=40)
+    merge_ = SubspaceMerge(forgetting_factor=0.8)
+    pca = FederatedPCA(RANK, estimator=StreamingPCA(center=False), merge=merge_)
+    pca.fit(X, clients=owners)
+    w = np.repeat(0.8 ** np.arange(3.0, -1, -1), 60)
+    want = np.linalg.svd(w[:, None] * X)[1][:RANK]
+    assert_allclose(pca.singular_values_, want, rtol=1e-10)
+    assert_allclose(pca.subspace_.n_samples, np.sum(w**2), rtol=1e-12)
+    assert pca.n_samples_seen_ == 240
+    one_by_one = svd(parts[0], 40)
+    for part in parts[1:]:
+        one_by_one = merge([one_by_one, svd(part, 40)], 40, lam=0.8)
+    assert_allclose(one_by_one[1][:RANK], want, rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", ["fit", "merge", "from_subspaces"])
+def test_a_share_cannot_be_cut_at_every_node(make):
+    X, owners, parts = clients(2, d=40)
+    summaries = [Subspace.from_rows(part.T) for part in parts]
+    merge = SubspaceMerge(truncate=True)
+    calls = {
+        "fit": lambda: FederatedPCA(0.9, merge=merge).fit(X, clients=owners),
+        "merge": lambda: merge.merge(summaries, 0.9),
+        "from_subspaces": lambda: FederatedPCA.from_subspaces(summaries, 0.9, merge=merge),
+    }
+    with pytest.raises(ValueError, match=r"n_components=0\.9 must be an integer or None"):
+        calls[make]()
