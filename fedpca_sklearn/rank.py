@@ -12,8 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ._kernels import linalg
 from .summary import Subspace
 
-# Square of what an axis must have outside a span to be a direction of its own. Its digits are those
-# of a difference from 1, 1e-16; the largest of d axes has at least 1 / d for each missing direction.
+# Square of what an axis must have outside a span to be a direction of its own. It is a difference
+# from 1, known to 1e-16; of d axes the largest has at least 1 / d for each missing direction.
 _OUTSIDE = 1e-8
 
 

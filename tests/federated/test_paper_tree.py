@@ -64,7 +64,7 @@ def test_a_tree_that_truncates_is_the_recursion(n, fan_in, lam):
 
 def test_the_library_s_own_tree_loses_less():
     X, owners, parts = clients(8)
-    U, s = tree([svd(part, RANK) for part in parts], RANK)
+    _, s = tree([svd(part, RANK) for part in parts], RANK)
     best = np.linalg.svd(X)[1][:RANK]
     pca = FederatedPCA(RANK, estimator=StreamingPCA(RANK, center=False))
     pca.set_params(merge=SubspaceMerge(fan_in=2)).fit(X, clients=owners)
