@@ -1,4 +1,7 @@
-"""Utility lost to privacy: Grammenos et al., Fig. 4, for all mechanisms; MNIST and wine.
+"""Utility lost to privacy: q_A of Grammenos et al. for all mechanisms; MNIST and wine.
+
+The first version of the paper has no privacy; q_A and these settings are those of the authors' code
+for the last version (NeurIPS 2020), github.com/andylamp/federated_pca.
 
 d = 20, n = 5,000, r = 5, singular values i^-alpha, delta = 0.05, 100 runs with fresh rows; q_A is
 the absolute inner product of the first components with and without noise. As in the authors' code
