@@ -91,6 +91,7 @@ CHECKED = [
     StreamingPCA(2, rank_rule=ContributionBounds()),
     StreamingPCA(rank_rule=EnergyBounds(hold_off=1), block_size=5),
     StreamingPCA(forgetting_factor=0.99),
+    StreamingPCA(forgetting_factor=0.9, forgetting="blocks"),
     StreamingPCA(center=False),
     StreamingPCA(svd_solver="qr"),
     StreamingPCA(2, svd_solver="gram", whiten=True),
@@ -177,7 +178,8 @@ def expected_failures(estimator):
     averages |= getattr(estimator, "local_steps", 1) > 1
     if averages and estimator.n_clients > 1:
         return dict.fromkeys(equivalence, "repeated rows are cut into other shards")
-    if getattr(estimator, "forgetting_factor", 1) < 1:
+    by_rows = getattr(estimator, "forgetting", "rows") == "rows"
+    if by_rows and getattr(estimator, "forgetting_factor", 1) < 1:
         return dict.fromkeys(equivalence, "every repetition of a row ages the rows before it")
     if isinstance(getattr(estimator, "block_size", "auto"), int):
         # the blocks are cut by rows; what a block drops, or its step of the rank, depends on them
@@ -244,6 +246,17 @@ CASES = {
         block=20,
         order_matters=True,
     ),
+    "streaming-canonical": Case(
+        StreamingPCA(
+            3,
+            rank_rule=ContributionBounds(0.02, 0.1, growth="canonical"),
+            block_size=20,
+            forgetting_factor=0.9,
+            forgetting="blocks",
+        ),
+        block=20,
+        order_matters=True,
+    ),
     "streaming-spirit": Case(
         StreamingPCA(3, rank_rule=EnergyBounds(), block_size=20), block=20, order_matters=True
     ),
@@ -251,6 +264,15 @@ CASES = {
     "federated-all": Case(FederatedPCA(n_clients=7)),
     "federated-fraction": Case(FederatedPCA(0.8)),
     "federated-tree": Case(FederatedPCA(3, merge=SubspaceMerge("qr", fan_in=2), n_clients=5)),
+    "federated-truncated": Case(
+        FederatedPCA(
+            3,
+            merge=SubspaceMerge(fan_in=2, truncate=True, forgetting_factor=0.9),
+            n_clients=5,
+        ),
+        order_matters=True,
+        batches_matter=True,
+    ),
     "federated-orthogonal": Case(FederatedPCA(3, merge=SubspaceMerge("orthogonal"), n_clients=4)),
     "federated-uncentred": Case(FederatedPCA(3, estimator=StreamingPCA(center=False))),
     "federated-average": Case(
@@ -660,6 +682,8 @@ def test_a_fit_does_not_touch_its_strategies():
         (SubspaceMerge("median"), ["method", "'median'", "'qr'"]),
         (SubspaceMerge(fan_in=1), ["'fan_in'", "Got 1", "[2, inf)"]),
         (SubspaceMerge(fan_in="two"), ["fan_in", "'two'"]),
+        (SubspaceMerge(truncate="yes"), ["truncate", "'yes'"]),
+        (SubspaceMerge(forgetting_factor=0), ["forgetting_factor", "Got 0"]),
         ("svd", ["'merge'", "'svd'"]),
         (SubspaceMerge, ["merge", "SubspaceMerge"]),
     ],

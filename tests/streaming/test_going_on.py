@@ -29,8 +29,13 @@ GOING_ON = {
     "uncentred": {"n_components": 5, "center": False},
     "qr": {"n_components": 5, "svd_solver": "qr", "whiten": True},
     "forgetful": {"n_components": 5, "forgetting_factor": 0.99},
+    "blocks": {"n_components": 5, "forgetting_factor": 0.9, "forgetting": "blocks"},
     "few": {"n_components": 5, "oversampling": 3, "block_size": 50},
     "sapca": {"rank_rule": ContributionBounds(0.02, 0.1), "block_size": 64},
+    "canonical": {
+        "rank_rule": ContributionBounds(0.02, 0.1, growth="canonical"),
+        "block_size": 64,
+    },
     "spirit": {"rank_rule": EnergyBounds(0.8, 0.9), "block_size": 64},
 }
 

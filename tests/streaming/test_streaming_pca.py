@@ -913,6 +913,8 @@ BAD_PARAMS = [
     ({"rank_rule": EnergyBounds(0.9, 0.8)}, ["lower=0.9", "upper=0.8", "lower < upper"]),
     ({"rank_rule": ContributionBounds(-1)}, ["'lower'", "Got -1", "[0.0, 1.0]"]),
     ({"rank_rule": ContributionBounds(lower="low")}, ["lower", "'low'"]),
+    ({"rank_rule": ContributionBounds(growth="e_r")}, ["growth", "'e_r'", "'canonical'"]),
+    ({"forgetting": "weeks"}, ["forgetting", "'weeks'", "'blocks'"]),
     ({"rank_rule": ContributionBounds(hold_off=-1)}, ["hold_off", "-1"]),
     ({"rank_rule": ContributionBounds(hold_off="no")}, ["hold_off", "'no'"]),
     ({"rank_rule": ContributionBounds}, ["rank_rule", "ContributionBounds"]),
