@@ -1,135 +1,272 @@
-"""ODPCA beside DPCA on 20 Newsgroups and MNIST: time, rank-10 error and k-means.
+"""Tarzanagh et al., Fig. 1 and 2: ODPCA beside DPCA on 20 Newsgroups and MNIST.
 
-ODPCA has 5 clients and 10 time steps, DPCA (Fan et al.) 5 clients with all their rows; K = 10. The
-error is that of the rank-10 approximation over the best one's; the k-means cost that of 10 clusters
-found in the projections, on the full data, over that of Lloyd's algorithm on the full data.
+(m, T) = (5, 10), K = 10, by the projection dimension K + Z, means of five replications, in each of
+which rows go to other nodes and steps. All second moments are about the origin. "ODPCA" is
+Algorithm 1 of the paper, "U* (Lemma 1)" the mean of the same local eigenspaces that it stands for,
+both with one message a node and step; "DPCA" is Fan's, of five nodes with all their rows. The
+baseline has all eigenvectors of each node, with the eigenvalues.
 
-The last rows repeat both with a local solver whose cost grows faster than the number of rows (the
-full SVD of dense rows, the eigenvectors of the n x n Gram matrix of sparse ones), which is where
-splitting the rows over time pays; the library's own local solvers cost O(n).
+The error is ||X - X V^T V|| of the rank-10 approximation, over the baseline's. The k-means cost is
+that of ten clusters of the projected rows, about the clusters' means in all features, over that of
+Lloyd's algorithm on the full data: by coresets of 1,000 points of five nodes, as in the paper, and
+by Lloyd's algorithm on all projected rows.
+
+Seconds are of the processor, on one thread, nodes one after the other. The last rows repeat ODPCA
+and DPCA with a local solver whose cost grows faster than the number of rows (the full SVD of dense
+rows, n x n Gram matrices of sparse ones).
 """
 
-import time
-from itertools import pairwise
+from time import process_time
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from scipy.sparse.linalg import svds
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA, TruncatedSVD
 
-from benchmarks._tools import interleaved, load, peak_bytes, picture, table
+from benchmarks._coresets import distributed_k_means
+from benchmarks._tools import load, picture, table
 from benchmarks.sparse_text import text_matrix
-from fedpca_sklearn import (
-    FederatedPCA,
-    OnlineDistributedPCA,
-    ProjectionAverage,
-    StreamingPCA,
-    excess_error,
-)
+from fedpca_sklearn import FederatedPCA, OnlineDistributedPCA, ProjectionAverage, StreamingPCA
 
-K, CLIENTS, STEPS = 10, 5, 10
+K, NODES, STEPS, CORESET = 10, 5, 10, 1000
+ODPCA, SHARDS, DPCA = "ODPCA", "U* (Lemma 1)", "DPCA"
 
 
-class GramPCA(BaseEstimator):
-    """Local PCA of sparse rows by the eigenvectors of their centred n x n Gram matrix."""
+class SuperlinearPCA(BaseEstimator):
+    """Local eigenvectors about the origin, in time that grows faster than the number of rows."""
 
     def __init__(self, n_components=10):
         self.n_components = n_components
 
     def fit(self, X, y=None):
         """Fit all rows."""
-        n, q = X.shape[0], self.n_components
-        G = (X @ X.T).toarray()
-        G -= G.mean(axis=0)
-        G -= G.mean(axis=1, keepdims=True)
-        lam, W = scipy.linalg.eigh(G)
-        lam, W = lam[: -q - 1 : -1], W[:, : -q - 1 : -1]
-        W -= W.mean(axis=0)
-        self.components_ = (X.T @ (W / np.sqrt(lam))).T
-        self.singular_values_, self.mean_, self.n_samples_ = np.sqrt(lam), X.mean(axis=0), n
+        k, self.n_samples_ = self.n_components, X.shape[0]
+        if sp.issparse(X):
+            G, last = (X @ X.T).toarray(), X.shape[0] - 1
+            lam, W = scipy.linalg.eigh(G, subset_by_index=(last + 1 - k, last))
+            self.singular_values_ = np.sqrt(lam[::-1])
+            self.components_ = (X.T @ (W[:, ::-1] / self.singular_values_)).T
+        else:
+            _, s, V = scipy.linalg.svd(X, full_matrices=False)
+            self.singular_values_, self.components_ = s[:k], V[:k]
         return self
 
 
-def averaged(X, size, n_clients, local):
+def pieces(X, number):
+    """Contiguous pieces of rows, the first ones larger where they do not go evenly."""
+    sizes = np.full(number, X.shape[0] // number) + (np.arange(number) < X.shape[0] % number)
+    ends = np.cumsum(sizes)
+    return [X[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def averaged(X, size, local):
     merge = ProjectionAverage(size)
-    return FederatedPCA(K, estimator=local, merge=merge, n_clients=n_clients).fit(X)
+    return FederatedPCA(K, estimator=local, merge=merge, n_clients=NODES).fit(X)
 
 
-def online(X, size):
-    bounds = np.linspace(0, X.shape[0], STEPS + 1).astype(int)
-    model = OnlineDistributedPCA(K, projection_dim=size, n_clients=CLIENTS)
-    for start, stop in pairwise(bounds):
-        model.partial_fit(X[start:stop])
-    return model
+def online(X, size, average):
+    model = OnlineDistributedPCA(
+        K,
+        projection_dim=size,
+        average=average,
+        center=False,
+        variances="sent",
+        n_clients=NODES,
+    )
+    return model.fit(pieces(X, STEPS))
 
 
-def calls_on(X, quick):
-    calls = {}
-    for size in (10,) if quick else (5, 10, 15, 20):
-        local = StreamingPCA(size, oversampling=0)
-        calls["ODPCA", size] = lambda size=size: online(X, size)
-        calls["DPCA", size] = lambda size=size, e=local: averaged(X, size, CLIENTS, e)
-    solver = GramPCA if sp.issparse(X) else lambda size: PCA(size, svd_solver="full")
-    calls["DPCA, superlinear", K] = lambda: averaged(X, K, CLIENTS, solver(K))
-    calls["ODPCA, superlinear", K] = lambda: averaged(X, K, CLIENTS * STEPS, solver(K))
-    calls["pooled TruncatedSVD", K] = lambda: TruncatedSVD(K, random_state=0).fit(X)
-    calls["pooled StreamingPCA", K] = lambda: StreamingPCA(K).fit(X)
-    return calls
+def superlinear_steps(X):
+    """Algorithm 1 with another local solver: DPCA of each step, and their mean."""
+    steps = [averaged(rows, K, SuperlinearPCA(K)).subspace_ for rows in pieces(X, STEPS)]
+    return FederatedPCA.from_subspaces(steps, K, merge=ProjectionAverage(K))
 
 
-def cost(X, labels):
+def baseline(X):
+    """Leading vectors of the sum of all nodes' eigenpairs, and the seconds that it takes.
+
+    Of sparse rows the eigenpairs of the first node are timed, by its Gram matrix, and are not kept:
+    with those of all nodes, their sum is the second moments of all rows.
+    """
+    start = process_time()
+    if sp.issparse(X):
+        scipy.linalg.eigh((X[: X.shape[0] // NODES] @ X[: X.shape[0] // NODES].T).toarray())
+        local = NODES * (process_time() - start)
+        start = process_time()
+        V = svds(X, k=K, random_state=0)[2]
+        return V, local + process_time() - start
+    total = np.zeros((X.shape[1], X.shape[1]))
+    for rows in pieces(X, NODES):
+        lam, V = scipy.linalg.eigh(rows.T @ rows)
+        total += (V * lam) @ V.T
+    apart = np.abs(V @ V.T - np.eye(len(V))).max()
+    print(f"All eigenvectors of a node without eigenvalues: the identity, to {apart:.0e}.")
+    return scipy.linalg.eigh(total)[1][:, : -K - 1 : -1].T, process_time() - start
+
+
+def squares(X):
+    return float((X.multiply(X) if sp.issparse(X) else X * X).sum())
+
+
+def error(X, V, total):
+    return np.sqrt(total - squares(X @ V.T))
+
+
+def cost(X, labels, total):
     """Sum of squared distances of all rows from the means of their clusters."""
     member = sp.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))
     sums = member @ X
     sums = sums.toarray() if sp.issparse(sums) else sums
     sizes = np.maximum(np.asarray(member.sum(axis=1)), 1)
-    squares = X.multiply(X).sum() if sp.issparse(X) else np.einsum("ij,ij->", X, X)
-    return float(squares - (np.einsum("ij,ij->i", sums, sums) / sizes).sum())
+    return float(total - (np.einsum("ij,ij->i", sums, sums) / sizes).sum())
 
 
-def k_means(X):
-    return KMeans(K, n_init=3, random_state=0).fit(X).labels_
+def clustered(X, V, total, seed):
+    """Costs and seconds of k-means of the projected rows: by coresets, and by Lloyd."""
+    start = process_time()
+    Z = X @ V.T
+    by_coreset = distributed_k_means(pieces(Z, NODES), K, CORESET, seed).predict(Z)
+    seconds = process_time() - start
+    by_lloyd = KMeans(K, n_init=3, random_state=seed).fit(Z).labels_
+    return cost(X, by_coreset, total), seconds, cost(X, by_lloyd, total)
+
+
+def replication(X, sizes, total, seed):
+    """One row for each method and projection dimension."""
+    rows = []
+    for size in sizes:
+        calls = {
+            ODPCA: lambda size=size: online(X, size, "steps"),
+            SHARDS: lambda size=size: online(X, size, "shards"),
+            DPCA: lambda size=size: averaged(X, size, StreamingPCA(size, center=False)),
+        }
+        if size == K and seed == 0:
+            calls["ODPCA, superlinear"] = lambda: superlinear_steps(X)
+            calls["DPCA, superlinear"] = lambda: averaged(X, K, SuperlinearPCA(K))
+        for name, call in calls.items():
+            start = process_time()
+            model = call()
+            seconds = process_time() - start
+            by_coreset, k_means_seconds, by_lloyd = clustered(X, model.components_, total, seed)
+            rows.append(
+                {
+                    "estimator": name,
+                    "K + Z": size,
+                    "seconds": seconds,
+                    "error": error(X, model.components_, total),
+                    "cost, coreset": by_coreset,
+                    "cost, Lloyd": by_lloyd,
+                    "with k-means": seconds + k_means_seconds,
+                    "floats up": model.communication_.floats_up,
+                }
+            )
+    return rows
+
+
+def means(rows, error_of_baseline, cost_of_lloyd):
+    """Rows of the replications as means, in units of the baseline, of Lloyd and of DPCA's time."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["estimator"], row["K + Z"]), []).append(row)
+    peers = {
+        key: np.mean([[r["seconds"], r["with k-means"]] for r in found[key]], axis=0)
+        for key in found
+    }
+    result = []
+    for (name, size), some in found.items():
+        peer = peers["DPCA, superlinear" if "superlinear" in name else DPCA, size]
+        mean = {
+            key: float(np.mean([r[key] for r in some])) for key in some[0] if key != "estimator"
+        }
+        result.append(
+            {
+                "estimator": name,
+                "K + Z": size,
+                "seconds": mean["seconds"],
+                "speed-up": peer[0] / mean["seconds"],
+                "error ratio": mean["error"] / error_of_baseline,
+                "cost, coreset": mean["cost, coreset"] / cost_of_lloyd,
+                "cost, Lloyd": mean["cost, Lloyd"] / cost_of_lloyd,
+                "with k-means": mean["with k-means"],
+                "speed-up, k-means": peer[1] / mean["with k-means"],
+                "floats up": "" if "superlinear" in name else int(mean["floats up"]),
+            }
+        )
+    return result
+
+
+def claims(rows, features):
+    """Print a line for each claim of the paper."""
+    by = {(row["estimator"], row["K + Z"]): row for row in rows}
+    sizes = [row["K + Z"] for row in rows if row["estimator"] == DPCA]
+
+    def values(column, name=ODPCA):
+        return np.array([by[name, size][column] for size in sizes])
+
+    def beyond(column, name=ODPCA):
+        return span(values(column, name) - values(column, DPCA))
+
+    faster, full = values("speed-up"), by["ODPCA, superlinear", K]["speed-up"]
+    print(f"Claim 1, Fig. 1, 2 to 5 times as fast as DPCA: {verdict(faster.min() >= 2)},")
+    print(
+        f"  {span(faster)} times; with a superlinear local solver {verdict(full >= 2)}, {full:.3g}."
+    )
+    print("Claim 2, Fig. 1, comparable error: error ratio of ODPCA less that of DPCA")
+    print(f"  {beyond('error ratio')}; of U* less that of DPCA {beyond('error ratio', SHARDS)}.")
+    print("Claim 3, Fig. 2, k-means about as good: cost of ODPCA less that of DPCA")
+    print(f"  {beyond('cost, coreset')} by coresets, {beyond('cost, Lloyd')} by Lloyd.")
+    print(
+        "Claim 4, Fig. 2, much faster with k-means: "
+        + span(values("speed-up, k-means"))
+        + " times."
+    )
+    floats = {name: by[name, K]["floats up"] / (NODES * K * features) for name in (ODPCA, DPCA)}
+    print(
+        f"Claim 5, 1 / T of DPCA's messages: {verdict(floats[ODPCA] < floats[DPCA])}; in units of"
+    )
+    print(
+        f"  m K d floats a step sends {floats[ODPCA] / STEPS:.3g}, all steps {floats[ODPCA]:.3g}, "
+        f"DPCA {floats[DPCA]:.3g}."
+    )
+
+
+def span(values):
+    return f"{values.min():.3g} to {values.max():.3g}"
+
+
+def verdict(holds):
+    return "holds" if holds else "does not hold"
 
 
 def on_data(name, X, quick):
     print(f"\n{name}: {X.shape[0]} x {X.shape[1]}")
-    calls = calls_on(X, quick)
-    seconds, models = interleaved(calls, repeats=1 if quick else 3)
-    best = StreamingPCA(K, block_size=X.shape[0], oversampling=60).fit(X)
-    floor = excess_error(X, best.components_)
-    start = time.perf_counter()
-    lloyd = cost(X, k_means(X))
-    print(f"Lloyd on the full data: {time.perf_counter() - start:.1f} s")
-    print(f"excess error of the reference: {floor:.0e}")
-    rows = []
-    for key, (median, _) in seconds.items():
-        V = models[key].components_
-        peer = ("DPCA, superlinear" if "superlinear" in key[0] else "DPCA", key[1])
-        rows.append(
-            {
-                "estimator": key[0],
-                "local dimension": key[1],
-                "seconds": median,
-                "DPCA's time over it": seconds[peer][0] / median if peer in seconds else "",
-                "error ratio": float(np.sqrt(1 + excess_error(X, V))),
-                "k-means cost": cost(X, k_means(X @ V.T)) / lloyd,
-                "peak MB": peak_bytes(calls[key]) / 1e6,
-            }
-        )
+    sizes, replications = ((10,), 1) if quick else ((5, 8, 10, 12, 20), 5)
+    total = squares(X)
+    best, seconds = baseline(X)
+    print(f"baseline, all eigenvectors of each node: {seconds:.3g} s")
+    start = process_time()
+    lloyd = cost(X, KMeans(K, n_init=1 if quick else 3, random_state=0).fit(X).labels_, total)
+    print(f"Lloyd on the full data: {process_time() - start:.3g} s")
+    found = []
+    for seed in range(replications):
+        order = np.random.default_rng(seed).permutation(X.shape[0])
+        found += replication(X[order], sizes, total, seed)
+    rows = means(found, error(X, best, total), lloyd)
     table(f"online_distributed_{name}", rows)
+    claims(rows, X.shape[1])
 
     def draw(ax):
-        for kind in ("ODPCA", "DPCA"):
+        for kind in (ODPCA, SHARDS, DPCA):
             some = [r for r in rows if r["estimator"] == kind]
             ax.plot(
-                [r["local dimension"] for r in some],
+                [r["K + Z"] for r in some],
                 [r["error ratio"] - 1 for r in some],
                 "o-",
                 label=kind,
             )
-        ax.set(xlabel="local dimension", ylabel="error ratio - 1", yscale="log", title=name)
+        ax.set(xlabel="projection dimension", ylabel="error ratio - 1", yscale="log", title=name)
         ax.legend()
 
     picture(f"online_distributed_{name}", draw)

@@ -8,27 +8,35 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.batches import count_rows, float_dtype, is_stream
 from .._kernels import linalg
 from .._kernels.rows import centred_product
-from .._kernels.sizes import SMALL_DIMENSION
+from .._kernels.sizes import SMALL_DIMENSION, auto_block_size, kept_directions
 from .._validation.checks import check_at_most_features, check_rows
 from .._validation.too_large import largest_named
 from ..communication import Federation
-from ..communication._federation import clients_named, message_of
-from ..summary import Subspace
-from ..summary._along import along
+from ..communication._federation import Message, clients_named, message_of
+from ..summary import Subspace, merge_subspaces
+from ..summary._along import along, factor_along
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ProjectionMean
+from ..summary._updating import updated
 from ._clients import StreamingClientsTransformer, rows_of
+from ._projection_average import projection_average, shares_of
 
 __all__ = ["OnlineDistributedPCA"]
 
+# Rows of a shard whose eigenvectors are found all at once, of any number of features.
+_ROWS_AT_ONCE = 512
+# Parameters that hold for all steps of a fit.
+_SETTINGS = ("average", "weighting", "center", "variances")
+
 
 class OnlineDistributedPCA(StreamingClientsTransformer):
-    """Principal eigenspaces averaged over clients and time steps (ODPCA).
+    """Principal eigenspaces averaged over clients and time steps.
 
     Every `partial_fit` is a time step. Each client sends the leading eigenspace of its rows of this
     step, of dimension ``projection_dim``; the server averages the projections on them with those of
@@ -42,12 +50,26 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         K of [1]_. None: all that the local eigenspaces span, for few features only.
     projection_dim : int or None, default=None
         Dimension K + Z of a local eigenspace, which may also be below K. None: ``n_components``.
+    average : {"shards", "steps"}, default="shards"
+        What the mean is of. "shards": the projections on all local eigenspaces, U* of Lemma 1 in
+        [1]_. "steps": the projections on the K leading eigenvectors of the mean of each step, which
+        is Algorithm 1 (ODPCA) of [1]_.
     weighting : {"equal", "rows"}, default="equal"
-        Weight of a shard in the mean: one as in [1]_, or its number of rows; see
-        `ProjectionAverage`. The same for shards of equal size.
+        Weight of a shard in the mean, and of a step with ``average="steps"``: one as in [1]_, or
+        its number of rows; see `ProjectionAverage`. The same for shards of equal size.
+    center : bool, default=True
+        False: eigenvectors of the second moments about the origin, as in [1]_, whose rows have mean
+        zero; ``mean_`` is zero, and a single row has a direction.
+    variances : {"measured", "sent"}, default="measured"
+        Where the explained variances come from; the components do not depend on it. "measured": a
+        second exchange in each step, in which clients measure their rows in the basis of the
+        server. "sent": the singular values that come with the local eigenspaces, so that a client
+        sends one message a step, as in [1]_, and nothing comes down. Shards then count as without
+        variance beyond what they sent, so the explained variances are lower bounds.
     n_clients : int, default=5
         Contiguous shards that stand in for clients where ``clients`` is not given; m of [1]_. There
-        are fewer where they would have less than ``projection_dim`` + 1 rows.
+        are fewer where they would have less than ``projection_dim`` + 1 rows (``projection_dim``
+        with ``center=False``).
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
 
@@ -55,28 +77,31 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     ----------
     components_ : ndarray of shape (n_components_, n_features)
         Orthonormal basis of the leading eigenspace of the mean, rotated to the principal axes of
-        the rows within it.
+        the rows within it, as far as the variances are known.
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
-        Of the rows seen, projected on the basis of their own step, then from basis to basis. What
-        lies between the bases is lost, so for rows of one distribution they are a few percent too
-        low while the basis still moves; where a late step brings up a direction that was not in
-        the basis, its variance in earlier steps is not known. Directions beyond the span of the
-        local eigenspaces, if more are asked for, count as without variance.
+        Measured: of the rows seen, projected on the basis of their own step, then from basis to
+        basis. What lies between the bases is lost, so for rows of one distribution they are a few
+        percent too low while the basis still moves; where a late step brings up a direction that
+        was not in the basis, its variance in earlier steps is not known. Sent: of the local
+        eigenspaces of all steps, merged; never above the variance of the rows. In both, directions
+        beyond the span of the local eigenspaces, if more are asked for, count as without variance.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`; mean and total variance are exact.
     projection_values_ : ndarray of shape (n_kept,)
         Leading eigenvalues of the mean of the projections, between 0 and 1: the share of all
-        shards (with ``weighting="rows"`` of all rows) whose eigenspace holds the direction.
+        shards, or steps (with ``weighting="rows"`` of all rows), whose eigenspace holds the
+        direction.
     projection_error_ : float
-        Bound on the largest eigenvalue of what was cut off the mean of the projections to keep it
-        in O(d K) memory; 0 up to 256 features.
+        Bound on the spectral norm of what is missing of the mean of the projections, because it was
+        cut off to keep the mean in O(d K) memory; 0 up to 256 features.
     n_steps_ : int
         Time steps seen.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
-        Two rounds a step: eigenspaces up; the server's basis down and the moments in it up.
+        A round a step: eigenspaces up. With ``variances="measured"`` a second one: the server's
+        basis down, and the moments in it up.
 
     See Also
     --------
@@ -85,23 +110,41 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 
     Notes
     -----
-    Algorithm 1 of [1]_ for equal shards. The running mean is kept as its 2 K + 10 leading
-    eigenpairs (all, up to 256 features), whatever the number of steps. Up to that truncation the
-    components are those of Fan's DPCA with a client for every shard of every step, and do not
-    depend on the order or on the grouping of shards into steps. Davis and Kahan bound the sine of
-    the largest angle to the components that the mean of the same local eigenspaces would give
-    without truncation by ``projection_error_ / (projection_values_[K - 1] -
-    projection_values_[K])``. The local eigenspaces are exact up to 256 features, and above for
-    shards of one block of `StreamingPCA`; else they are those of its single pass.
+    **Which average.** ``OnlineDistributedPCA(K, average="steps", center=False, variances="sent")``
+    is Algorithm 1 of [1]_ to the letter. It forgets within each step how sure a direction was: one
+    that nearly all clients have and one that leads by chance count the same afterwards.
+    "shards" keeps the shares, and was the more accurate one wherever the two differed, for the same
+    messages: for five clients with 50 rows of 200 features in each of 32 steps and a gap of 1, the
+    distance of the projections to the truth is DELTA_SHARDS, with "steps" DELTA_STEPS; with 200
+    rows and a gap of 4 both have DELTA_BOTH (``bench online_distributed_steps``). Hence the
+    default. Up to truncation it is Fan's DPCA [2]_ with a client for every shard of every step, and
+    does not depend on the order or on the grouping of shards into steps; "steps" depends on the
+    grouping, not on the order of the steps or within them.
+
+    **Truncation.** The running mean is kept as its 2 K + 10 leading eigenpairs (all, up to 256
+    features), whatever the number of steps; "steps" adds K directions to it each time, "shards"
+    those of all clients. Davis and Kahan bound the sine of the largest angle to the components that
+    the mean of the same local eigenspaces would give without truncation by ``e /
+    (projection_values_[K - 1] - projection_values_[K])`` with ``e = projection_error_``; with
+    "steps" and more than 1,024 local directions in a step, where that mean is cut as well, ``e`` is
+    to be subtracted from the denominator. The bound is known after the fact only: where the
+    subspace of the rows changes for good after many steps, what is new may be cut off again and
+    again, and ``projection_error_`` grows. The local eigenspaces are exact up to 256 features or
+    512 rows in a shard; else they are those of one pass of `StreamingPCA`.
+
+    **Messages.** With ``variances="sent"`` a client sends (K + Z) (d + 1) + 2 floats a step, and d
+    more for its mean with ``center=True``. With "measured" it sends d further floats for the
+    scatter of the columns, takes k d for k eigenpairs kept (2 K + 10, or up to d below 256
+    features), and sends min(n_i, k) k.
 
     For m shards of d features a step costs the clients the eigenvectors of their rows, in time
-    O(n_i d K), and the server O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the
-    columns they have. With k eigenpairs kept (2 K + 10, or up to d below 256 features), a client
-    sends (K + Z) (d + 1) + 2 d + 2 floats, takes k d, and sends min(n_i, k) k. The second exchange
-    serves the explained variances only.
+    O(n_i d (K + min(n_i, 512))), and the server O((m K)^2 d) time and O(m K d) memory; shards of
+    sparse rows use the columns they have.
 
-    Local eigenspaces are about the mean of the shard, so a client with a single row in a step has
-    none: it adds to mean and variances only.
+    Centred local eigenspaces are about the mean of the shard, so a client with a single row in a
+    step has none: it adds to mean and variances only.
+
+    ``average``, ``weighting``, ``center`` and ``variances`` hold for all steps of a fit.
 
     `fit` and `partial_fit` of a matrix are a single step; of a list of matrices, or an iterator, a
     step for each, without ``clients`` or ``sample_weight``.
@@ -123,13 +166,24 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     ...     _ = pca.partial_fit(step)
     >>> round(excess_error(X, pca.components_), 5)
     0.0004
+
+    Algorithm 1 of [1]_, with one message of a client in each of ten steps:
+
+    >>> odpca = OnlineDistributedPCA(5, average="steps", center=False, variances="sent")
+    >>> odpca.fit(np.split(X, 10)).communication_
+    CommunicationLog(rounds=10, floats_up=25350, floats_down=0, bytes_up=204600, bytes_down=0)
+    >>> round(excess_error(X, odpca.components_), 5)
+    0.0001
     """
 
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "projection_dim": [Interval(Integral, 1, None, closed="left"), None],
+        "average": [StrOptions({"shards", "steps"})],
         "weighting": [StrOptions({"rows", "equal"})],
+        "center": ["boolean"],
+        "variances": [StrOptions({"measured", "sent"})],
     }
 
     def __init__(
@@ -137,13 +191,19 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         n_components: int | None = None,
         *,
         projection_dim: int | None = None,
+        average: str = "shards",
         weighting: str = "equal",
+        center: bool = True,
+        variances: str = "measured",
         n_clients: int = 5,
         n_jobs: int | None = None,
     ):
         self.n_components = n_components
         self.projection_dim = projection_dim
+        self.average = average
         self.weighting = weighting
+        self.center = center
+        self.variances = variances
         self.n_clients = n_clients
         self.n_jobs = n_jobs
 
@@ -161,31 +221,79 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             raise ValueError("X is a stream without time steps; at least one row is required.")
 
     @property
+    def _size(self) -> int | None:
+        """Dimension of a local eigenspace."""
+        return self.n_components if self.projection_dim is None else self.projection_dim
+
+    @property
     def _least_rows(self) -> int:
-        size = self.n_components if self.projection_dim is None else self.projection_dim
-        return 2 if size is None else size + 1
+        return (self._size or 1) + self.center
 
     def _reset(self) -> None:
         self._state: _State | None = None
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        before = getattr(self, "_state", None)
+        for name, value in before.settings.items() if before else ():
+            if value != getattr(self, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} differs from {value!r} of the steps seen "
+                    "before; call fit to start again."
+                )
+
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         d = X.shape[1]
         check_at_most_features(self.projection_dim, d, "projection_dim")
-        state = self._state or _State.empty(d, float_dtype(X))
-        size = self.n_components if self.projection_dim is None else self.projection_dim
-        calls = ((*call, size, state.dtype) for call in rows_of(X, weight, shards))
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        state = self._state or _State.empty(d, float_dtype(X), settings)
+        options = (self._size, self.center, self.variances == "measured", state.dtype)
+        calls = ((*call, *options) for call in rows_of(X, weight, shards))
         found = dict(self._map(_local_eigenspace, calls, shards))
         spaces = {label: space for label, (space, _) in found.items()}
         n_rows = state.n_rows + sum(n for _, n in found.values())
-        self.communication_.record(spaces.values())
+        self.communication_.record(map(_message, spaces.values()))
 
-        shares = [space.n_samples if self.weighting == "rows" else 1.0 for space in spaces.values()]
+        mean = self._next_mean(state.mean, list(spaces.values()))
+        with largest_named(partial(clients_named, spaces), list(spaces.values())):
+            if self.variances == "sent":
+                total, moments = self._merged(state.total, spaces), None
+            else:
+                total, moments = self._measured(state, mean, spaces, X, weight, shards)
+            self._state = _State(
+                settings, mean, moments, total, n_rows, state.n_steps + 1, state.dtype
+            )
+            self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
+        self.projection_values_ = mean.values.copy()
+        self.projection_error_ = mean.dropped
+        self.n_steps_ = self._state.n_steps
+        return list(spaces)
+
+    def _next_mean(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
+        """Mean of projections after one more step."""
+        d = mean.vectors.shape[1]
         max_keep = d
         if d > SMALL_DIMENSION and self.n_components is not None:
             max_keep = min(d, 2 * self.n_components + 10)
-        mean = state.mean.add(list(spaces.values()), shares, max_keep)
+        if self.average == "shards":
+            return mean.add(spaces, shares_of(spaces, self.weighting), max_keep)
+        step, sine = projection_average(spaces, self.n_components or self._size, self.weighting)
+        (share,) = shares_of([step], self.weighting)
+        return mean.add([step], [share], max_keep).blurred(sine, share)
 
-        # the moments of this step in the new basis, and those of all steps before
+    def _merged(self, total: Subspace, spaces: dict[Any, Subspace]) -> Subspace:
+        """Summary of all rows, of which a step tells what the clients have sent."""
+        size = None if self.n_components is None else max(self.n_components, self._size or 1)
+        keep = None if size is None else kept_directions(size, total.n_features)
+        return merge_subspaces([total, *spaces.values()], keep)
+
+    def _measured(
+        self, state: _State, mean: ProjectionMean, spaces: dict, X: Any, weight: Any, shards: list
+    ) -> tuple[Subspace, np.ndarray]:
+        """Moments of all rows, and the factor of their scatter matrix in the basis of the mean.
+
+        The clients measure those of this step in a second exchange.
+        """
         basis = np.ascontiguousarray(mean.vectors.T)
         again = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
         moments = list(Federation(self.n_jobs).map(_moments, again))
@@ -193,53 +301,72 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
         )
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
-        with largest_named(partial(clients_named, spaces), list(spaces.values())):
-            total, corrections = pooled_moments(parts)
+        total, corrections = pooled_moments(parts)
         before = state.moments @ (state.mean.vectors @ basis)
-        seen = linalg.r_factor(np.concatenate([before, *moments, corrections @ basis]))
-
-        self._state = _State(mean, seen, total, n_rows, state.n_steps + 1, state.dtype)
-        with largest_named(partial(clients_named, spaces), list(spaces.values())):
-            self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
-        self.projection_values_ = mean.values.copy()
-        self.projection_error_ = mean.dropped
-        self.n_steps_ = self._state.n_steps
-        return list(spaces)
+        return total, linalg.r_factor(np.concatenate([before, *moments, corrections @ basis]))
 
 
 @dataclass(frozen=True)
 class _State:
-    """State after all steps: mean of projections, and scatter of the rows in its basis.
+    """State after all steps: mean of projections, and what is known of the scatter of the rows.
 
-    ``moments.T @ moments`` is the scatter matrix of the rows, projected on ``mean.vectors``;
-    ``total`` has their count, mean and whole scatter.
+    ``total`` has their count, mean and whole scatter. With ``variances="measured"``
+    ``moments.T @ moments`` is the scatter matrix of the rows, projected on ``mean.vectors``; else
+    ``moments`` is None, and ``total`` has the directions of what was sent.
     """
 
+    settings: dict[str, Any]
     mean: ProjectionMean
-    moments: np.ndarray
+    moments: np.ndarray | None
     total: Subspace
     n_rows: int
     n_steps: int
     dtype: np.dtype
 
     @classmethod
-    def empty(cls, d: int, dtype: np.dtype) -> _State:
+    def empty(cls, d: int, dtype: np.dtype, settings: dict[str, Any]) -> _State:
         """State before the first step."""
-        total = Subspace.empty(d, dtype=dtype)
-        return cls(ProjectionMean.empty(d), np.zeros((0, 0)), total, 0, 0, dtype)
+        total = Subspace.empty(d, centered=settings["center"], dtype=dtype)
+        moments = np.zeros((0, 0)) if settings["variances"] == "measured" else None
+        return cls(settings, ProjectionMean.empty(d), moments, total, 0, 0, dtype)
 
     def leading(self, n_components: int | None) -> Subspace:
         """Summary along the leading eigenvectors of the mean, turned to the principal axes."""
-        found = self.mean.leading(n_components, lambda V: self.moments[:, : len(V)])
-        return along(self.total, *found)
+        return along(self.total.truncate(0), *self.mean.leading(n_components, self._factor_along))
+
+    def _factor_along(self, V: np.ndarray) -> np.ndarray:
+        """Factor of the scatter matrix along the first vectors of the mean."""
+        return factor_along([self.total], V) if self.moments is None else self.moments[:, : len(V)]
 
 
 def _local_eigenspace(
-    label: Any, X: Any, weight: Any, size: int | None, dtype: np.dtype
+    label: Any,
+    X: Any,
+    weight: Any,
+    size: int | None,
+    center: bool,
+    columns: bool,
+    dtype: np.dtype,
 ) -> tuple[Subspace, int]:
     """Local work of one client: the leading eigenspace of its rows, and their number."""
     X = check_rows(X, [dtype])
-    return Subspace.from_rows(X, size, sample_weight=weight), count_rows(X, weight)
+    n, d = X.shape
+    max_keep = None if size is None else kept_directions(size, d)
+    block_size = auto_block_size(max_keep, d, sp.issparse(X))
+    if n <= _ROWS_AT_ONCE:
+        block_size = max(block_size, n)
+    start = Subspace.empty(d, centered=center, dtype=X.dtype)
+    space = updated(start, X, weight, max_keep=max_keep, block_size=block_size, wanted=size)
+    space = space.truncate(size)
+    if not columns:
+        space = space._replace(column_scatter=None)
+    return space, count_rows(X, weight)
+
+
+def _message(space: Subspace) -> Message:
+    """Size of a local eigenspace as it is sent: without a mean where there is none."""
+    unsent = 0 if space.centered else space.n_features
+    return Message(space.n_floats - unsent, space.nbytes - 8 * unsent)
 
 
 def _moments(label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..summary._along import along
+from ..summary import Subspace
+from ..summary._along import along, factor_along
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
 from ._merge import MergeStrategy
@@ -101,15 +103,43 @@ class ProjectionAverage(MergeStrategy):
     def _merge(self, parts, n_components, kept):
         if n_components is None:
             n_components = self.projection_dim
-        if n_components is None:
-            n_components = max(part.n_components for part in parts)
-        shares = [part.n_samples if self.weighting == "rows" else 1.0 for part in parts]
-        max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
-        mean = ProjectionMean.empty(parts[0].n_features).add(parts, shares, max_keep)
-        total, corrections = pooled_moments(parts)
+        return projection_average(parts, n_components, self.weighting)[0]
 
-        def factor_along(V):
-            factors = [part.singular_values[:, None] * (part.components @ V.T) for part in parts]
-            return np.concatenate([*factors, corrections @ V.T])
 
-        return along(total, *mean.leading(n_components, factor_along))
+def projection_average(
+    parts: Sequence[Subspace], n_components: int | None, weighting: str
+) -> tuple[Subspace, float]:
+    """Summary of all rows along the leading directions of the mean of projections.
+
+    Parameters
+    ----------
+    parts : sequence of Subspace
+        All of them hold rows.
+    n_components : int or None
+        None: as many as the part with the most directions has.
+    weighting : {"equal", "rows"}
+
+    Returns
+    -------
+    summary : Subspace
+    sine : float
+        Bound on the sine of the largest angle to the directions of the mean without truncation; 0
+        up to `ROWS_AT_ONCE` directions in all.
+    """
+    if n_components is None:
+        n_components = max(part.n_components for part in parts)
+    max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
+    mean = ProjectionMean.empty(parts[0].n_features)
+    mean = mean.add(parts, shares_of(parts, weighting), max_keep)
+    total, corrections = pooled_moments(parts)
+
+    def all_along(V):
+        return np.concatenate([factor_along(parts, V), corrections @ V.T])
+
+    found = along(total, *mean.leading(n_components, all_along))
+    return found, mean.sine_bound(n_components)
+
+
+def shares_of(parts: Sequence[Subspace], weighting: str) -> list[float]:
+    """Weights of the parts in a mean of their projections."""
+    return [part.n_samples if weighting == "rows" else 1.0 for part in parts]

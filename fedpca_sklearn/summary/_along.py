@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.linalg
 
@@ -23,3 +25,13 @@ def along(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
     V = linalg.flip_signs(W @ V).astype(total.components.dtype, copy=False)
     scatter = max(total.scatter, float(s @ s))
     return total._replace(components=V, singular_values=s, scatter=scatter)
+
+
+def factor_along(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
+    """Factor of the scatter matrix along directions, of the rows about the means of their parts.
+
+    What lies beyond the components of a part counts as none.
+    """
+    return np.concatenate(
+        [part.singular_values[:, None] * (part.components @ V.T) for part in parts]
+    )

@@ -24,8 +24,8 @@ _TIE = 1e-10
 class ProjectionMean:
     """Weighted mean of projections on subspaces, by its leading eigenpairs.
 
-    ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a positive semi-definite
-    matrix whose largest eigenvalue is at most ``dropped``.
+    ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a matrix of spectral norm
+    at most ``dropped``; a positive semi-definite one where all projections are exact.
     """
 
     vectors: np.ndarray
@@ -87,6 +87,23 @@ class ProjectionMean:
         if not linalg.is_orthonormal(vectors, ORTHONORMALITY_TOL[vectors.dtype]):
             vectors = linalg.orthonormalised(vectors)
         return ProjectionMean(vectors, values[:keep], total, dropped)
+
+    def blurred(self, sine: float, weight: float) -> ProjectionMean:
+        """The same mean where a projection in it, of some weight, was known up to an angle.
+
+        Projections on two subspaces of one dimension are apart by the sine of their largest angle.
+        """
+        return replace(self, dropped=self.dropped + sine * weight / self.weight)
+
+    def sine_bound(self, k: int) -> float:
+        """Bound on the sine of the largest angle to the k leading vectors of the exact mean.
+
+        Davis and Kahan; for a mean from which nothing but eigenpairs was cut.
+        """
+        if self.dropped == 0:
+            return 0.0
+        first, last = (self.values[i] if i < len(self.values) else 0.0 for i in (k - 1, k))
+        return min(1.0, self.dropped / max(first - last, self.dropped))
 
     def leading(
         self, n_components: int | None, factor_along: Callable[[np.ndarray], np.ndarray]
