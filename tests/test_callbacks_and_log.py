@@ -71,7 +71,7 @@ MODELS = {
     "columns, merge": (columns("merge"), "n_iter_"),
     "columns, power": (columns(PowerRounds(100)), "n_iter_"),
     "kernel, exact": (kernel("exact"), 1),
-    "kernel, paper": (kernel("paper"), "n_components_"),
+    "kernel, paper": (kernel("paper"), "n_iter_"),
     "projections": (AlternatingProjections(2), "n_iter_"),
 }
 every_model = pytest.mark.parametrize(("model", "n_tasks"), MODELS.values(), ids=MODELS)

@@ -7,23 +7,20 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
-from .._dask import refuse_dask
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
-from ..communication import CommunicationLog, Federation
+from ..communication import Federation
 from ..communication._federation import log_fit
-from ..communication._peers import federation_of
 from ..rounds._client import Client
 from ..summary import Subspace
-from ._feature_groups import split_columns
 from ._left_vector_merge import LeftVectorMerge
 from ._left_vectors import along_left_vectors
 from ._power_rounds import PowerRounds
+from ._start import started
 from ._vertical_method import VerticalMethod
 from ._vfedpca import VFedPCA
 
@@ -57,9 +54,15 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     topology : Topology, None, {"server", "complete", "ring", "star"}, array of shape (p, p) or \
             graph, default="server"
         Who exchanges messages. None or "server": all with a server. `Complete`: each with all
-        others (Algorithm 5 of [1]_). `Ring`, `Star`, `Graph`: each with its neighbours, sums and
-        averages by gossip, factors of "merge" passed on. A string stands for the object with its
+        others. `Ring`, `Star`, `Graph`: each with its neighbours. Vectors of "vfedpca" and factors
+        of "merge" are passed on, sums of "power" found by gossip; the results are those with a
+        server. With ``VFedPCA(exchange="neighbours")`` nothing is passed on (Algorithm 5 of [1]_),
+        and each client has a result of its own: ``components_`` are made of each client's part
+        X_i^T u_i by its own u_i. A string stands for the object with its
         defaults, an array, a sparse array or a networkx graph for ``Graph(array)``.
+    center : bool, default=True
+        Whether columns are centred by their owners; False: components are about the origin, as [1]_
+        writes them.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
@@ -74,11 +77,15 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         largest are lost.
     client_components_ : list of ndarray of shape (n_components_, n_columns)
         Each client's part of ``components_``.
+    client_vectors_ : list of ndarray of shape (n_components_, n)
+        Left vectors that each client has, with ``VFedPCA(exchange="neighbours")`` only. Those of a
+        client with a single column tell that column, up to its scale.
     feature_groups_ : list of ndarray of int
         Positions of each client's columns.
     disagreement_ : float
         Without a server, largest distance between the last common vectors of two clients
-        ("vfedpca"), or largest difference of their last sums over the largest of them ("power").
+        ("vfedpca" between neighbours), or largest difference of their last sums over the largest of
+        them ("power"); otherwise zero.
     n_iter_ : int
         Rounds in which vectors were exchanged, over all components.
     communication_ : CommunicationLog
@@ -97,10 +104,10 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     X_i X_i^T, n x n, which nobody forms: a client works in O(n f_i k) a product and O(n f_i)
     memory. The server takes O(n k p) memory for "vfedpca" and "merge", O(n k) for "power".
 
-    A Rayleigh-Ritz step over all columns follows the method. In gossip (ring, star, a graph)
-    clients average over neighbours with Metropolis weights, by Chebyshev's iteration in as many
-    exchanges as the topology and its ``tol`` ask for: 20 of a ring of five for the default, 278 of
-    a ring of 60.
+    A Rayleigh-Ritz step over all columns follows the method. In gossip ("power" on a ring, a star,
+    a graph) clients average over neighbours with Metropolis weights, by Chebyshev's iteration in as
+    many exchanges as the topology and its ``tol`` ask for: 20 of a ring of five for the default,
+    278 of a ring of 60.
 
     Callbacks are called in each round of the method; if one asks to stop, the components found so
     far are the result.
@@ -125,7 +132,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     >>> for method in "vfedpca", "merge", "power":
     ...     pca = VerticalFederatedPCA(2, feature_groups=4, method=method, random_state=0).fit(X)
     ...     print(method, round(subspace_distance(pca.components_, exact), 4))
-    vfedpca 0.1857
+    vfedpca 0.0011
     merge 0.0
     power 0.0
     """
@@ -135,6 +142,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
         "method": [StrOptions(set(METHODS)), VerticalMethod],
         "topology": "no_validation",
+        "center": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
@@ -146,6 +154,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         feature_groups: Any = 2,
         method: Any = "vfedpca",
         topology: Any = "server",
+        center: bool = True,
         n_jobs: int | None = None,
         random_state: Any = None,
     ):
@@ -153,6 +162,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         self.feature_groups = feature_groups
         self.method = method
         self.topology = topology
+        self.center = center
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -176,16 +186,11 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         method = METHODS[self.method]() if isinstance(self.method, str) else self.method
         method.validate()
         with self._unchanged_on_error():
-            refuse_dask(self, X)
-            X, groups = split_columns(self, X)
+            self.__dict__.pop("client_vectors_", None)  # of a fit with another method
+            X, groups, federation = started(self, X, method.channel)
             n, d = X.shape
             check_at_most_features(self.n_components, d)
-            self.communication_ = log = CommunicationLog(floats_pooled=X.size)
-            rng = check_random_state(self.random_state)
-            federation = federation_of(
-                self.topology, len(groups), self.n_jobs, rng, log, method.channel
-            )
-            mean = X.mean(axis=0, dtype=np.float64)
+            mean = X.mean(axis=0, dtype=np.float64) if self.center else np.zeros(d)
             clients = [
                 Client(i, np.ascontiguousarray((X[:, columns] - mean[columns]).T))
                 for i, columns in enumerate(groups)
@@ -195,12 +200,15 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             if not np.isfinite(sum(scatters)):
                 raise too_large("variance", holder=f"Client {int(np.argmax(scatters))}: X")
             rounds = partial(rounds_of, self)
-            U, n_iter, apart = method.left_vectors(
-                federation, clients, min(self.n_components, n), rounds
-            )
-            self.n_iter_, self.disagreement_ = n_iter, apart
-            total = Subspace.empty(d, dtype=X.dtype)._replace(mean=mean, n_samples=float(n))
-            found = along_left_vectors(Federation(self.n_jobs, log=log), clients, groups, U, total)
+            agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
+            self.n_iter_, self.disagreement_ = agreed.n_iter, agreed.disagreement
+            U = agreed.vectors
+            if agreed.own:
+                self.client_vectors_ = list(U)
+            total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
+            total = total._replace(mean=mean, n_samples=float(n))
+            last = Federation(self.n_jobs, log=self.communication_)
+            found = along_left_vectors(last, clients, groups, U, total)
             self._set_fitted(found, len(U[0]), n)
             self.feature_groups_ = groups
             self.client_components_ = [self.components_[:, columns] for columns in groups]

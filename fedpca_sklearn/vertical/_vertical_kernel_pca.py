@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
-from .._dask import refuse_dask
-from .._kernels import linalg
 from .._validation.containers import validate_data
 from ..communication import CommunicationLog
-from ..communication._federation import Message, log_fit, message_of
+from ..communication._federation import log_fit
 from ..communication._peers import federation_of
-from ._feature_groups import split_columns
+from ._agreed_kernels import agreed_kernel_pca
+from ._start import started
 from ._vertical_kernels import (
     ColumnClient,
     ExactScores,
     Kernel,
     LinearScores,
-    PaperScores,
-    as_sent,
-    client_energies,
     exact_kernel_pca,
-    inverse_root,
-    leading_pair,
-    nonnegligible,
+    has_negative_trace,
     nystroem_kernel_pca,
     summed_kernel,
 )
-from ._vfedpca import agree
+from ._vfedpca import VFedPCA
 
 __all__ = ["VerticalFederatedKernelPCA"]
+
+# What "paper" stands for.
+PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative")
 
 
 class VerticalFederatedKernelPCA(
@@ -49,9 +47,9 @@ class VerticalFederatedKernelPCA(
 ):
     """Kernel principal component analysis where columns belong to clients that share the rows.
 
-    Clients send similarities of rows, never columns: "exact" finds the
-    components of the kernel of all columns, "paper" averages the leading eigenvectors of the
-    clients' own kernels (VFedKPCA and VFedAKPCA of [1]_).
+    Clients send similarities of rows, never columns: "exact" finds the components of the kernel of
+    all columns, `VFedPCA` averages the leading eigenvectors of the clients' own kernels (VFedKPCA
+    and VFedAKPCA of [1]_).
 
     Parameters
     ----------
@@ -62,25 +60,31 @@ class VerticalFederatedKernelPCA(
         Every column must belong to one client.
     kernel : {"rbf", "sigmoid", "poly", "linear"} or callable, default="rbf"
         As in scikit-learn. A callable ``kernel(X, Y)`` takes (n, f) and (m, f) columns of a client
-        and returns (n, m); only with "paper", as parts of an unknown kernel do not add up.
+        and returns (n, m); only with `VFedPCA`, as parts of an unknown kernel do not add up.
     gamma : float or None, default=None
-        None: one over the number of columns, of all with "exact", of the client with "paper".
+        Below zero for "sigmoid" only (eq. 12 of [1]_). None: one over the number of columns, of all
+        with "exact", of the client with `VFedPCA`. [1]_ has one kernel for all clients, which is
+        any number given here. For "rbf" the clients' own are nearer to the kernel of all columns,
+        as its distances grow with their number; for "sigmoid" it is mostly one for all.
     degree : float, default=3
         Degree of the kernel "poly".
     coef0 : float, default=1
         Constant term of the kernels "poly" and "sigmoid".
-    aggregation : {"exact", "paper"}, default="exact"
+    aggregation : VFedPCA or {"exact", "paper"}, default="exact"
         "exact": squared distances (rbf) or inner products add up over clients on their way, and
-        the kernel follows from the sum. "paper": one eigenvector and eigenvalue of each client.
+        the kernel follows from the sum. `VFedPCA`: one eigenvector and eigenvalue of each client's
+        kernel in a period, with its options; "paper" stands for it as printed in [1]_,
+        ``VFedPCA(weighting="eigenvalue", update="cumulative")``.
     projection : {"samples", "features"}, default="samples"
         "samples": scores in the kernel's space, as `sklearn.decomposition.KernelPCA`. "features":
         rows are projected on the columns' combinations U^T X (AKPCA), of unit length.
     topology : Topology, None, {"server", "complete", "ring", "star"}, array of shape (p, p) or \
             graph, default="server"
-        Who exchanges messages, as in `VerticalFederatedPCA`: without a server sums and averages are
-        found by gossip between neighbours, in `transform` too.
-    local_iterations : int, default=20
-        "paper": power iterations at a client for each component; L of [1]_.
+        Who exchanges messages, as in `VerticalFederatedPCA`: without a server sums are found by
+        gossip between neighbours, in `transform` too, and vectors passed on.
+    center : bool, default=True
+        Whether kernels, and with "features" columns, are centred. False: as [1]_ writes them (eq.
+        9); the first eigenvector is then often near the constant one.
     n_landmarks : int or None, default=None
         "exact": kernels are computed against so many random rows only (Nystroem). None, or as many
         as there are rows: all.
@@ -93,27 +97,34 @@ class VerticalFederatedKernelPCA(
     ----------
     eigenvalues_ : ndarray of shape (n_components_,)
         In decreasing order with "exact"; zero where they are rounding errors or negative. With
-        "paper" u^T K u for K the average of the clients' centred kernels, weighted by eigenvalues.
+        `VFedPCA` u^T K u for K the average of the clients' kernels by ``client_weights_``.
     eigenvectors_ : ndarray of shape (n, n_components_)
         U, orthonormal columns. Where the eigenvalue is zero any, or zeros; scores are zero then.
+        With ``VFedPCA(exchange="neighbours")`` those of the first client.
+    client_vectors_ : list of ndarray of shape (n, n_components_)
+        U as each client has it, with ``VFedPCA(exchange="neighbours")`` only.
+    client_weights_ : ndarray of shape (n_clients, n_components_)
+        With `VFedPCA`, weights of the last period before weight scaling, over the largest of each
+        component; zero of a client without a positive leading eigenvalue.
     components_ : ndarray of shape (n_components_, d)
         With "features": rows of unit length (zero if there is no variance), orthogonal for "linear"
         and "exact" only.
     mean_ : ndarray of shape (d,)
         With "features".
     gamma_ : float or ndarray of shape (n_clients,)
-        As used: a number with "exact", each client's with "paper".
+        As used: a number with "exact", each client's with `VFedPCA`.
     n_components_ : int
+    n_iter_ : int
+        Rounds in which kernels or vectors were exchanged, over all components.
     feature_groups_ : list of ndarray of int
         Positions of each client's columns.
     landmarks_ : ndarray of int
         Rows that kernels are computed against; all, unless ``n_landmarks`` is less.
     communication_ : CommunicationLog
         Of `fit`, with n rows, m landmarks (n if None), p clients and k components. "exact": p n m
-        floats up in one round. "paper": p (n + 1) up and p n down for each component, then p k up
-        for the eigenvalues. With "features" p k up once more, and with "exact" p n k down before.
-        By gossip in m exchanges over E edges every sum goes 2 E m times, and "paper" 2 E (D (n + 1)
-        + m n) for each component, with D the diameter.
+        floats up in one round. `VFedPCA`: what it says, then p k up for the eigenvalues. With
+        "features" p k up once more, and with "exact" p n k down before. By gossip in m exchanges
+        over E edges every sum goes 2 E m times.
     disagreement_ : float
         Without a server, how far apart two clients are at most: of their last sums, as a share of
         the largest, or of their common vectors.
@@ -121,27 +132,32 @@ class VerticalFederatedKernelPCA(
     See Also
     --------
     VerticalFederatedPCA : Linear components for many rows.
+    VFedPCA : How clients agree on vectors.
     sklearn.decomposition.KernelPCA : The same of columns in one place.
 
     Notes
     -----
     A client works in O(n m f_i) and the server in O(n^3), or O(n m^2) with landmarks, and both in
-    O(n m) memory, with "exact". With "paper" a client takes O(k n^2 (f_i + L)) time and O(n^2)
-    memory, as it computes its kernel again for each component, and the server O(p n k) time and
-    O(n (p + k)) memory. To transform q rows with "samples" clients send p q m floats with "exact",
-    p q k with "paper"; they keep their columns of the training rows or landmarks for it.
+    O(n m) memory, with "exact". With `VFedPCA` a client takes O(T k n^2 f_i + k n^2 L) time and
+    O(n^2) memory, as it computes its kernel again in each period, and the server O(n p) for each.
+    To transform q rows with "samples" clients send p q m floats with "exact", p q k with `VFedPCA`;
+    they keep their columns of the training rows or landmarks for it.
 
     With "exact" the server sees the sum of the messages and nothing else, but that sum is the
-    kernel of all rows. With "paper" it sees every client's vector.
+    kernel of all rows. With `VFedPCA` it sees every client's vector.
 
-    "paper" is VFedKPCA of [1]_, and with "features" VFedAKPCA: power iteration (eq. 5 and 6) of
-    the centred local kernel from a common start, weights eta_i / sum of eta (eq. 13), and
-    u = sum w_i a_i made a unit vector. Signs of the a_i are first aligned with that of the client
-    with the largest eigenvalue. [1]_ treats the leading vector; here the next ones follow by
-    deflation, K_i <- (I - u u^T) K_i (I - u u^T). All rows, those of `fit` too, score
-    sum_i w_i k_i(x, X) u / sqrt(eigenvalue), centred, so that `fit_transform` is `fit` and
-    `transform`; with a single client that is sqrt(eigenvalue) u. Where the kernel is not positive
-    semi-definite (sigmoid), a client whose leading eigenvalue is negative has no weight.
+    `VFedPCA` is VFedKPCA of [1]_, and with "features" VFedAKPCA: power iteration (eq. 5 and 6) of
+    the client's kernel K_i from a common start, weights, signs and periods as `VFedPCA` has them.
+    Eq. 14 updates data; of a kernel's data Phi(X_i) <- Phi(X_i) m m^T makes K_i u u^T K_i /
+    u^T K_i u of K_i, which a client knows. (It could also mean the columns, X_i <- X_i m m^T, and
+    their kernel again. For the linear kernel both are the same.) All rows, those of `fit` too,
+    score sum_i w_i k_i(x, X) u_i / (sum_i w_i sqrt(eigenvalue)), centred if K_i is, so that
+    `fit_transform` is `fit` and `transform`; with a single client that is sqrt(eigenvalue) u.
+
+    Where the kernel is not positive semi-definite (sigmoid), a client whose leading eigenvalue by
+    size is negative has no weight; a warning says so if that leaves none. As tanh(-z + c) =
+    -tanh(z - c), coef0=-c has the same leading vectors by size as a negative gamma, with positive
+    eigenvalues.
 
     With landmarks the kernel is C W^+ C^T, with C that of all rows and W that of the landmarks
     against the landmarks [2]_, centred over all rows; of an indefinite W the positive part counts.
@@ -173,10 +189,11 @@ class VerticalFederatedKernelPCA(
     True
     >>> pca.communication_.floats_up == 4 * 178**2
     True
-    >>> paper = pca.set_params(aggregation="paper", random_state=0).fit(X)
-    >>> abs(np.sum(paper.eigenvectors_ * central.eigenvectors_, axis=0)).round(2)
-    array([0.98, 0.98])
-    >>> paper.communication_.floats_up == 4 * (2 * 179 + 2)
+    >>> from fedpca_sklearn import VFedPCA
+    >>> agreed = pca.set_params(aggregation=VFedPCA(n_rounds=3), random_state=0).fit(X)
+    >>> abs(np.sum(agreed.eigenvectors_ * central.eigenvectors_, axis=0)).round(2)
+    array([0.99, 0.98])
+    >>> agreed.communication_.floats_up == 4 * (2 * 3 * 179 + 2)
     True
     """
 
@@ -184,13 +201,13 @@ class VerticalFederatedKernelPCA(
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
         "kernel": [StrOptions({"rbf", "sigmoid", "poly", "linear"}), callable],
-        "gamma": [Interval(Real, 0, None, closed="left"), None],
+        "gamma": [Interval(Real, None, None, closed="neither"), None],
         "degree": [Interval(Real, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
-        "aggregation": [StrOptions({"exact", "paper"})],
+        "aggregation": [StrOptions({"exact", "paper"}), VFedPCA],
         "projection": [StrOptions({"samples", "features"})],
         "topology": "no_validation",
-        "local_iterations": [Interval(Integral, 1, None, closed="left")],
+        "center": ["boolean"],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -205,10 +222,10 @@ class VerticalFederatedKernelPCA(
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        aggregation: str = "exact",
+        aggregation: Any = "exact",
         projection: str = "samples",
         topology: Any = "server",
-        local_iterations: int = 20,
+        center: bool = True,
         n_landmarks: int | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -222,7 +239,7 @@ class VerticalFederatedKernelPCA(
         self.aggregation = aggregation
         self.projection = projection
         self.topology = topology
-        self.local_iterations = local_iterations
+        self.center = center
         self.n_landmarks = n_landmarks
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -244,44 +261,56 @@ class VerticalFederatedKernelPCA(
             The fitted estimator; unchanged if an error is raised.
         """
         self._validate_params()
-        if self.aggregation == "exact" and callable(self.kernel):
-            raise ValueError(f"kernel={self.kernel!r} needs aggregation='paper', got 'exact'.")
-        if self.aggregation == "paper" and self.n_landmarks is not None:
-            raise ValueError(f"n_landmarks={self.n_landmarks} needs aggregation='exact'.")
+        exact = self.aggregation == "exact"
+        self._check_combinations(exact)
         with self._unchanged_on_error(), np.errstate(over="ignore", invalid="ignore"):
-            for name in ("components_", "mean_"):  # of a fit with another projection
-                self.__dict__.pop(name, None)
-            refuse_dask(self, X)
-            X, groups = split_columns(self, X)
+            for name in ("components_", "mean_", "client_weights_", "client_vectors_"):
+                self.__dict__.pop(name, None)  # of a fit with other parameters
+            X, groups, federation = started(self, X)
             n, d = X.shape
-            rng = check_random_state(self.random_state)
-            self.communication_ = log = CommunicationLog(floats_pooled=X.size)
-            federation = federation_of(self.topology, len(groups), self.n_jobs, rng, log)
             m = min(self.n_landmarks or n, n)
-            self.landmarks_ = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
-            exact = self.aggregation == "exact"
-            rank = min(self.n_components, m)
+            chosen = np.sort(federation.rng.choice(n, m, replace=False)) if m < n else np.arange(n)
+            self.landmarks_ = chosen
             kernels = [self._kernel(d if exact else len(g)) for g in groups]
             clients = [
-                ColumnClient.of(X, g, self.landmarks_, kernel)
+                ColumnClient.of(X, g, chosen, kernel, self.center)
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
+            rank = min(self.n_components, m)
             if exact:
-                values, U, scorer, apart = self._exact(federation, clients, X, rank)
+                values, vectors, scorer, apart = self._exact(federation, clients, X, rank)
                 self.gamma_: float | np.ndarray = kernels[0].gamma
             else:
-                values, U, scorer, apart = self._paper(federation, clients, rank)
+                values, vectors, scorer, apart = self._agreed(federation, clients, X, rank)
                 self.gamma_ = np.array([kernel.gamma for kernel in kernels])
             if self.projection == "features":
-                scorer = LinearScores.of(federation, clients, X, U * (values > 0), exact)
+                used = [U * (values > 0) for U in vectors]
+                scorer = LinearScores.of(federation, clients, X, used, self.center, exact)
                 self.mean_ = scorer.mean.astype(X.dtype)
                 self.components_ = scorer.components.astype(X.dtype)
             self._scorer = scorer
-            self.eigenvalues_, self.eigenvectors_ = values.astype(X.dtype), U.astype(X.dtype)
+            self.eigenvalues_ = values.astype(X.dtype)
+            self.eigenvectors_ = vectors[0].astype(X.dtype)
             self.feature_groups_, self.n_components_ = groups, len(values)
             self.disagreement_ = max(apart, federation.disagreement)
         log_fit(self, len(groups))
         return self
+
+    def _check_combinations(self, exact: bool) -> None:
+        """Raise a ValueError where parameters do not fit each other."""
+        if isinstance(self.aggregation, VFedPCA):
+            self.aggregation.validate()
+        if exact and callable(self.kernel):
+            raise ValueError(f"kernel={self.kernel!r} needs aggregation=VFedPCA(), got 'exact'.")
+        if not exact and self.n_landmarks is not None:
+            raise ValueError(
+                f"n_landmarks={self.n_landmarks} needs aggregation='exact', got "
+                f"{self.aggregation!r}."
+            )
+        if self.gamma is not None and self.gamma < 0 and self.kernel != "sigmoid":
+            raise ValueError(
+                f"gamma={self.gamma} below zero needs kernel='sigmoid', got {self.kernel!r}."
+            )
 
     def _kernel(self, n_columns: int) -> Kernel:
         gamma = 1.0 / n_columns if self.gamma is None else self.gamma
@@ -291,36 +320,37 @@ class VerticalFederatedKernelPCA(
         whole = len(self.landmarks_) == len(X)
         for _ in rounds_of(self, 1):
             C = summed_kernel(federation, clients, None if whole else X)
-        found = (
-            exact_kernel_pca(C, rank) if whole else nystroem_kernel_pca(C, self.landmarks_, rank)
+        negative = whole and has_negative_trace(C, self.center)
+        values, U, offset, turn = (
+            exact_kernel_pca(C, rank, self.center)
+            if whole
+            else nystroem_kernel_pca(C, self.landmarks_, rank, self.center)
         )
-        values, U, offset, turn = found
-        return values, U, ExactScores(clients, offset, turn), 0.0
+        if negative and not values[0]:
+            self._warn_of_no_component("no eigenvalue")
+        self.n_iter_ = 1
+        return values, [U] * len(clients), ExactScores(clients, offset, turn), 0.0
 
-    def _paper(self, federation, clients, rank):
-        n, p = len(clients[0].rows), len(clients)
-        U, etas, apart = np.zeros((n, rank)), np.zeros((p, rank)), 0.0
-        for j in rounds_of(self, rank):
-            start = federation.rng.standard_normal(n)
-            calls = [(i, c, start, U[:, :j], self.local_iterations) for i, c in enumerate(clients)]
-            local = list(federation.map(leading_pair, calls))
-            etas[:, j] = [eta for eta, _ in local]
-            common = _common_vectors(federation, etas[:, j], np.array([a for _, a in local]))
-            apart = max(apart, float(np.linalg.norm(common - common[0], axis=1).max()))
-            U[:, j] = linalg.flip_signs(common[:1])[0]
-        U, etas = U[:, : j + 1], etas[:, : j + 1]  # a callback may have asked to stop
-        largest = etas.max(axis=0)
-        weights = etas / np.where(largest > 0, largest, 1.0)
-        last = [(i, c, U, w) for i, (c, w) in enumerate(zip(clients, weights, strict=True))]
-        offsets, energies = zip(*federation.map(client_energies, last), strict=True)
-        all_known = federation.gossip is None or federation.gossip.complete
-        total = weights.sum(axis=0)
-        if not all_known:
-            total = federation.sum(as_sent, list(enumerate(weights)))
-        total = np.maximum(total, 1.0)
-        values = nonnegligible(federation.sum(as_sent, list(enumerate(energies))) / total)
-        scorer = PaperScores(clients, offsets, weights, U, inverse_root(values) / total)
-        return values, U, scorer, apart
+    def _agreed(self, federation, clients, X, rank):
+        method = PRINTED if self.aggregation == "paper" else self.aggregation
+        rounds = partial(rounds_of, self)
+        values, scorer, found = agreed_kernel_pca(
+            method, federation, clients, self.center, rank, rounds
+        )
+        if not found.weights[0].any() and (found.values[0] < 0).any():
+            self._warn_of_no_component("no client's leading eigenvalue")
+        self.n_iter_ = found.n_iter
+        self.client_weights_ = found.weights.T
+        if found.own:
+            self.client_vectors_ = [U.astype(X.dtype) for U in scorer.vectors]
+        return values, scorer.vectors, scorer, found.disagreement
+
+    def _warn_of_no_component(self, what: str) -> None:
+        warnings.warn(
+            f"kernel={self.kernel!r} with gamma={self.gamma}, coef0={self.coef0} and "
+            f"center={self.center}: {what} is positive, so all scores are zero.",
+            stacklevel=5,
+        )
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit and return the rows' scores.
@@ -370,19 +400,3 @@ class VerticalFederatedKernelPCA(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _common_vectors(federation, etas: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Average of the clients' vectors by eigenvalues, of unit length, as each has it."""
-    p, n = vectors.shape
-    gossip, log = federation.gossip, federation.log
-    if gossip is not None and not gossip.complete:
-        return agree(etas, vectors, False, False, log, gossip)
-    signs = np.where(vectors @ vectors[np.argmax(etas)] < 0, -1.0, 1.0)
-    u = (signs * (etas / (etas.max() or 1.0))) @ vectors
-    u /= float(np.linalg.norm(u)) or 1.0
-    if gossip is None:
-        log.record([Message(n + 1, 8 * (n + 1))] * p, [message_of(u)] * p)
-    else:
-        gossip.record(log, n + 1, 1)
-    return np.tile(u, (p, 1))

@@ -67,10 +67,11 @@ class ColumnClient:
 
     @classmethod
     def of(
-        cls, X: np.ndarray, columns: np.ndarray, rows: np.ndarray, kernel: Kernel
+        cls, X: np.ndarray, columns: np.ndarray, rows: np.ndarray, kernel: Kernel, center: bool
     ) -> ColumnClient:
         shift = np.zeros(len(columns))
-        if kernel.name in ("rbf", "linear"):  # centred, that does not matter but for rounding
+        # does not matter but for rounding
+        if kernel.name == "rbf" or (kernel.name == "linear" and center):
             shift = X[:, columns].mean(axis=0, dtype=np.float64)
         return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
 
@@ -93,37 +94,6 @@ def as_sent(label: int, message: np.ndarray) -> np.ndarray:
     return message
 
 
-def leading_pair(
-    label: int, client: ColumnClient, a: np.ndarray, U: np.ndarray, iterations: int
-) -> tuple[float, np.ndarray]:
-    """Leading eigenpair of the centred local kernel, orthogonal to U, by power iteration."""
-    K = client.local_kernel()
-    floor = _rounding(K)
-    _centre(K)
-    scale = float(np.abs(K).max()) or 1.0
-    K /= scale  # squares might overflow
-    K -= U @ (U.T @ K)
-    K -= (K @ U) @ U.T
-    for _ in range(iterations):
-        a = K @ a
-        a /= float(np.linalg.norm(a)) or 1.0
-    eta = scale * float(a @ K @ a)
-    return (eta, a) if eta > floor else (0.0, np.zeros(len(a)))
-
-
-def client_energies(
-    label: int, client: ColumnClient, U: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the local kernel, which stay, and the weighted u^T K_i u, to be sent."""
-    K = client.local_kernel()
-    offset = _centre(K)
-    return offset, weight * np.einsum("ij,ij->j", U, K @ U)
-
-
-def _local_scores(label, client, X, offset, U):
-    return (client.local_kernel(X) - offset) @ U
-
-
 # --------------------------------------------------------------------------------- at the server
 
 
@@ -136,7 +106,7 @@ def summed_kernel(
     return clients[0].kernel.of_sum(parts)
 
 
-def _centre(K: np.ndarray) -> np.ndarray:
+def centre(K: np.ndarray) -> np.ndarray:
     """Centre a symmetric kernel in place; its means before."""
     offset = K.mean(axis=0)
     K -= offset
@@ -144,9 +114,15 @@ def _centre(K: np.ndarray) -> np.ndarray:
     return offset
 
 
-def _rounding(K: np.ndarray) -> float:
+def rounding(K: np.ndarray) -> float:
     """Eigenvalues that rounding errors of a kernel have once it is centred."""
     return len(K) * np.finfo(np.float64).eps * float(max(K.max(), -K.min()))
+
+
+def has_negative_trace(K: np.ndarray, center: bool) -> bool:
+    """Whether the eigenvalues of a kernel, centred or not, have a sum below zero."""
+    trace = float(np.trace(K)) - (K.mean() * len(K) if center else 0.0)
+    return trace < -4 * rounding(K)
 
 
 def nonnegligible(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -159,28 +135,32 @@ def inverse_root(values: np.ndarray) -> np.ndarray:
     return np.where(values > 0, 1 / np.sqrt(np.where(values > 0, values, 1.0)), 0.0)
 
 
-def exact_kernel_pca(K: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+def exact_kernel_pca(K: np.ndarray, rank: int, center: bool = True) -> tuple[np.ndarray, ...]:
     """Leading eigenpairs of a kernel (destroyed), and what gives scores: (k - offset) @ turn.
 
     Parameters
     ----------
     K : ndarray of shape (n, n)
     rank : int
+    center : bool, default=True
+        Of the centred kernel.
 
     Returns
     -------
     eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (n,), (n, rank)
     """
-    floor = _rounding(K)
-    offset = _centre(K)
+    floor = rounding(K)
+    offset = centre(K) if center else np.zeros(len(K))
     values, U = linalg.eigh_top(K, rank)
     values = nonnegligible(values[:rank], floor)
     U = linalg.flip_signs(np.ascontiguousarray(U[:, :rank].T)).T
     turn = U * inverse_root(values)
-    return values, U, offset, turn - turn.mean(axis=0)
+    return values, U, offset, turn - turn.mean(axis=0) * center
 
 
-def nystroem_kernel_pca(C: np.ndarray, landmarks: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+def nystroem_kernel_pca(
+    C: np.ndarray, landmarks: np.ndarray, rank: int, center: bool = True
+) -> tuple[np.ndarray, ...]:
     """As `exact_kernel_pca`, of C W^+ C^T with W the rows of the landmarks.
 
     Parameters
@@ -189,16 +169,18 @@ def nystroem_kernel_pca(C: np.ndarray, landmarks: np.ndarray, rank: int) -> tupl
     landmarks : ndarray of shape (m,), int
     rank : int
         At most m.
+    center : bool, default=True
+        As in `exact_kernel_pca`.
 
     Returns
     -------
     eigenvalues, eigenvectors, offset, turn : ndarray of shape (rank,), (n, rank), (m,), (m, rank)
     """
     W = C[landmarks]
-    floor = len(C) / len(W) * _rounding(C)
+    floor = len(C) / len(W) * rounding(C)
     values, Q = np.linalg.eigh((W + W.T) / 2)
-    root = Q * inverse_root(nonnegligible(values, _rounding(W)))
-    offset = C.mean(axis=0)
+    root = Q * inverse_root(nonnegligible(values, rounding(W)))
+    offset = C.mean(axis=0) if center else np.zeros(C.shape[1])
     F = (C - offset) @ root
     values, V = linalg.eigh_top(F.T @ F, rank)
     values = nonnegligible(values[:rank], floor)
@@ -225,23 +207,6 @@ class ExactScores:
 
 
 @dataclass(frozen=True)
-class PaperScores:
-    """Scores by the weighted local kernels."""
-
-    clients: Sequence[ColumnClient]
-    offsets: Sequence[np.ndarray]
-    etas: np.ndarray
-    U: np.ndarray
-    scale: np.ndarray
-
-    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
-        known = zip(self.clients, self.offsets, self.etas, strict=True)
-        centred = self.U - self.U.mean(axis=0)
-        calls = [(i, c, X, offset, centred * eta) for i, (c, offset, eta) in enumerate(known)]
-        return federation.sum(_local_scores, calls) * self.scale
-
-
-@dataclass(frozen=True)
 class LinearScores:
     """Scores by combinations of columns."""
 
@@ -252,16 +217,21 @@ class LinearScores:
         return (X - self.mean) @ self.components.T
 
     @classmethod
-    def of(cls, federation, clients, X, U, broadcast) -> LinearScores:
-        """Combinations U^T X of the columns, made of unit length by one sum."""
-        mean, components = np.empty(X.shape[1]), np.empty((U.shape[1], X.shape[1]))
+    def of(cls, federation, clients, X, vectors, center, broadcast) -> LinearScores:
+        """Combinations U^T X of the columns, made of unit length by one sum.
+
+        ``vectors`` are U as each client has it; ``broadcast`` tells that a server sent them.
+        """
+        k = vectors[0].shape[1]
+        mean, components = np.zeros(X.shape[1]), np.empty((k, X.shape[1]))
         squares = []
-        for i, client in enumerate(clients):
+        for i, (client, U) in enumerate(zip(clients, vectors, strict=True)):
             Z = X[:, client.columns].astype(np.float64)
-            mean[client.columns] = local_mean = Z.mean(axis=0)
-            Z -= local_mean
+            if center:
+                mean[client.columns] = local_mean = Z.mean(axis=0)
+                Z -= local_mean
             part = U.T @ Z
             components[:, client.columns] = part
             squares.append((i, np.sum(part**2, axis=1)))
-        lengths = np.sqrt(federation.sum(as_sent, squares, U if broadcast else None))
+        lengths = np.sqrt(federation.sum(as_sent, squares, vectors[0] if broadcast else None))
         return cls(mean, components / np.where(lengths > 0, lengths, 1.0)[:, None])

@@ -26,11 +26,14 @@ class LeftVectors(NamedTuple):
         Rounds in which vectors were exchanged.
     disagreement : float, default=0.0
         Largest distance between the vectors of two clients.
+    own : bool, default=False
+        Whether clients keep vectors of their own, which the estimator then publishes.
     """
 
     vectors: Sequence[np.ndarray] | np.ndarray
     n_iter: int
     disagreement: float = 0.0
+    own: bool = False
 
 
 class VerticalMethod(BaseEstimator, ABC):

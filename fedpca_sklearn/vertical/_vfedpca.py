@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..communication import CommunicationLog
-from ..communication._federation import Message
-from ..communication._gossip import Gossip
-from ..rounds._client import Client
+from ._operators import Columns
+from ._periods import common_vectors
 from ._vertical_method import LeftVectors, VerticalMethod
 
 __all__ = ["VFedPCA"]
 
 
 class VFedPCA(VerticalMethod):
-    """Rounds of an average of the clients' own leading left vectors; few floats, inexact.
+    """Periods of an average of the clients' own leading vectors; few floats.
+
+    Of columns, with `VerticalFederatedPCA`, or of kernels, with `VerticalFederatedKernelPCA`: a
+    client is a symmetric matrix A_i, X_i X_i^T or its kernel. The defaults are not those of [1]_:
+    with them each period comes nearer to the exact vector. [1]_ as printed is
+    ``VFedPCA(weighting="eigenvalue", update="cumulative")``.
 
     Parameters
     ----------
     local_iterations : int, default=20
-        Power iterations at a client in a round; L of [1]_.
-    n_rounds : int, default=3
-        Rounds for each component; T of [1]_.
+        Power iterations at a client in a period; L of [1]_.
+    n_rounds : int, default=10
+        Periods for each component; T of [1]_.
     warm_start : bool, default=True
         Local iterations start from the last common vector (Algorithm 3).
-    weighting : {"eigenvalue", "equal"}, default="eigenvalue"
-        Weight of a client's vector: its eigenvalue (eq. 13), or one (VFedAvgPCA).
-    weight_scaling : bool, default=True
-        With eigenvalue weights: those of the half of the clients with the larger ones are raised by
-        the share 1 / p, the others lowered (eq. 15, Algorithm 4).
+    weighting : {"projection", "eigenvalue", "eigenvalue_per_column", "equal"}, \
+            default="projection"
+        How clients' vectors a_i become one. "eigenvalue": sum of w_i a_i with the eigenvalues as
+        weights (eq. 13). "eigenvalue_per_column": those over the numbers of columns f_i, as section
+        3.2 has A_i. "equal": one each (VFedAvgPCA). "projection" is not in [1]_: the leading vector
+        of the sum of w_i a_i a_i^T, with the eigenvalues as weights; the same floats.
+    weight_scaling : bool or "ceil", default=False
+        Unless weights are equal: those of the half of the clients with the larger ones are raised
+        by the share 1 / p, the others lowered (Algorithm 4). Of an odd number p the half is
+        floor(p / 2) clients, as in the authors' code, or with "ceil" ceil(p / 2), as eq. 15.
+    update : {"original", "cumulative"}, default="original"
+        What eq. 14 updates after a period. "original": the client's own data, so that later periods
+        see all of them again. "cumulative": the data as last updated, as printed.
+    exchange : {"consensus", "neighbours"}, default="consensus"
+        Without a server. "consensus": vectors are passed on until each client has all; the result
+        is that of a server. "neighbours": once to direct neighbours in each period (Algorithm 5),
+        so that each client has a common vector of its own.
 
     See Also
     --------
@@ -40,23 +53,37 @@ class VFedPCA(VerticalMethod):
 
     Notes
     -----
-    Local power iteration (eq. 5 and 6 of [1]_), weights (eq. 13), and after each round the update
-    X_i <- X_i m m^T with m = X_i^T u / |X_i^T u| (eq. 14). That leaves each client with one
-    direction, so from the second round on vectors hardly change: more rounds do not help. Signs are
-    aligned before averaging, by the leading eigenvector of the products of the weighted vectors.
+    **Local work.** Power iteration (eq. 5 and 6 of [1]_), and before each period but the first the
+    update X_i <- X_i m m^T with m = X_i^T u / |X_i^T u| (eq. 14), of A_i that to A_i u u^T A_i /
+    u^T A_i u. It leaves each client one direction. So with "cumulative" vectors hardly change from
+    the second period on, and in both a warm start has nothing to start and local iterations matter
+    in the first period only.
 
-    [1]_ treats the leading vector; here the next ones follow by deflation, X_i <- X_i - u u^T X_i
-    from the rows as they were. (Its "k + 1 to 2k" could also mean later eigenvectors of each
-    client.)
+    **Why the defaults.** With "original", "projection" and no scaling a period takes the leading
+    vector v of the sum M of all A_i u u^T A_i / u^T A_i u. No A_i is below its term (Nystroem), and
+    u^T M u = u^T A u for A the sum of all A_i. So v^T A v >= v^T M v >= u^T A u: the variance along
+    the common vector never falls, and it rests at eigenvectors of A only. An average of vectors
+    rests elsewhere.
 
-    In gossip clients first pass on the largest eigenvalue that they have heard of and its vector,
-    for the signs, until all have it; then weighted vectors are averaged over neighbours. With
-    ``weight_scaling`` a client there compares its eigenvalue with the average, found the same way,
-    as it does not know the order.
+    **Signs.** Eigenvectors have none, and [1]_ does not say what signs eq. 13 adds. Here they are
+    those of the leading eigenvector of the products w_i w_j a_i^T a_j, in all topologies: of all
+    pairs of clients, or with "neighbours" of all pairs of neighbours, whose products are passed on.
 
-    p (n + 1) floats up and p n down a round and component with a server, p (p - 1) (n + 1) between
-    all; by gossip in m exchanges over E edges, of a graph of diameter D, 2 E (D (n + 1) + m (n +
-    1)), or 2 E (D (n + 1) + m n) without weight scaling.
+    **Near ties.** Where a client's first and second eigenvalue nearly tie, its leading vector may
+    be either. The vectors of two clients are then at right angles; their sum lies between them and
+    is right for neither, where "projection" follows the heavier.
+
+    **Negative eigenvalues**, of kernels that are not positive semi-definite: a client whose leading
+    eigenvalue by size is negative has weight zero.
+
+    **More components.** [1]_ treats the leading vector; here the next ones follow by deflation, X_i
+    <- X_i - u u^T X_i from the data as they were. (Its "k + 1 to 2k" could also mean later
+    eigenvectors of each client.) In Algorithm 4 weights are eigenvalues, not shares of them; eta is
+    then no share either and 1 - eta may be negative, so shares are meant here.
+
+    **Messages.** With a server p (n + 1) floats up and p n down a period and component; one less
+    for each client with equal weights. Without, p (p - 1) (n + 1) in any topology with
+    "consensus", and with "neighbours" 2 E (n + 1) over E edges and the products, 2 E (p - 1).
 
     References
     ----------
@@ -71,166 +98,49 @@ class VFedPCA(VerticalMethod):
     >>> from fedpca_sklearn import VerticalFederatedPCA, VFedPCA, subspace_distance
     >>> X = scale(load_wine().data)
     >>> exact = PCA(1).fit(X).components_
-    >>> for scaling in True, False:
-    ...     method = VFedPCA(weight_scaling=scaling)
-    ...     pca = VerticalFederatedPCA(1, feature_groups=4, method=method, random_state=0).fit(X)
-    ...     print(round(subspace_distance(pca.components_, exact), 3))
-    0.032
-    0.072
+    >>> pca = VerticalFederatedPCA(1, feature_groups=4, random_state=0)
+    >>> for n_rounds in 1, 3, 10:
+    ...     for options in {"weighting": "eigenvalue", "update": "cumulative"}, {}:
+    ...         pca = pca.set_params(method=VFedPCA(n_rounds=n_rounds, **options)).fit(X)
+    ...         print(n_rounds, round(subspace_distance(pca.components_, exact), 4))
+    1 0.1292
+    1 0.0836
+    3 0.0718
+    3 0.021
+    10 0.0718
+    10 0.0002
     """
 
     _parameter_constraints: dict = {
         "local_iterations": [Interval(Integral, 1, None, closed="left")],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
-        "weighting": [StrOptions({"eigenvalue", "equal"})],
-        "weight_scaling": ["boolean"],
+        "weighting": [StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"})],
+        "weight_scaling": ["boolean", StrOptions({"ceil"})],
+        "update": [StrOptions({"cumulative", "original"})],
+        "exchange": [StrOptions({"consensus", "neighbours"})],
     }
 
     def __init__(
         self,
         local_iterations: int = 20,
-        n_rounds: int = 3,
+        n_rounds: int = 10,
         warm_start: bool = True,
-        weighting: str = "eigenvalue",
-        weight_scaling: bool = True,
+        weighting: str = "projection",
+        weight_scaling: bool | str = False,
+        update: str = "original",
+        exchange: str = "consensus",
     ):
         self.local_iterations = local_iterations
         self.n_rounds = n_rounds
         self.warm_start = warm_start
         self.weighting = weighting
         self.weight_scaling = weight_scaling
+        self.update = update
+        self.exchange = exchange
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
-        n = clients[0].rows.shape[1]
-        found: list[np.ndarray] = []
-        n_iter = 0
-        for turn in rounds(rank * self.n_rounds):
-            if turn % self.n_rounds == 0:  # the next component
-                if found:
-                    clients = [deflated(c, u) for c, u in zip(clients, found[-1], strict=True)]
-                start = unit(federation.rng.standard_normal(n))
-                starts, current = np.tile(start, (len(clients), 1)), clients
-                found.append(starts)
-            calls = [
-                (c.label, c.rows, b, self.local_iterations)
-                for c, b in zip(current, starts, strict=True)
-            ]
-            values, vectors = zip(*federation.map(local_power, calls), strict=True)
-            found[-1] = common = agree(
-                np.array(values),
-                np.array(vectors),
-                self.weighting == "equal",
-                self.weight_scaling,
-                federation.log,
-                federation.gossip,
-            )
-            current = [updated(c, u) for c, u in zip(current, common, strict=True)]
-            if self.warm_start:
-                starts = common
-            n_iter += 1
-        U = np.stack(found, axis=1)
-        apart = np.linalg.norm(U[:, None] - U[None], axis=-1)
-        return LeftVectors(U, n_iter, float(apart.max()))
-
-
-# -------------------------------------------------------------------------------- at the clients
-
-
-def local_power(
-    label: int, rows: np.ndarray, a: np.ndarray, iterations: int
-) -> tuple[float, np.ndarray]:
-    """Leading eigenvalue and left vector of a client's columns, by power iteration (eq. 5, 6)."""
-    for _ in range(iterations):
-        a = unit((rows @ a) @ rows)
-    return float(np.sum((rows @ a) ** 2)), a
-
-
-def updated(client: Client, u: np.ndarray) -> Client:
-    """The client after the update of its columns by the common vector (eq. 14)."""
-    m = unit(client.rows @ u)
-    return replace(client, rows=np.outer(m, m @ client.rows))
-
-
-def deflated(client: Client, u: np.ndarray) -> Client:
-    """The client without the direction of a common vector."""
-    return replace(client, rows=client.rows - np.outer(client.rows @ u, u))
-
-
-# ------------------------------------------------------------------------------ what they agree on
-
-
-def agree(
-    values: np.ndarray,
-    vectors: np.ndarray,
-    equal: bool,
-    scaling: bool,
-    log: CommunicationLog,
-    gossip: Gossip | None = None,
-) -> np.ndarray:
-    """Weighted average of the clients' vectors, of unit length, as each has it.
-
-    Parameters
-    ----------
-    values : ndarray of shape (p,)
-    vectors : ndarray of shape (p, n)
-    equal : bool
-        Weights are one, not the eigenvalues (eq. 13).
-    scaling : bool
-        Larger eigenvalues are raised, the others lowered (eq. 15).
-    log : CommunicationLog
-    gossip : Gossip or None
-        None: with a server.
-    """
-    p, n = vectors.shape
-    scaling = scaling and not equal and p > 1
-    # over the largest, which all know: only ratios count
-    weights = np.ones(p) if equal else values / (values.max() or 1.0)
-    size = n if equal else n + 1
-    if gossip is None:
-        log.record([Message(size, 8 * size)] * p, [Message(n, 8 * n)] * p)
-    elif gossip.complete:
-        gossip.record(log, size, 1)
-    else:
-        # each passes on the strongest eigenvalue and vector that it has heard of
-        gossip.record(log, n + 1, gossip.diameter)
-        signs = vectors @ vectors[np.argmax(values)]
-        if scaling:
-            gossip.record(log, 1, gossip.n_exchanges)
-            weights = scaled(weights, weights > gossip.average(weights[:, None])[:, 0])
-        gossip.record(log, n, gossip.n_exchanges)
-        averaged = gossip.average(weights[:, None] * turned(vectors, signs))
-        return np.array([unit(vector) for vector in averaged])
-    weighted = weights[:, None] * vectors
-    signs = np.linalg.eigh(weighted @ weighted.T)[1][:, -1]
-    if scaling:
-        weights = scaled(weights, larger_half(weights))
-    return np.tile(unit(weights @ turned(vectors, signs)), (p, 1))
-
-
-def turned(vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Vectors, those with a negative sign the other way."""
-    return np.where(signs < 0, -1.0, 1.0)[:, None] * vectors
-
-
-def scaled(weights: np.ndarray, larger: np.ndarray) -> np.ndarray:
-    """Weights raised where they are larger and lowered elsewhere, by the share 1 / p (eq. 15)."""
-    p = len(weights)
-    return weights * np.where(larger, 1 + 1 / p, 1 - 1 / p)
-
-
-def larger_half(weights: np.ndarray) -> np.ndarray:
-    """Mask of the half of the clients with the larger weights."""
-    mask = np.zeros(len(weights), dtype=bool)
-    mask[np.argsort(-weights, kind="stable")[: len(weights) // 2]] = True
-    return mask
-
-
-def unit(vector: np.ndarray) -> np.ndarray:
-    """Vector of unit length, of zeros zeros."""
-    largest = float(np.abs(vector).max(initial=0.0))
-    if not largest:
-        return vector
-    vector = vector / largest  # squares might overflow
-    return vector / np.linalg.norm(vector)
+        operators = [Columns(c.label, len(c.rows), c.rows) for c in clients]
+        found = common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)
+        return LeftVectors(found.vectors, found.n_iter, found.disagreement, found.own)

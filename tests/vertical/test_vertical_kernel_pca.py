@@ -21,7 +21,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedpca_sklearn import Complete, Graph, PerfectChannel, Ring, Star, VerticalFederatedKernelPCA
+from fedpca_sklearn import (
+    Complete,
+    Graph,
+    PerfectChannel,
+    Ring,
+    Star,
+    VerticalFederatedKernelPCA,
+    VFedPCA,
+)
 from fedpca_sklearn.vertical._vertical_kernels import exact_kernel_pca, nystroem_kernel_pca
 
 WINE = scale(load_wine().data)
@@ -36,7 +44,9 @@ GROUPINGS = {
     "reversed": [np.arange(D)[:4:-1], np.arange(5)],
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
-every_aggregation = pytest.mark.parametrize("aggregation", ["exact", "paper"])
+every_aggregation = pytest.mark.parametrize(
+    "aggregation", ["exact", VFedPCA()], ids=["exact", "vfed"]
+)
 every_projection = pytest.mark.parametrize("projection", ["samples", "features"])
 
 
@@ -106,7 +116,7 @@ def test_order_of_groups_and_of_columns_does_not_matter(aggregation, projection)
     assert_allclose(one.transform(NEW), third.transform(NEW[:, order]), atol=1e-10)
 
 
-@pytest.mark.parametrize("aggregation", ["exact", "paper"])
+@every_aggregation
 def test_threads_give_the_same(aggregation):
     one = vertical(aggregation=aggregation, feature_groups=4)
     with joblib.parallel_config(backend="threading"):
@@ -170,13 +180,14 @@ def test_landmarks_approximate_a_smooth_kernel():
     )
 
 
-# ---------------------------------------------------------------------- the paper's aggregation
+# ------------------------------------------------------------------- clients' own eigenvectors
 
 
 @every_kernel
-def test_paper_with_one_group_is_kernel_pca(kernel):
+@pytest.mark.parametrize("update", ["cumulative", "original"])
+def test_one_client_is_kernel_pca(kernel, update):
     parameters = {"kernel": kernel, "gamma": 0.05}
-    pca = vertical(feature_groups=1, aggregation="paper", local_iterations=1000, **parameters)
+    pca = vertical(feature_groups=1, aggregation=VFedPCA(1000, update=update), **parameters)
     oracle = central(**parameters)
     assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=1e-6)
     assert_equal_up_to_signs(pca.eigenvectors_, oracle.eigenvectors_, 1e-6)
@@ -186,11 +197,11 @@ def test_paper_with_one_group_is_kernel_pca(kernel):
 @pytest.mark.parametrize(
     ("kernel", "of_rows"), [("rbf", rbf_kernel), (laplacian_kernel, laplacian_kernel)]
 )
-@pytest.mark.parametrize("p", [3, 6, D])  # with 6 and more, the order of signs matters
-def test_paper_by_its_equations(p, kernel, of_rows):
+@pytest.mark.parametrize("p", [3, 6, D])  # with 6 and more, the rule for signs matters
+def test_one_period_by_its_equations(p, kernel, of_rows):
     groups = np.array_split(np.arange(D), p)
-    options = {"aggregation": "paper", "local_iterations": 3000}
-    pca = vertical(k=2, feature_groups=p, kernel=kernel, **options)
+    method = VFedPCA(3000, n_rounds=1, weighting="eigenvalue")
+    pca = vertical(k=2, feature_groups=p, kernel=kernel, aggregation=method)
     H = np.eye(N) - 1 / N
     local = [H @ of_rows(TRAIN[:, g], gamma=1 / len(g)) @ H for g in groups]
     U, values, weights = [], [], []
@@ -199,8 +210,8 @@ def test_paper_by_its_equations(p, kernel, of_rows):
         pairs = [np.linalg.eigh(K) for K in deflated]
         eta = np.array([w[-1] for w, _ in pairs])
         A = np.array([V[:, -1] for _, V in pairs])
-        A *= np.sign(A @ A[np.argmax(eta)])[:, None]
         w = eta / eta.sum()
+        A *= np.sign(np.linalg.svd(w * A.T)[2][0])[:, None]
         u = w @ A
         u /= np.linalg.norm(u)
         P = np.eye(N) - np.outer(u, u)
@@ -222,13 +233,15 @@ def test_paper_by_its_equations(p, kernel, of_rows):
 
 
 @pytest.mark.parametrize(("kernel", "n_columns"), [("linear", 2), ("rbf", 4), ("poly", 4)])
-def test_paper_invents_no_component(kernel, n_columns):
+@pytest.mark.parametrize("update", ["cumulative", "original"])
+def test_no_component_is_invented(kernel, n_columns, update):
     X = np.random.default_rng(0).standard_normal((20, n_columns))
     if kernel != "linear":  # as few different rows as there are patterns of bits
         X = (X[:, :2] > 0).astype(float)
     groups = [[0], [1]] if X.shape[1] == 2 else 2
+    method = VFedPCA(update=update)
     pca = VerticalFederatedKernelPCA(
-        8, feature_groups=groups, kernel=kernel, aggregation="paper", random_state=0
+        8, feature_groups=groups, kernel=kernel, aggregation=method, random_state=0
     ).fit(X)
     U = pca.eigenvectors_[:, pca.eigenvalues_ > 0]
     # each column has two values (or is one direction): its centred kernel has rank one
@@ -237,39 +250,38 @@ def test_paper_invents_no_component(kernel, n_columns):
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e26, 1e80])
-def test_paper_of_rows_of_any_scale(scale):
+@pytest.mark.parametrize("update", ["cumulative", "original"])
+def test_rows_of_any_scale(scale, update):
     X = np.random.default_rng(0).standard_normal((30, 4))
     model = VerticalFederatedKernelPCA(
-        2, kernel="linear", aggregation="paper", local_iterations=200, random_state=0
+        2, kernel="linear", aggregation=VFedPCA(200, update=update), random_state=0
     )
     plain, scaled = clone(model).fit(X), clone(model).fit(scale * X)
     assert_allclose(scaled.eigenvalues_ / scale**2, plain.eigenvalues_, rtol=1e-9)
     assert_allclose(scaled.transform(scale * X) / scale, plain.transform(X), rtol=1e-6, atol=1e-9)
 
 
-def test_paper_beats_its_clients():
+def test_a_common_vector_beats_the_clients():
     """The claim of Cheung et al.: the error after communication is lower than without."""
     truth = central(k=1).eigenvectors_[:, 0]
     alone = [
         abs(truth @ vertical(TRAIN[:, g], 1, feature_groups=1).eigenvectors_[:, 0])
         for g in np.array_split(np.arange(D), 4)
     ]
-    together = vertical(k=1, feature_groups=4, aggregation="paper").eigenvectors_[:, 0]
+    together = vertical(k=1, feature_groups=4, aggregation=VFedPCA()).eigenvectors_[:, 0]
     assert abs(truth @ together) > max(alone) + 0.05
 
 
 def test_callable_kernel():
     K, to_new = laplacian_kernel(TRAIN), laplacian_kernel(NEW, TRAIN)
-    pca = vertical(
-        kernel=laplacian_kernel, aggregation="paper", feature_groups=1, local_iterations=1000
-    )
+    pca = vertical(kernel=laplacian_kernel, aggregation=VFedPCA(1000), feature_groups=1)
     oracle = central(K, kernel="precomputed")
     assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=1e-6)
     assert_equal_up_to_signs(pca.transform(NEW), oracle.transform(to_new), 1e-6)
     given = vertical(
-        kernel=lambda X, Y: rbf_kernel(X, Y, gamma=0.1), aggregation="paper", feature_groups=3
+        kernel=lambda X, Y: rbf_kernel(X, Y, gamma=0.1), aggregation=VFedPCA(), feature_groups=3
     )
-    named = vertical(kernel="rbf", gamma=0.1, aggregation="paper", feature_groups=3)
+    named = vertical(kernel="rbf", gamma=0.1, aggregation=VFedPCA(), feature_groups=3)
     assert_allclose(named.transform(NEW), given.transform(NEW), atol=1e-10)
 
 
@@ -349,11 +361,11 @@ def test_floats_sent(p, projection):
     assert log.rounds == 1 + features
     assert log.floats_busiest == N * N + features * max(k, N * k)  # messages add up on their way
     assert log.floats_pooled == N * D
-    options = {"aggregation": "paper", "projection": projection}
+    options = {"aggregation": VFedPCA(n_rounds=2), "projection": projection}
     log = vertical(k=k, feature_groups=p, **options).communication_
-    assert log.floats_up == p * k * (N + 1) + p * k + features * p * k
-    assert log.floats_down == p * k * N
-    assert log.rounds == k + 1 + features
+    assert log.floats_up == p * 2 * k * (N + 1) + p * k + features * p * k
+    assert log.floats_down == p * 2 * k * N
+    assert log.rounds == 2 * k + 1 + features
     assert log.bytes_up == 8 * log.floats_up
 
 
@@ -424,10 +436,10 @@ def test_exact_server_sees_only_the_sum(kernel, monkeypatch):
 CHECKED = [
     VerticalFederatedKernelPCA(2, feature_groups=1),
     VerticalFederatedKernelPCA(
-        1, feature_groups=1, kernel="linear", aggregation="paper", projection="features"
+        1, feature_groups=1, kernel="linear", aggregation=VFedPCA(), projection="features"
     ),
     VerticalFederatedKernelPCA(2, n_landmarks=5, random_state=0),
-    VerticalFederatedKernelPCA(1, aggregation="paper", random_state=0),
+    VerticalFederatedKernelPCA(1, aggregation=VFedPCA(), random_state=0),
 ]
 
 
@@ -506,7 +518,7 @@ EDGES = {
 @every_projection
 @pytest.mark.parametrize("landmarks", [None, 3])
 def test_edges_are_defined(X, kernel, aggregation, projection, landmarks):
-    if landmarks and aggregation == "paper":
+    if landmarks and aggregation != "exact":
         landmarks = None
     options = {"kernel": kernel, "aggregation": aggregation, "projection": projection}
     for groups in 1, X.shape[1]:
@@ -534,7 +546,7 @@ def test_rounding_errors_of_a_kernel_are_no_components():
     values, _, _, turn = nystroem_kernel_pca(K[:, :9], np.arange(9), 3)
     assert_array_equal(values, 0)
     assert_array_equal(turn, 0)
-    pca = vertical(kernel=lambda X, Y: K, aggregation="paper")
+    pca = vertical(kernel=lambda X, Y: K, aggregation=VFedPCA())
     assert_array_equal(pca.eigenvalues_, 0)
     assert_array_equal(pca.transform(TRAIN), 0)
 
@@ -555,7 +567,10 @@ BAD = [
     ({"coef0": "a"}, "coef0"),
     ({"aggregation": "mean"}, "aggregation"),
     ({"projection": "rows"}, "projection"),
-    ({"local_iterations": 0}, "local_iterations"),
+    ({"aggregation": VFedPCA}, "aggregation"),
+    ({"aggregation": VFedPCA(local_iterations=0)}, "local_iterations"),
+    ({"center": 2}, "center"),
+    ({"gamma": np.inf}, "gamma"),
     ({"n_landmarks": 0}, "n_landmarks"),
     ({"random_state": "a"}, "random_state"),
     ({"feature_groups": 0}, "feature_groups"),
@@ -566,15 +581,15 @@ BAD = [
     ({"feature_groups": [[-1], range(D - 1)]}, "feature_groups.*got -1"),
     ({"feature_groups": [["ash"], range(1, D)]}, "feature_groups.*got 'ash'"),
     ({"feature_groups": []}, "feature_groups"),
-    ({"kernel": rbf_kernel}, "kernel=.*needs aggregation='paper'"),
-    ({"aggregation": "paper", "n_landmarks": 5}, "n_landmarks=5 needs aggregation='exact'"),
+    ({"kernel": rbf_kernel}, "kernel=.*needs aggregation=VFedPCA"),
+    ({"aggregation": VFedPCA(), "n_landmarks": 5}, "n_landmarks=5 needs aggregation='exact'"),
     ({"kernel": "poly", "degree": 0.5, "gamma": 9.0}, "kernel='poly' is NaN or infinite"),
     (
-        {"kernel": lambda X, Y: X, "aggregation": "paper"},
+        {"kernel": lambda X, Y: X, "aggregation": VFedPCA()},
         r"Client 0: kernel must return shape \(89, 89\), got \(89, 7\)",
     ),
     (
-        {"kernel": lambda X, Y: np.full((len(X), len(Y)), np.nan), "aggregation": "paper"},
+        {"kernel": lambda X, Y: np.full((len(X), len(Y)), np.nan), "aggregation": VFedPCA()},
         "Client 0: kernel=.* is NaN",
     ),
 ]

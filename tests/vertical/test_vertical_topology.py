@@ -20,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from test_vertical_pca import (
     UNEQUAL,
+    agreed,
     alike,
     assert_same,
     assert_valid,
@@ -32,13 +33,21 @@ from test_vertical_pca import (
     vertical,
 )
 
-from fedpca_sklearn import CommunicationLog, GaussianChannel, Graph, PerfectChannel, Ring, Topology
+from fedpca_sklearn import (
+    CommunicationLog,
+    GaussianChannel,
+    Graph,
+    PerfectChannel,
+    Ring,
+    Topology,
+    VFedPCA,
+)
 from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
 from fedpca_sklearn.communication._peers import Peers
-from fedpca_sklearn.communication._topology import adjacency, as_topology
+from fedpca_sklearn.communication._topology import adjacency
 from fedpca_sklearn.vertical._feature_groups import columns_of
 from fedpca_sklearn.vertical._left_vector_merge import _left_factor
-from fedpca_sklearn.vertical._vfedpca import agree, local_power
+from fedpca_sklearn.vertical._operators import Columns, local_power
 
 
 def connected(p, seed):
@@ -271,19 +280,37 @@ def test_sixty_in_a_ring_agree(method, topology):
 
 
 @examples
-@given(seed=seeds, p=st.integers(2, 8))
-def test_all_agree_on_what_one_who_knows_all_would_find(seed, p):
+@given(seed=seeds, p=st.integers(2, 8), ceil=st.booleans())
+def test_all_agree_on_what_one_who_knows_all_would_find(seed, p, ceil):
     rng = np.random.default_rng(seed)
-    values = rng.uniform(1, 2, p)
-    vectors = rng.standard_normal(6) * rng.choice([-1, 1], (p, 1)) + 0.1 * rng.random((p, 6))
+    values, vectors = rng.uniform(1, 2, p), rng.standard_normal((p, 6))
     vectors /= np.linalg.norm(vectors, axis=1)[:, None]
-    # weights above the average are raised
-    weights = values * np.where(values > values.mean(), 1 + 1 / p, 1 - 1 / p)
-    u = weights @ (vectors * np.sign(vectors @ vectors[np.argmax(values)])[:, None])
-    gossip = Gossip(connected(p, seed), 1e-12)
-    found = agree(values, vectors, False, True, CommunicationLog(), gossip)
-    if not gossip.complete:
-        assert_allclose(found, np.tile(u / np.linalg.norm(u), (p, 1)), atol=1e-10)
+    # the signs of the first right singular vector of the weighted vectors as columns
+    turned = vectors * np.sign(np.linalg.svd(values * vectors.T)[2][0])[:, None]
+    half = int(np.ceil(p / 2)) if ceil else p // 2
+    larger = np.isin(np.arange(p), np.argsort(values)[p - half :])
+    u = (values * np.where(larger, 1 + 1 / p, 1 - 1 / p)) @ turned
+    u /= np.linalg.norm(u)
+    peers = Peers(connected(p, seed), 1e-10, None, None, CommunicationLog())
+    found = agreed(values, vectors, peers, scaling="ceil" if ceil else True)
+    assert_allclose(found * np.sign(found[0] @ u), np.tile(u, (p, 1)), atol=1e-10)
+
+
+@examples
+@given(seed=seeds, p=st.integers(2, 8), equal=st.booleans())
+def test_between_neighbours_each_averages_what_it_has_heard(seed, p, equal):
+    rng = np.random.default_rng(seed)
+    values, vectors = rng.uniform(1, 2, p), rng.standard_normal((p, 6))
+    vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+    weights = np.ones(p) if equal else values
+    A = connected(p, seed) | np.eye(p, dtype=bool)
+    products = A * (weights[:, None] * vectors @ vectors.T * weights)
+    turned = vectors * np.sign(np.linalg.eigh(products)[1][:, -1])[:, None]
+    want = np.array([sum(weights[j] * turned[j] for j in range(p) if A[i, j]) for i in range(p)])
+    want /= np.linalg.norm(want, axis=1)[:, None]
+    peers = Peers(A & ~np.eye(p, dtype=bool), 1e-10, None, None, CommunicationLog())
+    found = agreed(values, vectors, peers, weighting="equal" if equal else "eigenvalue", near=True)
+    assert_allclose(found * np.sign(np.sum(found * want)), want, atol=1e-8)
 
 
 # --------------------------------------------------------------------------- without a server
@@ -330,11 +357,45 @@ def test_exact_methods_need_no_server(method, topology):
     assert_same(model, PCA(3, svd_solver="full").fit(X), 1e-8)
 
 
+WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("topology", ["complete", "ring", "star", path(6)], ids=str)
+@pytest.mark.parametrize("scaling", [True, False])
+def test_vfedpca_of_white_noise_is_that_of_a_server(weighting, topology, scaling):
+    # clients' vectors have nothing in common, so that a rule for signs decides
+    for seed in range(10):
+        X = np.random.default_rng(seed).standard_normal((15, 24))
+        options = {"feature_groups": 6, "weighting": weighting, "weight_scaling": scaling}
+        server = vertical(1, **options).fit(X)
+        model = vertical(1, topology=topology, **options).fit(X)
+        assert sine(model.components_, server.components_) < 1e-8
+        assert model.disagreement_ == 0
+
+
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
 def test_disagreement_is_of_the_size_of_tol(tol):
-    model = vertical(1, feature_groups=6, topology=Ring(tol=tol)).fit(alike())
-    # all vectors are nearly one, so their weights make the differences
-    assert 0 < model.disagreement_ < 2 * tol
+    peers = Peers(adjacency("ring", 6), tol, None, None, CommunicationLog())
+    # all messages are nearly one, so their weights make the differences
+    messages = np.outer(np.linspace(1, 2, 6), np.ones(9)) + 0.01 * alike(6, 9)
+    peers.sum(lambda label, message: message, list(enumerate(messages)))
+    assert 0 < peers.disagreement < 2 * tol
+
+
+def test_disagreement_is_between_clients():
+    """In a path of three the ends have not heard of each other: their averages are known."""
+    peers = Peers(path(3) > 0, 1e-10, None, None, CommunicationLog())
+    found = agreed([2, 1, 1], np.eye(3), peers, near=True)
+    want = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]]) @ np.diag([2, 1, 1])
+    assert_allclose(np.abs(found), want / np.linalg.norm(want, axis=1)[:, None])
+    X = alike()
+    method = VFedPCA(exchange="neighbours")
+    model = vertical(2, feature_groups=3, topology=path(3)).set_params(method=method).fit(X)
+    U = model.client_vectors_
+    apart = [np.linalg.norm(a - b, axis=1).max() for a in U for b in U]
+    assert model.disagreement_ == max(apart) > 1e-3
+    assert not hasattr(model.set_params(method="vfedpca").fit(X), "client_vectors_")
 
 
 # --------------------------------------------------------------------------------- communication
@@ -365,20 +426,21 @@ def test_floats_of_vfedpca(r, n_rounds, p):
 @pytest.mark.parametrize(
     ("topology", "edges", "diameter"), [("ring", 5, 2), ("star", 4, 2), (path(5), 4, 4)], ids=str
 )
-@pytest.mark.parametrize("scaling", [True, False])
-def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, scaling):
-    if not isinstance(topology, str):
-        topology = Graph(topology)
-    topology = as_topology(topology).set_params(tol=1e-6)
-    options = {"feature_groups": 5, "n_rounds": 1, "topology": topology}
-    model = vertical(1, **options, weight_scaling=scaling).fit(rows())
-    m = Gossip(adjacency(topology, 5), 1e-6).n_exchanges
-    strongest, mean_weight, average = [61] * diameter, [1] * (m * scaling), [60] * m
-    exchanges = [2 * edges * size for size in strongest + mean_weight + average]
-    assert floats(model) == exchanges + end(1, 5)
-    topology.set_params(tol=1.0)
-    loose = vertical(1, **options).fit(rows())
-    assert floats(loose) == exchanges[:diameter] + end(1, 5)
+@pytest.mark.parametrize("weighting", ["eigenvalue", "equal"])
+def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighting):
+    size = 60 if weighting == "equal" else 61
+    options = {"feature_groups": 5, "n_rounds": 1, "topology": topology, "weighting": weighting}
+    model = vertical(1, **options).fit(rows())
+    *passed_on, third, second, last = floats(model)
+    assert [third, second, last] == end(1, 5)
+    assert len(passed_on) == diameter
+    assert passed_on[0] == 2 * edges * size
+    assert sum(passed_on) == 5 * 4 * size
+    near = floats(vertical(1, **options, exchange="neighbours").fit(rows()))
+    # vectors once, then the products of neighbours to all
+    assert near[0] == 2 * edges * size
+    assert sum(near[1:-3]) == 2 * edges * 4
+    assert near[-3:] == end(1, 5)
 
 
 @pytest.mark.parametrize("r", [1, 2])
@@ -432,7 +494,7 @@ def test_a_client_with_one_column_sends_it_up_to_sign_and_mean():
     X = rows()
     column = X[:, 3] - X[:, 3].mean()
     factor = _left_factor(0, column[None], None)
-    value, vector = local_power(0, column[None], X[:, 0], 3)
+    value, vector = local_power(Columns(0, 1, column[None]), X[:, 0], 3)
     assert_allclose(np.abs(factor.singular_values[0] * factor.components[0]), np.abs(column))
     assert_allclose(np.abs(np.sqrt(value) * vector), np.abs(column))
 
@@ -518,15 +580,3 @@ def test_wrong_groups_are_named(groups, message):
 def test_names_need_named_columns():
     with pytest.raises(ValueError, match=r"feature_groups.*'a', and the columns of X have no"):
         vertical(2, feature_groups=[["a"], [1, 2, 3]]).fit(rows(d=4))
-
-
-def test_disagreement_is_between_clients():
-    """By two clients that cannot exchange enough: their own averages are known."""
-    values, vectors = np.array([2.0, 1.0, 1.0]), np.eye(3)
-    gossip = Gossip(path(3) > 0, 0.9)
-    found = agree(values, vectors, False, False, CommunicationLog(), gossip)
-    W = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
-    assert gossip.n_exchanges == 1
-    want = W @ np.diag([1.0, 0.5, 0.5])
-    assert_allclose(found, want / np.linalg.norm(want, axis=1)[:, None])
-    assert sine(found[:1], found[2:]) > 0.5
