@@ -23,9 +23,15 @@ from ..federated._label_column import LabelColumnMixin
 from ..summary import Subspace
 from ..tracking._outlier_tracker import OutlierTracker
 from ..tracking._sparse_recovery import find_outliers
-from ..tracking._stmiss import Filled, State
+from ..tracking._stmiss import Filled, State, faded, residuals
+from ._batch_sums import (
+    largest_eigenvalue,
+    mean_of_observed,
+    r_svd_by_sums,
+    start_without_outliers,
+)
 from ._client import Client
-from ._power_method import by_rayleigh_ritz, power_method
+from ._owners import Labels, shards_of
 
 __all__ = ["FederatedSubspaceTracker"]
 
@@ -47,11 +53,17 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     n_rounds : int, default=10
         Rounds of the power method for a batch; L of [1]_.
     init_rounds : int, default=50
-        Rounds for the first batch, which starts at random without a given ``init``.
-    init : "svd" or array-like of shape (k, n_features), default="svd"
-        "svd": the first batch is filled with zeros, outliers included. An array: rows that span the
-        first subspace, for instance of an `AlternatingProjections` at one client; needed where the
-        first batch has outliers.
+        Rounds that start at random: those of the first batch with ``init="svd"``, or before it with
+        "altproj". A given ``init`` of n_components rows has ``n_rounds`` in every batch.
+    init : {"svd", "altproj"} or array-like of shape (k, n_features), default="svd"
+        "svd": the first batch is filled with zeros, outliers included. "altproj": each client takes
+        the outliers out of its rows of the first batch by `AlternatingProjections`, and rounds find
+        the subspace of what is left, from which the first batch starts. An array: rows that span
+        the first subspace, the P_1 of [1]_.
+    init_size : int or "auto", default="auto"
+        Rows of all clients in the first batch with ``init="altproj"``; outliers are told well
+        where a client has five for each component. "auto": ``max(batch size, 5 n_components,
+        100)``.
     robust : bool, default=True
         Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
     xi : float or "auto", default="auto"
@@ -59,8 +71,23 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         `RobustSubspaceTracker`.
     support_threshold : float or "auto", default="auto"
         Entries of the sparse part above it are outliers, as in `RobustSubspaceTracker`.
+    forgetting_factor : float in [0, 1], default=0.0
+        As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
+        no message more.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.
+    detect_changes : bool, default=False
+        After ``n_updates`` updates keep the subspace, until rows do not fit it any more, as in
+        `SubspaceTracker`. In every batch ``n_rounds`` rounds of 10 directions find the largest
+        eigenvalue of the residuals' scatter; a resting subspace needs no others.
+    n_updates : int, default=20
+        Updates after the first batch and after each change. Only used with ``detect_changes``.
+    change_threshold : float or "auto", default="auto"
+        Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
+        from which on a change is detected. "auto": twice that of the last update. Either is raised
+        by what the channel's noise may add.
+    center : bool, default=False
+        Subtract the mean of the filled rows that count, which one more round for each batch finds.
     channel : Channel or None, default=None
         What the messages pass. None: `PerfectChannel`. A schedule of those who drop out has a
         column for each client of a batch, and begins with each batch.
@@ -77,13 +104,16 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     ----------
     components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, outlier_mask_, \
-            support_threshold_, subspaces_ :
+            support_threshold_, change_points_, subspaces_ :
         As in `RobustSubspaceTracker`; thresholds are the largest of all clients.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
         With K clients in a batch, d features and r components: K r d floats up and down
-        in each round of the power method, K (r^2 + 2) up and K r d down in the last.
+        in each round of the power method, K (r^2 + 2) up and K r d down in the last. With
+        ``detect_changes`` as many rounds with 10 in place of r in all batches but the first. With
+        ``center`` a round of K (d + 1) up and K d down for each batch, and one of K (2 d + 1) up
+        and K d down before the first.
 
     See Also
     --------
@@ -92,15 +122,27 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
 
     Notes
     -----
-    Algorithm 3 of [1]_ with Algorithm 4 at each client. About the origin, and of the last batch
-    alone. A client without rows in a batch takes no part in it. The automatic thresholds of a
-    client are from its own rows, so that a client with few rows in a batch sees outliers less
-    clearly than `RobustSubspaceTracker` does with all of them. A client sends nothing for rows
-    whose entries do not determine their coordinates.
+    Algorithm 3 of [1]_ with Algorithm 4 at each client; its optional line 6, Algorithm 4 again with
+    the new subspace, is `decompose` after `partial_fit`. A client without rows in a batch takes no
+    part in it. The automatic thresholds of a client are from its own rows, so that a client with
+    few rows in a batch sees outliers less clearly than `RobustSubspaceTracker` does with all of
+    them. A client sends nothing for rows whose entries do not determine their coordinates. The
+    numbers of rows, by which batches are cut and weighed, reach the server besides.
 
-    The rows at the end of a stream that do not fill a batch are used for what is shown, by as many
-    rounds, and again when the batch is full. With noise or drop-outs, which are fresh in every
-    round, the result depends on how the stream is cut.
+    With a perfect channel, rounds enough and ``robust=False`` it equals `SubspaceTracker` with the
+    same parameters. With outliers the first mean of ``center`` is that of the clients' medians,
+    weighted by how many entries they are of.
+
+    Changes are looked for by Algorithm 2 with the residuals as data, from a random start, and by
+    its top eigenvalue, which Lemma 4.2 of [1]_ is about. Without noise the 10 x 10 matrix that the
+    server receives is symmetric: its asymmetry tells the standard deviation s of the noise,
+    whatever the channel is, and (sqrt(20) + 6) s above the threshold there is a change. Noise alone
+    exceeds that once in 7e7 looks. So a change shows at once where it adds an eigenvalue,
+    ``batch_size`` times the variance of the rows, that is well above 20 s.
+
+    The rows at the end of a stream that do not fill a batch displace their share of the last one in
+    what is shown, by as many rounds, and come again when the batch is full. With noise or
+    drop-outs, which are fresh in every round, the result depends on how the stream is cut.
 
     Only sums decide on the subspace; where one client alone has rows in a batch, or is left in a
     round, the sum is its message. The estimator simulates all clients and holds what they hold:
@@ -124,6 +166,17 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     ...     print(f"{error:.0e}")
     5e-04
     5e-07
+
+    Changes are found through noise, and outliers in the first batch are overcome:
+
+    >>> options = {"model": "piecewise", "outliers": 0.05, "random_state": 0}
+    >>> stream = make_subspace_stream(1200, 200, 5, **options)
+    >>> tracker = FederatedSubspaceTracker(
+    ...     5, init="altproj", detect_changes=True, n_updates=5, channel=GaussianChannel(1e-3),
+    ...     random_state=0,
+    ... ).fit(stream.X, clients=[i % 2 for i in range(1200)])
+    >>> stream.change_points, tracker.change_points_.tolist()
+    ((600,), [580])
     """
 
     _parameter_constraints: dict = {
@@ -147,10 +200,16 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         n_rounds: int = 10,
         init_rounds: int = 50,
         init: Any = "svd",
+        init_size: int | Literal["auto"] = "auto",
         robust: bool = True,
         xi: float | Literal["auto"] = "auto",
         support_threshold: float | Literal["auto"] = "auto",
+        forgetting_factor: float = 0.0,
         n_iter: int = 1,
+        detect_changes: bool = False,
+        n_updates: int = 20,
+        change_threshold: float | Literal["auto"] = "auto",
+        center: bool = False,
         channel: Any = None,
         n_clients: int = 2,
         n_jobs: int | None = None,
@@ -162,10 +221,16 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         self.n_rounds = n_rounds
         self.init_rounds = init_rounds
         self.init = init
+        self.init_size = init_size
         self.robust = robust
         self.xi = xi
         self.support_threshold = support_threshold
+        self.forgetting_factor = forgetting_factor
         self.n_iter = n_iter
+        self.detect_changes = detect_changes
+        self.n_updates = n_updates
+        self.change_threshold = change_threshold
+        self.center = center
         self.channel = channel
         self.n_clients = n_clients
         self.n_jobs = n_jobs
@@ -217,7 +282,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
             return self._process(X, stream, labels)
 
     @contextmanager
-    def _processing(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, _Labels]]:
+    def _processing(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, Labels]]:
         """Rows of a call and their labels; it takes all of them or leaves no trace."""
         refuse_dask(self, X)
         if is_stream(X) and clients is not None:
@@ -230,7 +295,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
             else:
                 self.communication_ = self.communication_.copy()
             X, clients = self._split_labels(X, clients)
-            labels = _Labels(None if clients is None else labels_of(clients), self.n_clients)
+            labels = Labels(None if clients is None else labels_of(clients), self.n_clients)
             yield X, labels
             labels.check_used()
         log_fit(self, len(self.clients_))
@@ -244,7 +309,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return replace(super()._start(d), seed=seed)
 
-    def _begin_batch(self, stream: Any, n: int, labels: _Labels) -> State:
+    def _begin_batch(self, stream: Any, n: int, labels: Labels) -> State:
         state = super()._begin_batch(stream, n, labels)
         new = labels.take(stream.n_rows, n)
         self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
@@ -252,14 +317,33 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
 
     # ---------------------------------------------------------------- what the clients do
 
+    def _federation(self, state: State) -> Federation:
+        """Rounds that the log counts; noise is fresh in every one, also where rows come again."""
+        rng = np.random.RandomState([state.seed, self.communication_.rounds])
+        return Federation(self.n_jobs, self.channel, rng, self.communication_)
+
+    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+        clients = [Client(label, Y[rows]) for label, rows in shards_of(owners)]
+        if self.center:
+            federation = self._federation(state)
+            mean = mean_of_observed(federation, clients, self.robust or self._by_altproj)
+            state = replace(state, mean=mean)
+        if self._by_altproj:
+            clients = [Client(client.label, client.rows - state.mean) for client in clients]
+            start = self._start_from(state, state.basis)
+            federation = self._federation(state)
+            V = start_without_outliers(federation, clients, start, self.init_rounds)
+            state = replace(state, basis=V)
+        return state
+
     def _without_outliers(
         self, state: State, Y: np.ndarray, owners: np.ndarray
     ) -> tuple[np.ndarray, State]:
         mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
         if self.robust and len(state.basis):
-            shards = _shards(owners)
+            shards = shards_of(owners)
             options = state.basis, self.xi, self.support_threshold
-            calls = ((label, Y[rows], *options) for label, rows in shards)
+            calls = ((label, Y[rows] - state.mean, *options) for label, rows in shards)
             found = Federation(self.n_jobs).map(_outliers_of, calls)
             for (_, rows), (hit, least) in zip(shards, found, strict=True):
                 mask[rows] = hit
@@ -267,58 +351,44 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
             Y = np.where(mask, np.nan, Y)
         return Y, replace(state, outliers=mask, threshold=threshold)
 
+    def _level(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[float, float]:
+        clients = _clients(residuals(state, Y, filled), filled.counts, owners)
+        rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
+        return largest_eigenvalue(self._federation(state), clients, rng, self.n_rounds)
+
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
-        """Algorithm 2 by rounds of sums, which the log counts, from the last subspace."""
-        L, counts, d = filled.rows, filled.counts, V.shape[1]
-        clients = [
-            Client(label, L[rows[counts[rows]]])
-            for label, rows in _shards(owners)
-            if counts[rows].any()
-        ]
-        # noise is fresh in every round ever made, also where rows that waited come again
-        rng = np.random.RandomState([state.seed, self.communication_.rounds])
-        federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
-        rank = self._rank(d)
+        """Algorithm 2 by rounds of sums, from the last subspace."""
+        clients, d = _clients(filled.rows, filled.counts, owners), V.shape[1]
+        started = state.summary.n_samples or len(state.basis) >= self._rank(d)
+        size = self._block_rows(d, not state.summary.n_samples)
+        before = faded(state.summary, int(filled.counts.sum()), size, self.forgetting_factor)
+        rounds = self.n_rounds if started else self.init_rounds
+        first = self._start_from(state, V)
+        return r_svd_by_sums(self._federation(state), clients, before, first, rounds)
+
+    def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
+        """Basis that the rounds of a batch start from: one given, completed at random."""
+        rank, d = self._rank(V.shape[1]), V.shape[1]
         random = np.random.RandomState([state.seed, state.n_rows % 2**32])
-        start = np.concatenate([V, random.standard_normal((rank, d))])[:rank]
-        rounds = self.n_rounds if state.summary.n_samples else self.init_rounds
-        first = linalg.orthonormalised(start)
-        found = power_method(federation, clients, np.zeros(d), first, rounds)
-        return by_rayleigh_ritz(federation, clients, Subspace.empty(d, centered=False), found.basis)
+        return linalg.orthonormalised(np.concatenate([V, random.standard_normal((rank, d))])[:rank])
+
+    @property
+    def _by_altproj(self) -> bool:
+        return isinstance(self.init, str) and self.init == "altproj"
 
     def _usable(self, X: Any) -> np.ndarray:
         return super()._usable(X) if self.robust else X
 
 
-class _Labels:
-    """Labels of the rows of a call, taken batch by batch: given, or each client in turn."""
-
-    def __init__(self, given: np.ndarray | None, n_clients: int):
-        self.given, self.n_clients, self.n_taken = given, n_clients, 0
-
-    def take(self, start: int, n: int) -> np.ndarray:
-        """Labels of the next n rows, of which the first is row ``start`` of the stream."""
-        if self.given is None:
-            return ((start + np.arange(n)) % self.n_clients).astype(object)
-        new = self.given[self.n_taken :][:n]
-        if len(new) != n:
-            raise ValueError(f"clients must have one label per row, {n - len(new)} are missing.")
-        self.n_taken += n
-        return new
-
-    def check_used(self) -> None:
-        """Raise unless every label had its row."""
-        if self.given is not None and self.n_taken < len(self.given):
-            n, more = len(self.given), len(self.given) - self.n_taken
-            raise ValueError(
-                f"clients must have one label per row, {n} labels are {more} too many."
-            )
-
-
-def _shards(owners: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Labels of the clients of a batch, and the positions of their rows."""
-    labels = sorted(set(owners.tolist()), key=label_order)
-    return [(label, np.flatnonzero(owners == label)) for label in labels]
+def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[Client]:
+    """Clients with rows that count, and these rows."""
+    return [
+        Client(label, rows[own[counts[own]]])
+        for label, own in shards_of(owners)
+        if counts[own].any()
+    ]
 
 
 def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:

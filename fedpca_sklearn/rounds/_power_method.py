@@ -40,20 +40,29 @@ def _positive(count: float) -> float:
     return float(count) if count > 0 else 1.0
 
 
-def awaited_sum(federation: Federation, clients: Sequence[AnyClient], query: Query) -> np.ndarray:
-    """Sum of the answers of the clients, once a round has a client in it."""
+def awaited_sum(
+    federation: Federation,
+    clients: Sequence[AnyClient],
+    query: Query,
+    reply: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum of the answers of the clients, once a round has a client in it.
+
+    ``reply`` has the size of what the server answers, for the log.
+    """
+    sent = query.broadcast if reply is None else reply
     for _ in range(_PATIENCE):
-        total = federation.sum(query, _calls(federation, clients), query.broadcast)
+        total = federation.sum(query, _calls(federation, clients), sent)
         if total is not None:
             return total
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
 
 
 def moments_by_sum(
-    federation: Federation, clients: Sequence[AnyClient]
+    federation: Federation, clients: Sequence[AnyClient], reply: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Mean and number of all rows, from one round."""
-    total = awaited_sum(federation, clients, Moments())
+    """Mean and number of all rows, from one round; ``reply`` as in `awaited_sum`."""
+    total = awaited_sum(federation, clients, Moments(), reply)
     count = _positive(total[-1])
     return total[:-1] / count, count
 
@@ -77,6 +86,7 @@ def power_method(
     local_steps: int = 1,
     krylov: bool = False,
     rounds: Callable[[int], Iterable[int]] = range,
+    own: np.ndarray | None = None,
 ) -> PowerResult:
     """Subspace of the leading eigenvectors of a sum of scatter matrices, by rounds of sums.
 
@@ -91,6 +101,8 @@ def power_method(
         As in `FederatedPowerPCA`.
     rounds : callable
         ``rounds(m)`` yields numbers of m rounds; it may end early.
+    own : ndarray of shape (m, d) or None
+        Rows about the mean that the server has: it adds their product to each sum.
     """
     space = _Krylov(len(V)) if krylov else None
     changes: list[float] = []
@@ -101,6 +113,8 @@ def power_method(
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
+        if own is not None:
+            W = W + (block @ own.T) @ own
         largest = float(np.abs(W).max())
         if not np.isfinite(largest):
             raise too_large("sum of products")
@@ -158,14 +172,24 @@ class _Krylov:
 
 
 def by_rayleigh_ritz(
-    federation: Federation, clients: Sequence[AnyClient], total: Subspace, V: np.ndarray
+    federation: Federation,
+    clients: Sequence[AnyClient],
+    total: Subspace,
+    V: np.ndarray,
+    own: np.ndarray | None = None,
 ) -> Subspace:
-    """Summary along the principal axes of all rows within a basis, from one more round."""
+    """Summary along the principal axes of all rows within a basis, from one more round.
+
+    Count and scatter of the clients' rows are added to those of ``total``, which are of ``own``.
+    """
     sums = awaited_sum(federation, clients, Variances(V, total.mean))
     inner, (scatter, count) = sums[:-2].reshape(len(V), len(V)), sums[-2:]
+    if own is not None:
+        inner = inner + (V @ own.T) @ (own @ V.T)
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
     factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T
-    total = total._replace(scatter=max(float(scatter), 0.0), n_samples=_positive(count))
+    scatter = total.scatter + max(float(scatter), 0.0)
+    total = total._replace(scatter=scatter, n_samples=total.n_samples + _positive(count))
     found = along(total, V, factor)
     s = found.singular_values
     return found.truncate(int(np.sum(s**2 > GRAM_ROUNDING * max(s[0] ** 2, np.finfo(float).tiny))))

@@ -27,6 +27,9 @@ __all__ = ["AlternatingProjections"]
 
 # Share of its error that an iteration leaves when only noise is left.
 _RESTING = 0.99
+# Error that is to be reached before a tracker starts from the result.
+_INIT_TOL = 1e-4
+_INIT_ITER = 1000
 
 
 class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
@@ -179,6 +182,11 @@ def robust_mean(X: np.ndarray) -> np.ndarray:
     mean = np.zeros(X.shape[1])
     mean[some] = np.nanmedian(X[:, some], axis=0)
     return mean
+
+
+def without_sparse_part(Z: np.ndarray, rank: int) -> np.ndarray:
+    """Low-rank part of the rows that a tracker starts with."""
+    return alternating_projections(Z, rank, None, _INIT_TOL, _INIT_ITER)[0]
 
 
 def alternating_projections(

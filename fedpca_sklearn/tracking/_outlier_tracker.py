@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -27,11 +27,22 @@ class OutlierTracker(STMissTracker):
 
     _parameter_constraints: dict = {
         **STMissTracker._parameter_constraints,
+        "init": [StrOptions({"altproj", "svd"}), "array-like"],
+        "init_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
+    init_size: int | Literal["auto"]
     xi: float | Literal["auto"]
     support_threshold: float | Literal["auto"]
+
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        size = super()._block_rows(d, first)
+        if not first or not isinstance(self.init, str) or self.init != "altproj":
+            return size
+        if self.init_size == "auto":
+            return max(size, 5 * self._rank(d), 100)
+        return self.init_size
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         self.outlier_mask_: Any = []  # of one block after the other

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..summary import Subspace
-from ._alternating_projections import alternating_projections, robust_mean
+from ._alternating_projections import robust_mean, without_sparse_part
 from ._outlier_tracker import OutlierTracker, known_thresholds
 from ._sparse_recovery import find_outliers
 from ._stmiss import State
 from ._stmiss_tracker import PooledTracker
 
 __all__ = ["RobustSubspaceTracker"]
-
-# Error that AltProj must reach before the tracker starts from its result.
-_INIT_TOL = 1e-4
-_INIT_ITER = 1000
 
 
 class RobustSubspaceTracker(OutlierTracker, PooledTracker):
@@ -121,13 +115,6 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     True
     """
 
-    _parameter_constraints: dict = {
-        **PooledTracker._parameter_constraints,
-        **OutlierTracker._parameter_constraints,
-        "init": [StrOptions({"altproj", "svd"}), "array-like"],
-        "init_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-    }
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -159,21 +146,13 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.center = center
         self.store_subspaces = store_subspaces
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
-        size = super()._block_rows(d, first)
-        if not first or not isinstance(self.init, str) or self.init != "altproj":
-            return size
-        if self.init_size == "auto":
-            return max(size, 5 * self._rank(d), 100)
-        return self.init_size
-
-    def _first(self, state: State, Y: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
             return state
         rank = self._rank(Y.shape[1])
-        L, *_ = alternating_projections(Y - state.mean, rank, None, _INIT_TOL, _INIT_ITER)
+        L = without_sparse_part(Y - state.mean, rank)
         V = Subspace.from_rows(L, rank, center=False).components
         return replace(state, basis=V)
 

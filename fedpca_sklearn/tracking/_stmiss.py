@@ -102,14 +102,19 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray) -> Filled:
 def r_svd(
     rows: np.ndarray, r: int, before: Subspace, batch_size: int, forgetting_factor: float
 ) -> Subspace:
-    """The r leading directions of filled rows: Algorithm 1, lines 9 to 11.
+    """The r leading directions of filled rows: Algorithm 1, lines 9 to 11."""
+    return updated_by_block(
+        faded(before, len(rows), batch_size, forgetting_factor), rows, max_keep=r
+    )
 
-    Earlier rows have the weight ``forgetting_factor ** m`` for m new rows, 0 in the paper, or
-    ``1 - m / batch_size`` if that is more, as m rows replace that many of a batch.
+
+def faded(before: Subspace, m: int, batch_size: int, forgetting_factor: float) -> Subspace:
+    """What still counts of earlier rows, with m new ones.
+
+    Their weight is ``forgetting_factor ** m``, 0 in the paper, or ``1 - m / batch_size`` if that is
+    more, as m rows replace that many of a batch.
     """
-    m = len(rows)
-    fading, share = forgetting_factor**m, 1 - m / batch_size
-    return updated_by_block(before.decay(max(fading, share, 0.0)), rows, max_keep=r)
+    return before.decay(max(forgetting_factor**m, 1 - m / batch_size, 0.0))
 
 
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
@@ -124,22 +129,19 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
 
 def detect(
     state: State,
-    Y: np.ndarray,
-    filled: Filled,
+    level: float,
     batch_size: int,
     n_updates: int,
     threshold: float | str,
+    margin: float = 0.0,
 ) -> tuple[State, bool]:
     """Look for a change of the subspace (NORST): the next state, and whether to update.
 
-    The criterion is the largest eigenvalue of the residuals' second-moment matrix. After a change
-    there are ``n_updates`` updates, then the subspace is kept.
+    ``level`` is the largest eigenvalue of the residuals' second-moment matrix, which may be too
+    large by ``margin``. After a change there are ``n_updates`` updates, then the subspace is kept.
     """
-    counts = filled.counts
-    level = _residual_square(Y[counts] - state.mean, filled.coordinates[counts], state.basis)
-    level /= max(len(Y), batch_size)
     noted = state
-    if _has_changed(state, level, threshold):
+    if _has_changed(state, level - margin, threshold):
         changes = state.change_points
         if not changes or state.n_rows - changes[-1] > batch_size:  # not the rest of the last one
             changes = (*changes, state.n_rows)[-_CHANGES_KEPT:]
@@ -157,8 +159,11 @@ def _has_changed(state: State, level: float, threshold: float | str) -> bool:
     return state.level is not None and level > max(_CHANGE * state.level, rounding)
 
 
-def _residual_square(Z: np.ndarray, C: np.ndarray, V: np.ndarray) -> float:
-    """Square of the largest singular value of what a subspace does not explain."""
-    R = Z - C @ V
-    R[np.isnan(R)] = 0.0
+def residuals(state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
+    """What the last subspace does not explain of each row, zero where an entry is missing."""
+    return np.nan_to_num(Y - state.mean - filled.coordinates @ state.basis, nan=0.0)
+
+
+def largest_square(R: np.ndarray) -> float:
+    """Square of the largest singular value."""
     return float(linalg.eigh_top(R @ R.T, 1)[0][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -15,14 +15,23 @@ from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._validation.checks import float_array
 from ..summary import Subspace
-from ._stmiss import Filled, State, complete, detect, fill, r_svd
+from ._stmiss import (
+    Filled,
+    State,
+    complete,
+    detect,
+    fill,
+    largest_square,
+    r_svd,
+    residuals,
+)
 
 
 class STMissTracker(MissingEntriesMixin, BlockTransformer):
     """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
 
-    A subclass implements `_r_svd`. It may also say what the first batch starts from, which entries
-    are not to be used, and whether a batch is to change the subspace.
+    A subclass implements `_r_svd` and `_level`. It may also say what the first batch starts from,
+    and which entries are not to be used.
     """
 
     _parameter_constraints: dict = {
@@ -30,18 +39,28 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "n_iter": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"svd"}), "array-like"],
+        "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
+        "detect_changes": ["boolean"],
+        "n_updates": [Interval(Integral, 1, None, closed="left")],
+        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "center": ["boolean"],
         "store_subspaces": ["boolean"],
     }
-    _fixed = (*BlockTransformer._fixed, "batch_size")
+    _fixed = (*BlockTransformer._fixed, "batch_size", "center")
+    forgetting_factor: float
+    detect_changes: bool
+    n_updates: int
+    change_threshold: float | Literal["auto"]
+    center: bool
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         """Algorithm 1 for a batch; `_stmiss` has its lines."""
         owners = state.owners[: len(Y)]
         if not state.summary.n_samples:
-            state = self._first(state, Y)
+            state = self._first(state, Y, owners)
         Y, state = self._without_outliers(state, Y, owners)
         filled = self._fill(state, Y)
-        state, updates = self._detect(state, Y, filled)
+        state, updates = self._detect(state, Y, filled, owners)
         new = state
         for i in range(self.n_iter if updates else 0):
             if i:
@@ -55,7 +74,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     # ---------------------------------------------------------------- what differs
 
-    def _first(self, state: State, Y: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         """State whose mean and basis fill the first batch."""
         return state
 
@@ -69,9 +88,11 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         """Rows with missing entries filled in."""
         return fill(Y, state.mean, state.basis)
 
-    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
-        """State with the changes found, and whether the batch is to change the subspace."""
-        return state, True
+    @abstractmethod
+    def _level(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[float, float]:
+        """Largest eigenvalue of the residuals' scatter, and by how much it may be too large."""
 
     @abstractmethod
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
@@ -80,6 +101,17 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         ``V`` is the basis that filled them, and ``owners`` are the labels of all rows, if any.
         """
 
+    def _detect(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[State, bool]:
+        """State with the changes found, and whether the batch is to change the subspace."""
+        if not (self.detect_changes and len(state.basis) and filled.counts.any()):
+            return state, True
+        size = self._block_rows(Y.shape[1], False)
+        scatter = np.array(self._level(state, Y, filled, owners))
+        level, margin = scatter / max(len(Y), size)
+        return detect(state, level, size, self.n_updates, self.change_threshold, margin)
+
     # ---------------------------------------------------------------- the stream
 
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -87,7 +119,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _start(self, d: int) -> State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
-        return State(Subspace.empty(d, centered=False), np.zeros(d), V)
+        nothing = Subspace.empty(d, centered=self.center)
+        return State(nothing, np.zeros(d), V, updates_left=self.n_updates)
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)
@@ -116,37 +149,19 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
         k = self.n_components_
         self.components_ = linalg.complete_basis(state.basis[:k], k).astype(dtype)
+        if self.detect_changes:
+            self.change_points_ = np.array(state.change_points, dtype=np.int64)
 
 
 class PooledTracker(STMissTracker):
-    """Base of the trackers that have all rows in one place: forgetting, centring, detection."""
+    """Base of the trackers that have all rows in one place."""
 
-    _parameter_constraints: dict = {
-        **STMissTracker._parameter_constraints,
-        "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
-        "detect_changes": ["boolean"],
-        "n_updates": [Interval(Integral, 1, None, closed="left")],
-        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "center": ["boolean"],
-    }
-    _fixed = (*STMissTracker._fixed, "center")
-
-    def _start(self, d: int) -> State:
-        nothing = Subspace.empty(d, centered=self.center)
-        return replace(super()._start(d), summary=nothing, updates_left=self.n_updates)
-
-    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
-        if not (self.detect_changes and len(state.basis) and filled.counts.any()):
-            return state, True
-        size = self._block_rows(Y.shape[1], False)
-        return detect(state, Y, filled, size, self.n_updates, self.change_threshold)
+    def _level(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[float, float]:
+        return largest_square(residuals(state, Y, filled)[filled.counts]), 0.0
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
         L, before = filled.rows[filled.counts], state.summary
         size = self._block_rows(L.shape[1], not before.n_samples)
         return r_svd(L, self._rank(L.shape[1]), before, size, self.forgetting_factor)
-
-    def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
-        super()._show(state, n_rows, dtype)
-        if self.detect_changes:
-            self.change_points_ = np.array(state.change_points, dtype=np.int64)

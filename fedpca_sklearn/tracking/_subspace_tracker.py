@@ -147,7 +147,7 @@ class SubspaceTracker(PooledTracker):
         if self.detect_changes and self.fill != "subspace":
             raise ValueError(f"detect_changes needs fill='subspace', got fill={self.fill!r}.")
 
-    def _first(self, state: State, Y: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         if not self.center:
             return state
         there = ~np.isnan(Y)

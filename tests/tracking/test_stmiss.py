@@ -4,6 +4,8 @@ Oracles are formula (3) and Algorithm 1 of Narayanamurthy et al. 2022 with colum
 pseudoinverses as printed, numpy's SVD, and a tracker that never saw the rows before.
 """
 
+from dataclasses import replace
+
 import joblib
 import numpy as np
 import pytest
@@ -19,7 +21,15 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.communication import CommunicationLog
 from fedpca_sklearn.summary import Subspace
-from fedpca_sklearn.tracking._stmiss import State, complete, detect, fill, r_svd
+from fedpca_sklearn.tracking._stmiss import (
+    State,
+    complete,
+    detect,
+    fill,
+    largest_square,
+    r_svd,
+    residuals,
+)
 
 nan = np.nan
 
@@ -111,24 +121,27 @@ def norst(Y, V, **fields):
 def test_the_level_is_the_largest_eigenvalue_of_the_residuals():
     Y, V = batch()
     state, filled = norst(Y, V, updates_left=5)
-    after, updates = detect(state, Y, filled, 40, 5, "auto")
     R = Y @ (np.eye(20) - V.T @ V)
+    level = largest_square(residuals(state, Y, filled)) / 40
+    assert_allclose(level, np.linalg.eigvalsh(R.T @ R)[-1] / 40)
+    after, updates = detect(state, level, 40, 5, "auto")
     assert updates
-    assert_allclose(after.level, np.linalg.eigvalsh(R.T @ R)[-1] / 40)
+    assert after.level == level
     assert (after.updates_left, after.change_points) == (4, ())
 
 
 @pytest.mark.parametrize(("before", "changes"), [(0.51, ()), (0.49, (80,))])
 def test_a_change_is_twice_the_level_of_the_last_update(before, changes):
     Y, V = batch()
-    state, filled = norst(Y, V, updates_left=5)
-    level = detect(state, Y, filled, 30, 5, "auto")[0].level
-    state, _ = norst(Y, V, updates_left=0, n_rows=80, level=before * level)
-    after, updates = detect(state, Y, filled, 30, 5, "auto")
+    state, _ = norst(Y, V, updates_left=0, n_rows=80, level=before)
+    after, updates = detect(state, 1.0, 30, 5, "auto")
     assert (after.change_points, updates) == (changes, bool(changes))
     assert after.updates_left == (4 if changes else 0)
-    again, _ = norst(Y, V, updates_left=0, n_rows=110, level=before * level, change_points=changes)
-    assert detect(again, Y, filled, 30, 5, "auto")[0].change_points == changes
+    again = replace(state, n_rows=110, change_points=changes)
+    assert detect(again, 1.0, 30, 5, "auto")[0].change_points == changes
+    # what may be noise does not count
+    unsure, _ = detect(state, 1.0, 30, 5, "auto", margin=0.05)
+    assert unsure.change_points == ()
 
 
 def test_the_functions_are_algorithm_1():

@@ -1,0 +1,99 @@
+"""What a tracker computes of a batch of rows at clients, by rounds of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._kernels import linalg
+from ..communication import Federation
+from ..summary import Subspace
+from ..tracking._alternating_projections import robust_mean, without_sparse_part
+from ._client import Client
+from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
+from ._queries import Variances
+
+# Directions in which the largest eigenvalue of the residuals is looked for.
+_PROBES = 10
+# Standard deviations of the channel's noise that are no change: one look in 7e7 is above.
+_NOISE_DEVIATIONS = 6.0
+
+
+def mean_of_observed(federation: Federation, clients: Sequence[Client], robust: bool) -> np.ndarray:
+    """Mean of each feature's observed entries, or of the clients' medians by their counts.
+
+    The server answers with the mean.
+    """
+    d = clients[0].rows.shape[1]
+
+    def sums(client: Client) -> Client:
+        there = ~np.isnan(client.rows)
+        typical = robust_mean(client.rows) if robust else np.nan_to_num(client.rows)
+        return Client(client.label, np.hstack([np.where(there, typical, 0.0), there]))
+
+    mean, n = moments_by_sum(federation, [sums(client) for client in clients], np.empty(d))
+    total, count = np.split(n * mean, 2)
+    return total / np.maximum(count, 1.0)
+
+
+def start_without_outliers(
+    federation: Federation, clients: Sequence[Client], start: np.ndarray, n_rounds: int
+) -> np.ndarray:
+    """Basis of the low-rank parts that AltProj finds at each client, by the power method."""
+    calls = ((client.label, client.rows, len(start)) for client in clients)
+    parts = list(federation.map(_low_rank_client, calls))
+    return power_method(federation, parts, np.zeros(start.shape[1]), start, n_rounds).basis
+
+
+def _low_rank_client(label: Any, rows: np.ndarray, rank: int) -> Client:
+    """Local work of one client."""
+    return Client(label, without_sparse_part(rows, rank))
+
+
+def largest_eigenvalue(
+    federation: Federation, clients: Sequence[Client], rng: np.random.RandomState, n_rounds: int
+) -> tuple[float, float]:
+    """Leading eigenvalue of the clients' scatter about the origin, and what noise may add to it.
+
+    Algorithm 2 of Narayanamurthy et al. from a random start. The matrix of lines 10 to 13 would be
+    symmetric but for the noise, whose size is read from that; it needs no knowledge of the channel.
+    With noise of standard deviation s on q x q entries, the largest eigenvalue of its symmetric
+    part is sqrt(2 q) s at most on average, and a function of the noise with Lipschitz constant s.
+    """
+    d = clients[0].rows.shape[1]
+    zero, start = np.zeros(d), linalg.random_basis(min(_PROBES, d), d, rng)
+    U = power_method(federation, clients, zero, start, n_rounds).basis
+    sums, q = awaited_sum(federation, clients, Variances(U, zero)), len(U)
+    inner, count = sums[:-2].reshape(q, q), float(sums[-1])
+    noise = np.sqrt(np.sum((inner - inner.T) ** 2) / 2 / max(q * (q - 1), 1))
+    share = 1.0
+    if federation.channel.loses_clients:
+        n = sum(client.n_samples for client in clients)
+        share = min(max(count / n, 1 / n), 1.0)
+    value = max(float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1]), 0.0)
+    return value / share, noise * (np.sqrt(2 * q) + _NOISE_DEVIATIONS) / share
+
+
+def r_svd_by_sums(
+    federation: Federation,
+    clients: Sequence[Client],
+    before: Subspace,
+    start: np.ndarray,
+    n_rounds: int,
+) -> Subspace:
+    """Leading directions of the clients' rows and of what the server has of those before."""
+    past, own = before, None
+    if before.centered:
+        # the server answers with the mean of all, d floats
+        there, count = moments_by_sum(federation, clients, before.mean)
+        shift = there - before.mean
+        past = before._replace(mean=before.mean + count / (before.n_samples + count) * shift)
+    if before.n_samples:
+        correction = np.sqrt(before.n_samples) * (before.mean - past.mean)
+        past = past._replace(scatter=before.scatter + correction @ correction)
+        own = before.singular_values[:, None] * before.components
+        own = np.concatenate([own, correction[None]])
+    V = power_method(federation, clients, past.mean, start, n_rounds, own=own).basis
+    return by_rayleigh_ritz(federation, clients, past, V, own)
