@@ -180,6 +180,10 @@ def moments(L, r):
     return s[0] / s[-1], s[-1]
 
 
+def norms(rows):
+    return np.linalg.norm(rows, axis=1)
+
+
 def leaning_from(V, distance, rng):
     """A basis at this sine of every angle to V."""
     W = rng.standard_normal(V.shape)
@@ -232,6 +236,11 @@ def over_bound(n, r, alpha, *, missing, outliers, noise, step, eps_init, n_batch
         errors.append(sine(model.components_, batch.P))
         if outliers:  # Lemma 4.6: the support is found exactly
             np.testing.assert_array_equal(model.outlier_mask_, where)
+        if 0 < outliers <= 0.01:  # the rows, line 6 of Algorithm 3; 1.2 is for few entries of a row
+            low_rank = L @ batch.P.T @ batch.P
+            found = model.decompose(np.where(gone, np.nan, L + S))[0]
+            size, off, error = (norms(part) for part in (low_rank, L - low_rank, found - low_rank))
+            assert np.all(error <= 1.2 * errors[-1] * size + off)
     times = range(2 if given else 1, len(errors) + 2)
     bounds = [theorem_4_4(t, eps_init, change, no_lev) for t in times]
     return np.divide(errors, bounds[: len(errors)])[0 if given else 1 :]
