@@ -88,6 +88,14 @@ def figure_1a(quick):
         )
 
 
+def delta_of_the_text():
+    """delta_t = 1e-4, which the text gives with Delta_tv of about 1e-2."""
+    stream = make_subspace_stream(delta=1e-4, random_state=0)
+    line, _ = errors(SubspaceTracker(RANK, batch_size=BATCH), stream, targets(stream))
+    change, last = stream.subspace_changes(BATCH).max(), np.median(line[-20:])
+    print(f"delta_t = 1e-4: largest change between batches {change:.2g}, STMiss {last:.2g}")
+
+
 def figure_1b(quick):
     stream = make_subspace_stream(model="piecewise", random_state=0)
     lines = run("piecewise", stream, ("PETRELS", "GROUSE") * quick)
@@ -157,5 +165,6 @@ def main(quick=False):
     figure_1a(quick)
     figure_1b(quick)
     if not quick:
+        delta_of_the_text()
         fast_rotation()
     mnist(quick)

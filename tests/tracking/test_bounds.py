@@ -161,6 +161,13 @@ def test_equation_8_lies_below_equation_7_which_it_is_to_bound(j):
     assert theorem_3_6(j, 0.0, 0.0) > equation_7(j, 0.0, 0.0)
 
 
+def test_theorem_3_6_is_not_below_the_bound_of_simple_pca_in_the_first_two_batches():
+    # section III-C: "in all cases ... as good or better"; from j = 3 on, and for slow changes
+    simple = 0.1 * 0.25
+    assert theorem_3_6(1, 0.0, 0.0) > theorem_3_6(2, 0.0, 0.0) > simple > theorem_3_6(3, 0.0, 0.0)
+    assert theorem_3_6(50, 0.0583, 0.0) < simple < theorem_3_6(50, 0.0584, 0.0)
+
+
 def test_theorem_3_6_admits_no_missing_entry_at_the_sizes_of_the_experiments():
     n, r, alpha = 1000, 30, 60
     per_row, per_feature = missing_of_theorem_3_6(mu=1.0, r=r, f=1.0)  # the best case
