@@ -6,6 +6,7 @@ from helpers import random_basis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA, IncrementalPCA
 from test_subspace import EPS, assert_orthonormal, assert_summarises, make_rows, oracle
 
@@ -365,6 +366,32 @@ def test_singular_values_down_to_1e11_are_kept_orthonormal(method):
 
 
 # -------------------------------------------------------------------------- weights, truncation
+
+
+def algorithm_2(U1, s1, U2, s2, weights, on_both):
+    """Grammenos et al. (2019), Algorithm 2, where lambda_2 is printed on one of two blocks only."""
+    lam1, lam2 = weights
+    Z = U1.T @ U2
+    Up, Rp = np.linalg.qr(U2 - U1 @ Z)
+    upper = Z * s2 * (lam2 if on_both else 1)
+    X = np.block([[lam1 * np.diag(s1), upper], [np.zeros((len(s2), len(s1))), lam2 * Rp * s2]])
+    UR, s, _ = np.linalg.svd(X)
+    return np.hstack([U1, Up]) @ UR, s
+
+
+@pytest.mark.parametrize("weights", [(0.7, 1.0), (1.0, 2.0), (0.7, 1.5)])
+def test_weights_are_those_of_algorithm_4_which_algorithm_2_as_printed_misses(weights):
+    rng = np.random.default_rng(0)
+    parts = [Subspace.from_rows(rng.standard_normal((9, 20)), 4, center=False) for _ in range(2)]
+    pairs = [x for part in parts for x in (part.components.T, part.singular_values)]
+    stacked = [w * U * s for w, U, s in zip(weights, pairs[::2], pairs[1::2], strict=True)]
+    want = np.linalg.svd(np.hstack(stacked), compute_uv=False)[:8]  # Algorithm 4
+    for method in ("svd", "qr", "orthogonal"):
+        merged = merge_subspaces(parts, method=method, weights=weights)
+        assert_allclose(merged.singular_values, want, rtol=1e-12)
+    assert_allclose(algorithm_2(*pairs, weights, on_both=True)[1], want, rtol=1e-12)
+    printed = algorithm_2(*pairs, weights, on_both=False)[1]
+    assert np.allclose(printed, want, rtol=1e-3) == (weights[1] == 1)
 
 
 @each_method
