@@ -20,6 +20,13 @@ def targets(stream):
     return [np.linalg.svd(rows, full_matrices=False)[2][:RANK] for rows in batches]
 
 
+def no_lev(stream):
+    """Largest no-lev of the paper: singular value r + 1 over r of a batch."""
+    batches = np.split(stream.low_rank, len(stream.low_rank) // BATCH)
+    values = [np.linalg.svd(rows, compute_uv=False) for rows in batches]
+    return max(s[RANK] / s[RANK - 1] for s in values)
+
+
 def errors(model, stream, P):
     """Error of a model after every batch, and processor seconds without those of measuring it."""
     result, seconds = [], 0.0

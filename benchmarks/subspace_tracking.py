@@ -16,6 +16,7 @@ from benchmarks._streams import (
     draw_lines,
     errors,
     first_below,
+    no_lev,
     shown,
     targets,
 )
@@ -60,7 +61,8 @@ def run(name, stream, left_out=()):
     change = stream.subspace_changes(BATCH).max()
     ends = [stream.subspace_at((j + 1) * BATCH - 1) for j in range(len(P))]
     to_end = np.median([subspace_distance(V, end) for V, end in zip(P, ends, strict=True)])
-    print(f"largest change between batches {change:.2g}, P_j from the last row's {to_end:.2g}")
+    print(f"largest change between batches {change:.2g}, no-lev {no_lev(stream):.2g},")
+    print(f"P_j from the subspace of the last row {to_end:.2g}")
     picture(f"subspace_tracking_{name}", lambda ax: draw_lines(ax, lines, f"Fig. 1, {name}"))
     return lines
 
