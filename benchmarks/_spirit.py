@@ -1,36 +1,43 @@
-"""SPIRIT as its paper prints it, with numpy alone, to see where its many components come from."""
+"""SPIRIT with numpy alone, as the authors of Fig. 1 b run it and with an orthonormal basis."""
 
 import numpy as np
 
 
-def printed_spirit(X, rank, *, power, orthonormal, before, hold_off=0):
+def numpy_spirit(X, rank, *, orthonormal, power=0.01):
     """Number of components after each row, without forgetting, for 95 to 98 % of the energy.
 
-    Algorithms TrackW and SPIRIT of Papadimitriou, Sun and Faloutsos (2005), with a start of each
-    component's energy of ``power``. ``orthonormal``: a QR factorisation of the components after
-    each row. ``before``: the energy of the components is that of the coordinates y_i with which
-    TrackW updates them, as printed; otherwise that of the row's coordinates after the update.
+    Algorithms TrackW and SPIRIT of Papadimitriou, Sun and Faloutsos (2005), without a pause after a
+    change; each component's energy starts at ``power``. ``orthonormal``: the components are made
+    orthonormal after each row. Otherwise each has unit length after its update, and they are made
+    orthonormal only when one is added, which is what the authors' code does.
     """
-    W, energies = np.eye(X.shape[1]), np.full(X.shape[1], power)
-    all_energy = held = 0.0
-    ranks, changed = [], 0
-    for t, row in enumerate(X):
-        rest, kept = row.copy(), 0.0
+    d = X.shape[1]
+    W, energies = np.eye(d), np.full(d, power)
+    energy = held = 0.0
+    ranks = []
+    for row in X:
+        rest = row.copy()
         for i in range(rank):
-            y = W[:, i] @ rest
-            kept += y * y
+            w = W[:, i]
+            y = w @ rest
             energies[i] += y * y
-            W[:, i] += (y / energies[i]) * (rest - y * W[:, i])
-            rest -= y * W[:, i]
+            w = w + (y / energies[i]) * (rest - y * w)
+            rest -= y * w
+            W[:, i] = w / np.linalg.norm(w)
         if orthonormal:
-            W[:, :rank] = np.linalg.qr(W[:, :rank])[0]
-        if not before:
-            kept = float(np.sum((row @ W[:, :rank]) ** 2))
-        all_energy, held = all_energy + float(row @ row), held + kept
-        if t - changed >= hold_off:
-            if held < 0.95 * all_energy and rank < X.shape[1]:
-                rank, changed = rank + 1, t
-            elif held > 0.98 * all_energy and rank > 1:
-                rank, changed = rank - 1, t
+            W[:, :rank] = _orthonormal(W[:, :rank])
+        energy += float(row @ row)
+        held += float(np.sum((row @ W[:, :rank]) ** 2))
+        if held < 0.95 * energy and rank < d:
+            W[:, rank] = np.eye(d)[rank]
+            rank += 1
+            W[:, :rank] = _orthonormal(W[:, :rank])
+        elif held > 0.98 * energy and 1 < rank < d:
+            rank -= 1
         ranks.append(rank)
     return np.array(ranks)
+
+
+def _orthonormal(W):
+    Q, R = np.linalg.qr(W)
+    return Q * np.sign(np.diag(R))

@@ -107,10 +107,11 @@ def evaluate_stream(
 
     ``errors`` project every row on the components of the checkpoint. ``accumulated_errors`` are of
     the projected data of eq. 5 there: after each batch its rows and the projections of all earlier
-    ones are projected on the components of that time. For SPCA, `StreamingPCA` without centring and
-    oversampling and with batches as its blocks, they are the scatter less the squared singular
-    values. They are measured without keeping the projections, in O(d k) memory and O(d k^2) time a
-    batch for k components.
+    ones are projected on the components of that time, but for those that have just been added and
+    whose singular value is 0. For SPCA and SAPCA, `StreamingPCA` without centring and oversampling
+    and with batches as its blocks, they are the scatter less the squared singular values. They are
+    measured without keeping the projections, in O(d k) memory and O(d k^2) time a batch for k
+    components.
 
     Examples
     --------
@@ -189,6 +190,7 @@ class _ProjectedData:
     def take(self, rows: np.ndarray, model: Any) -> None:
         """Project the projections so far, and more rows, on the components of a model."""
         V = model.components_.astype(np.float64)
+        V = V[np.asarray(getattr(model, "singular_values_", np.ones(len(V)))) > 0]
         mean = np.broadcast_to(getattr(model, "mean_", 0.0), (V.shape[1],))
         old, G, A = self._basis, self._squares, self._products
         onto = np.zeros((len(old), len(V) + 1))

@@ -11,6 +11,7 @@ from sklearn.decomposition import IncrementalPCA
 from fedpca_sklearn import (
     GROUSE,
     SPIRIT,
+    ContributionBounds,
     FrequentDirections,
     OjaPCA,
     RankDisplay,
@@ -86,26 +87,30 @@ def test_accumulated_errors_are_those_of_projections_that_are_kept(estimator):
     for i, start in enumerate(range(0, 430, 40)):
         batch = X[start : start + 40]
         model.partial_fit(batch)
-        Yhat = projected_again(Yhat, batch, model.components_, model.mean_)
+        V = model.components_[model.singular_values_ > 0]  # SPIRIT adds some at a batch's end
+        Yhat = projected_again(Yhat, batch, V, model.mean_)
         error = np.sum((X[: len(Yhat)] - Yhat) ** 2) / len(Yhat)
         assert_allclose(stream.accumulated_errors[i], error, rtol=1e-9)
 
 
-def test_the_accumulated_error_of_spca_is_that_of_equation_5():
+@pytest.mark.parametrize("rule", [None, ContributionBounds(0.02, 0.09, growth="canonical")])
+def test_the_accumulated_error_of_spca_is_that_of_equation_5(rule):
     """Eq. 5 as printed: the r-SVD of the projected data so far and a block, which bounds eq. 16."""
     X = make_power_law(400, 30, alpha=0.5, random_state=0)
-    pca = StreamingPCA(4, block_size=50, oversampling=0, center=False)
+    pca = StreamingPCA(4, block_size=50, oversampling=0, center=False, rank_rule=rule)
     stream = evaluate_stream(pca, X, batch_size=50)
     Yhat = np.zeros((0, 30))
     for i, start in enumerate(range(0, 400, 50)):
+        r = stream.ranks[i - 1] if i else 4  # a rank that has grown is that of the next block
         U, s, Vt = np.linalg.svd(np.concatenate([Yhat, X[start : start + 50]]))
-        Yhat = (U[:, :4] * s[:4]) @ Vt[:4]
+        Yhat = (U[:, :r] * s[:r]) @ Vt[:r]
         error = np.sum((X[: len(Yhat)] - Yhat) ** 2) / len(Yhat)
         assert_allclose(stream.accumulated_errors[i], error, rtol=1e-10)
         subspace = pca.partial_fit(X[start : start + 50]).subspace_
         left_out = subspace.scatter - np.sum(subspace.singular_values**2)
         assert_allclose(stream.accumulated_errors[i] * len(Yhat), left_out, rtol=1e-10)
     assert (stream.accumulated_errors[1:] > stream.errors[1:]).all()
+    assert (stream.ranks[-1] > 4) == (rule is not None)
 
 
 def test_an_exact_estimator_has_no_excess():

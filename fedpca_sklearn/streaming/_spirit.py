@@ -52,11 +52,11 @@ class SPIRIT(Tracker):
 
     Notes
     -----
-    [1]_, Algorithms TrackW and SPIRIT. Energies are those of a row's coordinates after the update
-    with it; [1]_ takes those before it, so that what was not learnt yet counts as not held, and
-    without forgetting the number of components grows much further. O(d k^2) a row, with a loop over
-    the components. They are made orthonormal after each row by a QR
+    [1]_, Algorithms TrackW and SPIRIT; energies are measured after the update with a row. O(d k^2)
+    a row, with a loop over the components. They are made orthonormal after each row by a QR
     factorisation, in the place of Gram-Schmidt, which loses components that are nearly dependent.
+    Where they are not, energy is counted twice or not at all, and the number of components is
+    erratic.
     A new component starts as the coordinate axis of the largest residual entry of its row; one that
     starts as the axis of a constant feature would never move.
 
