@@ -19,8 +19,9 @@ def coreset(nodes, k, size, seed=0):
     total = sum(cost.sum() for cost in costs)
     points, weights = [], []
     for X, model, cost in zip(nodes, local, costs, strict=True):
-        drawn = rng.choice(len(X), round(size * cost.sum() / total), p=cost / cost.sum())
-        drawn_weights = total / (size * cost[drawn])
+        share = round(size * cost.sum() / total)
+        drawn = rng.choice(len(X), share, p=cost / cost.sum())
+        drawn_weights = cost.sum() / (share * cost[drawn])
         counts = np.bincount(model.labels_, minlength=k)
         counts = counts - np.bincount(model.labels_[drawn], drawn_weights, minlength=k)
         points += [X[drawn], model.cluster_centers_]

@@ -116,6 +116,31 @@ def test_distributed_table_is_that_of_the_paper():
     assert_allclose(module.spectrum(), [1.04] * 2 + [0.04] * 18)
 
 
+def test_a_coreset_has_the_cost_of_all_points():
+    coresets = import_module("benchmarks._coresets")
+    rng = np.random.default_rng(0)
+    nodes = [rng.standard_normal((n, 3)) * scale for n, scale in ((300, 1), (200, 5), (100, 0.1))]
+    centres = rng.standard_normal((4, 3))
+
+    def cost(points, weights):
+        return weights @ np.min(((points[:, None] - centres) ** 2).sum(axis=2), axis=1)
+
+    found = [coresets.coreset(nodes, 4, 60, seed) for seed in range(40)]
+    for _, weights in found:
+        assert_allclose(weights.sum(), 600)
+    costs = [cost(*points_and_weights) for points_and_weights in found]
+    exact = cost(np.concatenate(nodes), np.ones(600))
+    assert abs(np.mean(costs) - exact) <= 4 * np.std(costs) / math.sqrt(len(costs))
+    # by the costs, some 1 to 17: nearly all of the sample is of the second node
+    sampled = [np.sum(np.linalg.norm(points, axis=1) > 4) for points, _ in found]
+    assert min(sampled) > 20
+    clusters = [rng.standard_normal((250, 2)) + mean for mean in (0, 10, 30)]
+    mixed = rng.permutation(np.concatenate(clusters))
+    model = coresets.distributed_k_means(np.split(mixed, 3), 3, 100)
+    means = np.sort(model.cluster_centers_[:, 0])
+    assert_allclose(means, [0, 10, 30], atol=1)  # eight standard deviations of a mean of 60
+
+
 def test_many_clients_are_merged_exactly_and_the_tree_spares_the_server():
     rows = {row["method"]: row for row in scenario("many_clients").measured(200, memory=False)}
     for method, row in rows.items():
