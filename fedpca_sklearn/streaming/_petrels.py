@@ -52,9 +52,10 @@ class PETRELS(MissingEntriesMixin, Tracker):
 
     Notes
     -----
-    [1]_, Algorithm 1. Memory O(d k^2) and time O(d k^2) a row as soon as entries are missing, for
-    all features at once; O(d k) before. A row with no more entries than components only ages the
-    others. `transform` takes rows with missing entries: their coordinates are by least squares.
+    [1]_, Algorithm 1, but for rows with no more entries than components: they fit any basis, and
+    only age the others, where [1]_ refits with them. Memory O(d k^2) and time O(d k^2) a row as
+    soon as entries are missing, for all features at once; O(d k) before. `transform` takes rows
+    with missing entries: their coordinates are by least squares.
 
     References
     ----------

@@ -41,8 +41,9 @@ class SubspaceTracker(PooledTracker):
         "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
         An array: rows that span the first subspace.
     detect_changes : bool, default=False
-        After ``n_updates`` updates keep the subspace, until rows do not fit it any more (NORST
-        [2]_). The time of the change is then recorded, and updates begin again, with that batch.
+        After ``n_updates`` updates keep the subspace, until rows do not fit it any more, much as
+        NORST [2]_ does. The time of the change is then recorded, and updates begin again with that
+        batch; in NORST with the next.
     n_updates : int, default=20
         K of [2]_, after the first batch. Only used with ``detect_changes``.
     change_threshold : float or "auto", default="auto"
@@ -75,8 +76,12 @@ class SubspaceTracker(PooledTracker):
 
     Notes
     -----
-    Algorithm 1 of [1]_ (STMiss-NoDet). A row with h holes costs O(d k^2) time for its k x k system;
-    the r-SVD of m rows O(d (m + k)^2). Memory O(d (m + k)).
+    Algorithm 1 of [1]_ (STMiss-NoDet). For a full batch Y after full batches, ``impute(Y)`` before
+    ``partial_fit(Y)`` is its first estimate (line 7), and after it the optional, better second one
+    of lines 12 to 14, by the subspace of the batch itself.
+
+    A row with h holes costs O(d k^2) time for its k x k system; the r-SVD of m rows O(d (m + k)^2).
+    Memory O(d (m + k)).
 
     Rows whose entries do not determine their coordinates do not count in the r-SVD. Where no row
     of a batch has such entries, as when a sensor dies that is a direction by itself, those with at

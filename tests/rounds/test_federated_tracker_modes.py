@@ -312,3 +312,23 @@ def test_with_a_given_start_every_batch_has_the_rounds_of_algorithm_3():
     # a start of fewer rows than components is random but for them
     few = clone(model).set_params(init=start[:2], init_rounds=7).fit(X)
     assert few.communication_.rounds == 7 + 1 + 3 * (L + 1)
+
+
+def test_decompose_after_an_update_is_line_6_of_algorithm_3():
+    # no noise and a start within 1e-3: the support is found exactly (Lemma 4.6), and what is left
+    # of Algorithm 4 is its line 7
+    made = make_subspace_stream(240, 100, 3, delta=0, outliers=0.1, random_state=0)
+    start = made.subspace_at(0) + 1e-3 * np.random.default_rng(0).standard_normal((3, 100))
+    model = FederatedSubspaceTracker(
+        3, init=start, batch_size=60, xi=10 / 15, support_threshold=5.0, n_rounds=3
+    )
+    for Y, hit in zip(np.split(made.X, 4), np.split(made.outliers & ~made.missing, 4), strict=True):
+        low_rank, sparse = model.partial_fit(Y, clients=np.arange(60) % 4).decompose(Y)
+        P = model.components_.T
+        Psi = np.eye(100) - P @ P.T
+        for y, outliers, got, s in zip(Y, hit, low_rank, sparse, strict=True):
+            M = np.flatnonzero(np.isnan(y) | outliers)
+            z = np.nan_to_num(y)
+            z[M] -= np.linalg.pinv(Psi[:, M]) @ (Psi @ z)
+            assert_allclose(got, z, atol=1e-8)
+            assert_array_equal(s != 0, outliers)

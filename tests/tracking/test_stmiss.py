@@ -165,6 +165,28 @@ def test_the_functions_are_algorithm_1():
     assert sine(V, SubspaceTracker(r, batch_size=alpha).fit(X).components_) < 1e-10
 
 
+def test_impute_before_and_after_an_update_is_both_estimates_of_algorithm_1():
+    stream = make_subspace_stream(600, 100, 5, random_state=0)
+    alpha = 40
+    batches = list(zip(*(np.split(A, 15) for A in (stream.X, stream.low_rank)), strict=True))
+    tracker = SubspaceTracker(5, batch_size=alpha).partial_fit(batches[0][0])
+    for Y, truth in batches[1:]:
+        errors = []
+        for learnt in (False, True):
+            if learnt:
+                tracker.partial_fit(Y)
+            P = tracker.components_.T
+            Psi, want = np.eye(100) - P @ P.T, []
+            for y in Y:  # lines 6 to 8 by the last subspace, 12 to 14 by that of the batch
+                M = np.flatnonzero(np.isnan(y))
+                y = np.nan_to_num(y)
+                y[M] -= np.linalg.pinv(Psi[:, M]) @ (Psi @ y)
+                want.append(y)
+            assert_allclose(tracker.impute(Y), want, atol=1e-9)
+            errors.append(np.linalg.norm(np.array(want) - truth))
+        assert errors[1] < errors[0]  # "improved"
+
+
 def nothing(d=100):
     return Subspace.empty(d, centered=False)
 
