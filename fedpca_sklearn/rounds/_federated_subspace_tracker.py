@@ -136,9 +136,10 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     Changes are looked for by Algorithm 2 with the residuals as data, from a random start, and by
     its top eigenvalue, which Lemma 4.2 of [1]_ is about. Without noise the 10 x 10 matrix that the
     server receives is symmetric: its asymmetry tells the standard deviation s of the noise,
-    whatever the channel is, and (sqrt(20) + 6) s above the threshold there is a change. Noise alone
-    exceeds that once in 7e7 looks. So a change shows at once where it adds an eigenvalue,
-    ``batch_size`` times the variance of the rows, that is well above 20 s.
+    whatever the channel is, and (sqrt(20) + 10) s above the threshold there is a change. Noise
+    alone exceeds that once in 3e7 looks; with fewer than ten features s is known less well. So a
+    change shows at once where it adds an eigenvalue, ``batch_size`` times the variance of the rows,
+    that is well above 22 s.
 
     The rows at the end of a stream that do not fill a batch displace their share of the last one in
     what is shown, by as many rounds, and come again when the batch is full. With noise or
