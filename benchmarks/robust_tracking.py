@@ -36,6 +36,7 @@ def streams(quick):
         "5 % moving": {"delta": 0, "outliers": 0.05, "outlier_pattern": "moving"},
         "10 % moving": {"delta": 0, "outliers": 0.1, "outlier_pattern": "moving"},
         "5 %, piecewise": {"model": "piecewise", "outliers": 0.05},
+        "5 %, walk": {"outliers": 0.05},
         "5 %, rotation": {"model": "rotation", "outliers": 0.05},
         "10 % moving, noise 0.01": {
             "delta": 0,
