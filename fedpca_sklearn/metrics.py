@@ -12,6 +12,8 @@ from sklearn.utils import check_array
 
 __all__ = ["excess_error", "reconstruction_error", "subspace_distance"]
 
+METRICS = ("sin", "projection", "chordal", "euclidean")
+
 
 def _orthonormal_columns(name: str, components: Any) -> np.ndarray:
     """Orthonormal basis (d x rank) of the span of the rows."""
@@ -32,12 +34,15 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     ----------
     A, B : array-like of shape (k_A, d) and (k_B, d)
         Rows that span the subspaces; they need not be orthonormal.
-    metric : {"sin", "projection", "chordal"}, default="sin"
+    metric : {"sin", "projection", "chordal", "euclidean"}, default="sin"
         "sin": sine of the largest principal angle, between 0 and 1. With unequal dimensions, the
         angle of the smaller subspace to the larger one.
         "projection": Frobenius norm of the difference of the projectors.
         "chordal": root of the sum of the squared sines of all principal angles; for equal
         dimensions the projection distance divided by sqrt(2).
+        "euclidean": least Frobenius norm of the difference of orthonormal bases of subspaces of
+        equal dimension; of two vectors the distance of the vectors of unit length, with signs that
+        make it least. Between 0 and sqrt(2 k).
 
     Returns
     -------
@@ -52,8 +57,8 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     >>> subspace_distance([[1.0, 0.0, 0.0]], [[1.0, 1e-12, 0.0]])
     1e-12
     """
-    if metric not in ("sin", "projection", "chordal"):
-        raise ValueError(f"metric must be one of 'sin', 'projection', 'chordal', got {metric!r}.")
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {str(METRICS)[1:-1]}, got {metric!r}.")
     A, B = _orthonormal_columns("A", A), _orthonormal_columns("B", B)
     if A.shape[0] != B.shape[0]:
         raise ValueError(
@@ -61,6 +66,8 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
         )
     if A.shape[1] > B.shape[1]:
         A, B = B, A
+    if metric == "euclidean":
+        return _between_bases(A, B)
     residual = A - B @ (B.T @ A)
     sines = np.minimum(scipy.linalg.svdvals(residual, check_finite=False), 1.0)
     if metric == "sin":
@@ -69,6 +76,17 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     if metric == "chordal":
         return float(np.sqrt(squares))
     return float(np.sqrt(2 * squares + (B.shape[1] - A.shape[1])))
+
+
+def _between_bases(A: np.ndarray, B: np.ndarray) -> float:
+    """Distance of the nearest orthonormal bases: 2 - 2 cos = 4 sin(angle / 2)^2, summed."""
+    if A.shape[1] != B.shape[1]:
+        raise ValueError(
+            "metric='euclidean' needs subspaces of equal dimension, got dimensions "
+            f"{A.shape[1]} and {B.shape[1]}."
+        )
+    angles = scipy.linalg.subspace_angles(A, B)
+    return float(2 * np.linalg.norm(np.sin(angles / 2)))
 
 
 def _centred(X: Any, mean: Any):

@@ -54,7 +54,7 @@ def test_known_angles(angles):
     assert_allclose(projection, np.sqrt(2) * np.linalg.norm(sines), atol=8 * EPS)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [*METRICS, "euclidean"])
 @pytest.mark.parametrize("angle", [1e-4, 1e-8, 1e-12, 1e-15])
 def test_small_angles_do_not_drown_in_cosines(metric, angle):
     rng = np.random.default_rng(0)
@@ -77,6 +77,20 @@ def test_distances_are_those_of_projectors(metric, k_A, k_B):
         assert isinstance(got, float)
         assert_allclose(got, want, atol=1e-12)
         assert_allclose(subspace_distance(other, A, metric=metric), got, atol=1e-13)  # symmetric
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_euclidean_is_the_distance_of_the_nearest_bases(k):
+    rng = np.random.default_rng(k)
+    A, B = random_basis(rng, k, 7), random_basis(rng, k, 7)
+    W, _, Zt = np.linalg.svd(A @ B.T)  # orthogonal Procrustes: the turn of B that is nearest to A
+    want = np.linalg.norm(A - W @ Zt @ B)
+    assert_allclose(subspace_distance(A, B, metric="euclidean"), want, rtol=1e-12)
+    if k == 1:  # of vectors: of unit length, with the better of two signs
+        pair = np.linalg.norm(A - B), np.linalg.norm(A + B)
+        assert_allclose(subspace_distance(-3 * A, 2 * B, metric="euclidean"), min(pair))
+    with pytest.raises(ValueError, match=f"equal dimension, got dimensions {k} and {k + 1}"):
+        subspace_distance(A, random_basis(rng, k + 1, 7), metric="euclidean")
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -80,7 +80,7 @@ def agreed_kernel_pca(
 def _with_fixed_signs(found: CommonVectors) -> list[np.ndarray]:
     """Clients' vectors as columns, n x k, with the signs that fix those of the first client's."""
     first = found.vectors[0]
-    signs = np.where(np.einsum("ij,ij->i", first, linalg.flip_signs(first)) < 0, -1.0, 1.0)
+    signs = np.where(np.einsum("ij,ij->i", first, linalg.flip_signs(first.copy())) < 0, -1.0, 1.0)
     if not found.own:
         return [(first * signs[:, None]).T] * len(found.vectors)
     return [(vectors * signs[:, None]).T for vectors in found.vectors]

@@ -62,24 +62,45 @@ class Agreement:
             return [self._average(weights, vectors, signs)] * len(vectors)
         return [self._average(weights[h], vectors[h], signs[h]) for h in heard]
 
+    def aligned(self, federation: Federation, vectors: list[np.ndarray]) -> list[np.ndarray]:
+        """Clients' own vectors, (k, n) each, with signs by a last exchange between neighbours."""
+        heard = self._heard(federation, len(vectors))
+        if heard.all():
+            return vectors
+        self._send_to_neighbours(federation, heard, vectors[0].size, len(vectors[0]))
+        V = np.array(vectors)
+        for j in range(V.shape[1]):
+            V[:, j] *= common_signs(np.ones(len(V)), V[:, j], heard)[:, None]
+        return list(V)
+
+    def _heard(self, federation: Federation, p: int) -> np.ndarray:
+        """Which clients' vectors each client gets, as a mask."""
+        if self.neighbours_only and federation.gossip is not None:
+            return federation.gossip.distances <= 1
+        return np.ones((p, p), dtype=bool)
+
     def _exchange(self, federation: Federation, vectors: np.ndarray) -> np.ndarray:
         """Log what is sent; which clients' vectors each client has then, as a mask."""
         p, n = vectors.shape
-        gossip, log = federation.gossip, federation.log
+        heard, gossip = self._heard(federation, p), federation.gossip
         size = n if self.weighting == "equal" else n + 1
         sent = [Message(size, 8 * size)] * p
         if gossip is None:
-            log.record(sent, [Message(n, 8 * n)] * p)
-            return np.ones((p, p), dtype=bool)
-        heard = gossip.distances <= (1 if self.neighbours_only else gossip.diameter)
-        relays = list(gossip.relays())
-        for senders, receivers in relays[:1] if self.neighbours_only else relays:
-            log.record([sent[i] for i in senders], receivers=receivers)
-        if not heard.all():  # each passes on its products with its neighbours, for the signs
-            known = [Message(m, 8 * m) for m in heard.sum(axis=1) - 1]
-            for senders, receivers in relays:
-                log.record([known[i] for i in senders], receivers=receivers)
+            federation.log.record(sent, [Message(n, 8 * n)] * p)
+        elif heard.all():
+            for senders, receivers in gossip.relays():
+                federation.log.record([sent[i] for i in senders], receivers=receivers)
+        else:
+            self._send_to_neighbours(federation, heard, size, 1)
         return heard
+
+    @staticmethod
+    def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
+        """Log vectors, once to neighbours, and then their k products with those, to all."""
+        federation.gossip.record(federation.log, size, 1)
+        known = [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)]
+        for senders, receivers in federation.gossip.relays():
+            federation.log.record([known[i] for i in senders], receivers=receivers)
 
     def _average(self, weights: np.ndarray, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
         if self.weight_scaling and self.weighting != "equal" and len(weights) > 1:

@@ -15,13 +15,14 @@ from ._operators import Operator, local_power, unit
 
 @dataclass(frozen=True)
 class CommonVectors:
-    """Vectors that p clients agreed on, with the last period's eigenvalues and weights.
+    """Vectors that p clients agreed on.
 
     Parameters
     ----------
     vectors : list of ndarray of shape (k, n)
         As each client has them.
     values, weights : ndarray of shape (k, p)
+        Eigenvalues of the first period, of the clients' own matrices; weights of the last.
     n_iter : int
     own : bool
         Whether clients have vectors of their own; otherwise all have the same array.
@@ -94,15 +95,19 @@ def common_vectors(
         if method.update == "cumulative":
             current = updated
         weights = agreement.weights(np.array(values), n_columns)
-        local[-1] = np.array(values), weights
+        local[-1] = np.array(values) if first else local[-1][0], weights
         found[-1] = agreement.common(federation, weights, np.array(vectors))
         if method.warm_start:
             starts = found[-1]
         n_iter += 1
     own = agreement.neighbours_only and federation.gossip is not None
     shared = np.array([vectors[0] for vectors in found])
+    vectors = [shared] * p
+    if own:
+        of_clients = [np.array(each) for each in zip(*found, strict=True)]
+        vectors = agreement.aligned(federation, of_clients)
     return CommonVectors(
-        [np.array(each) for each in zip(*found, strict=True)] if own else [shared] * p,
+        vectors,
         np.array([values for values, _ in local]),
         np.array([weights for _, weights in local]),
         n_iter,

@@ -68,6 +68,8 @@ class VFedPCA(VerticalMethod):
     **Signs.** Eigenvectors have none, and [1]_ does not say what signs eq. 13 adds. Here they are
     those of the leading eigenvector of the products w_i w_j a_i^T a_j, in all topologies: of all
     pairs of clients, or with "neighbours" of all pairs of neighbours, whose products are passed on.
+    With "neighbours" the signs of the clients' common vectors u_i are found so from u_i^T u_j in
+    the end, as the parts that clients make of them must fit.
 
     **Near ties.** Where a client's first and second eigenvalue nearly tie, its leading vector may
     be either. The vectors of two clients are then at right angles; their sum lies between them and
@@ -83,7 +85,8 @@ class VFedPCA(VerticalMethod):
 
     **Messages.** With a server p (n + 1) floats up and p n down a period and component; one less
     for each client with equal weights. Without, p (p - 1) (n + 1) in any topology with
-    "consensus", and with "neighbours" 2 E (n + 1) over E edges and the products, 2 E (p - 1).
+    "consensus", and with "neighbours" 2 E (n + 1) over E edges and the products, 2 E (p - 1), and
+    in the end 2 E n and the products once more for each component.
 
     References
     ----------

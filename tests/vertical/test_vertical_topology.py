@@ -437,9 +437,11 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert passed_on[0] == 2 * edges * size
     assert sum(passed_on) == 5 * 4 * size
     near = floats(vertical(1, **options, exchange="neighbours").fit(rows()))
-    # vectors once, then the products of neighbours to all
-    assert near[0] == 2 * edges * size
-    assert sum(near[1:-3]) == 2 * edges * 4
+    # vectors once, then the products of neighbours to all; and the same of the common vectors
+    period, signs = near[: 1 + diameter], near[1 + diameter : -3]
+    assert period[0] == 2 * edges * size
+    assert signs[0] == 2 * edges * 60
+    assert sum(period[1:]) == sum(signs[1:]) == 2 * edges * 4
     assert near[-3:] == end(1, 5)
 
 

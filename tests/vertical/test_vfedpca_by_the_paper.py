@@ -1,0 +1,593 @@
+"""VFedPCA against Algorithms 2 to 5 of Cheung et al. (2022), written with n x n matrices and loops.
+
+The paper does not say with which signs eq. 13 adds eigenvectors; the rule here is the library's, by
+singular vectors. Of kernels, eq. 14 updates the factor Phi of K = Phi Phi^T.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from helpers import measured
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_wine
+from sklearn.metrics.pairwise import rbf_kernel, sigmoid_kernel
+from sklearn.preprocessing import scale
+
+from fedpca_sklearn import (
+    Complete,
+    PowerRounds,
+    Ring,
+    Star,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    VFedPCA,
+    subspace_distance,
+)
+from fedpca_sklearn.communication import Federation
+from fedpca_sklearn.rounds._client import Client
+from fedpca_sklearn.vertical._operators import Columns, local_power
+
+examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
+seeds = st.integers(0, 2**31 - 1)
+
+WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
+TOPOLOGIES = {"server": None, "complete": Complete(), "ring": Ring(), "star": Star()}
+every_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
+every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
+every_update = pytest.mark.parametrize("update", ["cumulative", "original"])
+PRINTED = {"weighting": "eigenvalue", "update": "cumulative"}
+GROUPS = [[0, 3], [1, 2, 4, 5, 6], [7], [8, 9, 10], [11, 12]]
+
+
+# -------------------------------------------------------------------------------- the paper's text
+
+
+def unit(v):
+    return v / np.linalg.norm(v) if v.any() else v
+
+
+def heard_of(topology, exchange, p):
+    """Clients whose vectors each client merges: Algorithm 5 for direct neighbours."""
+    if exchange == "consensus" or TOPOLOGIES[topology] is None:
+        return [list(range(p))] * p
+    A = TOPOLOGIES[topology].neighbours(p)
+    return [[j for j in range(p) if A[i, j] or i == j] for i in range(p)]
+
+
+def signs_of(W, heard):
+    """Signs for the columns of W: from its singular vector, or from products of neighbours."""
+    G = W.T @ W
+    for i, some in enumerate(heard):
+        G[i, [j for j in range(len(heard)) if j not in some]] = 0
+    return np.where(np.linalg.eigh(G)[1][:, -1] < 0, -1.0, 1.0)
+
+
+def eq15(w, half):
+    """Eq. 15 with eta the mean of weights that add up to one."""
+    order, eta = np.argsort(-w, kind="stable"), np.mean(w)
+    out = w.copy()
+    for place, i in enumerate(order):
+        out[i] *= 1 + eta if place < half(len(w) / 2) else 1 - eta
+    return out
+
+
+def algorithms(
+    factors, start, T, L, heard, *, weighting, scaling, update, warm=True, sizes=None, center=False
+):
+    """Common vectors of each client after T periods, and the last weights.
+
+    ``factors``: X_i of shape (n, f_i), with A_i = X_i X_i^T.
+    """
+    p = len(factors)
+    data = [X.copy() for X in factors]
+    U = None
+    for _ in range(T):
+        alpha, a = np.zeros(p), np.zeros((len(start), p))
+        for i, X in enumerate(data):
+            A, v = X @ X.T, unit(U[:, i] if warm and U is not None else start)
+            for _ in range(L):
+                v = unit(A @ v)  # eq. 5
+            alpha[i], a[:, i] = (A @ v) @ v, v  # eq. 6
+        if weighting == "eigenvalue_per_column":
+            alpha = alpha / sizes
+        w = np.ones(p) / p if weighting == "equal" else alpha / alpha.sum()
+        s = signs_of(a * w, heard)
+        U = np.zeros((len(start), p))
+        for i, some in enumerate(heard):
+            v = w[some] / w[some].sum()
+            if scaling and weighting != "equal":
+                v = eq15(v, {True: np.floor, "ceil": np.ceil}[scaling])
+            total = sum(v[k] * s[j] * a[:, j] for k, j in enumerate(some))  # eq. 13
+            if weighting == "projection":
+                P = sum(v[k] * np.outer(a[:, j], a[:, j]) for k, j in enumerate(some))
+                u = np.linalg.eigh(P)[1][:, -1]
+                total = u * (-1 if u @ total < 0 else 1)
+            U[:, i] = unit(total)
+        for i in range(p):  # eq. 14
+            X = data[i] if update == "cumulative" else factors[i]
+            M = (X.T @ U[:, i])[:, None]
+            norm = np.linalg.norm(M @ M.T, 2)
+            data[i] = X @ (M @ M.T) / norm if norm else 0 * X
+    full = all(len(some) == p for some in heard)
+    return U if full else U * signs_of(U, heard), w
+
+
+def same(A, B, atol=1e-7):
+    """Two sets of columns are the same up to one sign for all."""
+    sign = np.sign(np.sum(A * B))
+    assert_allclose(sign * A, B, rtol=0, atol=atol)
+
+
+def rows(n=20, seed=0, center=True):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2)) @ rng.uniform(0.5, 2, (2, 13)) + rng.standard_normal((n, 13))
+    return X - X.mean(axis=0) if center else X + 1
+
+
+def start_of(n, seed=0):
+    return unit(np.random.RandomState(seed).standard_normal(n))
+
+
+def vectors_of(model, X):
+    """Left vectors of a model, one column a client."""
+    if hasattr(model, "client_vectors_"):
+        return np.array([U[0] for U in model.client_vectors_]).T
+    u = unit(X @ model.components_[0])
+    return np.tile(u[:, None], (1, len(model.feature_groups_)))
+
+
+# ---------------------------------------------------------------------------------- every mode
+
+
+@every_weighting
+@every_update
+@every_topology
+@pytest.mark.parametrize("exchange", ["consensus", "neighbours"])
+def test_every_mode_is_the_papers_algorithm(weighting, update, topology, exchange):
+    X = rows()
+    parts, sizes = [X[:, g] for g in GROUPS], [len(g) for g in GROUPS]
+    heard = heard_of(topology, exchange, 5)
+    for scaling, (T, L, warm) in itertools.product(
+        [False, True, "ceil"], [(1, 12, True), (2, 1, False), (4, 2, True)]
+    ):
+        options = {"weighting": weighting, "update": update}
+        U, _ = algorithms(
+            parts, start_of(20), T, L, heard, scaling=scaling, warm=warm, sizes=sizes, **options
+        )
+        method = VFedPCA(
+            L, T, warm_start=warm, weight_scaling=scaling, exchange=exchange, **options
+        )
+        model = VerticalFederatedPCA(
+            1,
+            feature_groups=GROUPS,
+            method=method,
+            topology=TOPOLOGIES[topology],
+            random_state=0,
+        ).fit(X)
+        # what each client makes of its vector, side by side
+        want = np.concatenate([X[:, g].T @ u for g, u in zip(GROUPS, U.T, strict=True)])
+        found = np.empty(13)
+        for g, part in zip(model.feature_groups_, model.client_components_, strict=True):
+            found[g] = part[0]
+        wanted = np.empty(13)
+        wanted[np.concatenate(GROUPS)] = unit(want)
+        same(found, wanted)
+        if hasattr(model, "client_vectors_"):
+            same(vectors_of(model, X), U)
+        assert hasattr(model, "client_vectors_") == (
+            exchange == "neighbours" and topology != "server"
+        )
+
+
+def factor(K):
+    """Phi with K = Phi Phi^T."""
+    values, V = np.linalg.eigh(K)
+    return V * np.sqrt(np.maximum(values, 0))
+
+
+def centred(K):
+    H = np.eye(len(K)) - 1 / len(K)
+    return H @ K @ H
+
+
+@every_weighting
+@every_update
+@every_topology
+@pytest.mark.parametrize("center", [True, False])
+def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topology, center):
+    X, gamma = rows(center=False), 0.1
+    kernels = [rbf_kernel(X[:, g], gamma=gamma) for g in GROUPS]
+    kernels = [centred(K) for K in kernels] if center else kernels
+    sizes = [len(g) for g in GROUPS]
+    for exchange, (scaling, T, projection) in itertools.product(
+        ["consensus", "neighbours"],
+        [(False, 1, "samples"), (True, 3, "features"), ("ceil", 3, "samples")],
+    ):
+        heard = heard_of(topology, exchange, 5)
+        options = {"weighting": weighting, "update": update}
+        factors = [factor(K) for K in kernels]
+        U, w = algorithms(
+            factors, start_of(20), T, 25, heard, scaling=scaling, sizes=sizes, **options
+        )
+        model = VerticalFederatedKernelPCA(
+            1,
+            feature_groups=GROUPS,
+            gamma=gamma,
+            center=center,
+            projection=projection,
+            aggregation=VFedPCA(25, T, weight_scaling=scaling, exchange=exchange, **options),
+            topology=TOPOLOGIES[topology],
+            random_state=0,
+        ).fit(X)
+        own = getattr(model, "client_vectors_", [model.eigenvectors_] * 5)
+        same(np.concatenate(own, axis=1), U)
+        assert_allclose(model.client_weights_[:, 0], w / w.max(), atol=1e-7)
+        energies = [u @ K @ u for u, K in zip(U.T, kernels, strict=True)]
+        assert_allclose(model.eigenvalues_, w @ energies / w.sum(), rtol=1e-7)
+        scores = model.transform(X)[:, 0]
+        assert_allclose(model.fit_transform(X)[:, 0], scores, atol=1e-10)
+        if projection == "samples":
+            each = [wi * K @ u for wi, K, u in zip(w, kernels, U.T, strict=True)]
+            want = sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0])
+        else:  # Z = U^T X, rows then projected on it
+            Z = X - X.mean(axis=0) * center
+            part = np.empty(13)
+            for g, u in zip(GROUPS, U.T, strict=True):
+                part[g] = Z[:, g].T @ u
+            same(model.components_[0], unit(part))
+            want = Z @ unit(part)
+        same(scores, want)
+
+
+@every_update
+def test_the_linear_kernel_is_vfedpca_of_columns(update):
+    X = rows(center=False)
+    for center, exchange, topology in itertools.product(
+        [True, False], ["consensus", "neighbours"], [None, Ring()]
+    ):
+        method = VFedPCA(n_rounds=3, update=update, exchange=exchange)
+        options = {"feature_groups": GROUPS, "topology": topology, "center": center}
+        linear = VerticalFederatedPCA(1, method=method, random_state=0, **options).fit(X)
+        kernel = VerticalFederatedKernelPCA(
+            1,
+            kernel="linear",
+            aggregation=method,
+            projection="features",
+            random_state=0,
+            **options,
+        ).fit(X)
+        same(kernel.components_, linear.components_)
+        same(kernel.transform(X), linear.transform(X), 1e-6)
+
+
+@pytest.mark.parametrize("update", ["cumulative", "original"])
+def test_an_indefinite_kernel_by_its_matrix(update):
+    """Eq. 14 as an update of K: K u u^T K / u^T K u; clients with a negative one have no weight."""
+    X, gamma, c = rows(30, 3), 0.05, 0.3
+    kernels = [centred(sigmoid_kernel(X[:, g], gamma=gamma, coef0=c)) for g in GROUPS]
+    now, u = kernels, start_of(30)
+    for _ in range(4):
+        alpha, a = [], []
+        for K in now:
+            v = u
+            for _ in range(40):
+                v = unit(K @ v)
+            alpha.append(max(v @ K @ v, 0))
+            a.append(v)
+        w = np.array(alpha) / max(alpha)
+        u = unit((signs_of(np.transpose(a) * w, [range(5)] * 5) * w) @ a)
+        before = now if update == "cumulative" else kernels
+        now = [np.outer(K @ u, K @ u) / (u @ K @ u) for K in before]
+    method = VFedPCA(40, 4, weighting="eigenvalue", update=update)
+    model = VerticalFederatedKernelPCA(
+        1,
+        kernel="sigmoid",
+        gamma=gamma,
+        coef0=c,
+        feature_groups=GROUPS,
+        aggregation=method,
+        random_state=0,
+    ).fit(X)
+    same(model.eigenvectors_[:, 0], u, 1e-6)
+    assert_allclose(model.client_weights_[:, 0], w, atol=1e-6)
+
+
+def test_paper_stands_for_vfedpca_as_printed():
+    X = rows()
+    options = {"feature_groups": 4, "random_state": 0}
+    by_name = VerticalFederatedKernelPCA(2, aggregation="paper", **options).fit(X)
+    model = VerticalFederatedKernelPCA(2, aggregation=VFedPCA(**PRINTED), **options).fit(X)
+    assert_array_equal(model.eigenvectors_, by_name.eigenvectors_)
+
+
+@every_topology
+@every_weighting
+def test_a_kernel_without_a_server_is_that_of_a_server(topology, weighting):
+    for seed in range(3):
+        X = np.random.default_rng(seed).standard_normal((15, 24))
+        options = {"feature_groups": 6, "aggregation": VFedPCA(weighting=weighting)}
+        server = VerticalFederatedKernelPCA(1, random_state=0, **options).fit(X)
+        model = VerticalFederatedKernelPCA(1, random_state=0, topology=topology, **options).fit(X)
+        assert_allclose(model.eigenvectors_, server.eigenvectors_, atol=1e-8)
+
+
+# ----------------------------------------------------------------------------------- properties
+
+
+@examples
+@given(seed=seeds, p=st.integers(1, 6))
+def test_a_period_of_projections_never_lowers_the_variance(seed, p):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((12, 15)) * rng.uniform(0, 3, 15)
+    X -= X.mean(axis=0)
+    variances = []
+    for n_rounds in range(1, 8):
+        method = VFedPCA(1, n_rounds)
+        model = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=seed % 100)
+        u = unit(X @ model.fit(X).components_[0])
+        # of X X^T along u itself, not of what a Rayleigh-Ritz step makes of it
+        found = method.left_vectors(*federation_and_clients(X, p, seed % 100), 1).vectors[0][0]
+        variances.append(np.sum((found @ X) ** 2))
+        assert np.sum((u @ X) ** 2) >= variances[-1] * (1 - 1e-9)
+    assert np.all(np.diff(variances) >= -1e-9 * variances[-1])
+
+
+def federation_and_clients(X, p, seed):
+    groups = np.array_split(np.arange(X.shape[1]), p)
+    clients = [Client(i, np.ascontiguousarray(X[:, g].T)) for i, g in enumerate(groups)]
+    return Federation(rng=np.random.RandomState(seed)), clients
+
+
+@pytest.mark.parametrize("p", [2, 4, 7])
+def test_periods_of_projections_lead_to_the_exact_component(p):
+    X = scale(load_wine().data)
+    exact = VerticalFederatedPCA(1, feature_groups=p, method=PowerRounds()).fit(X).components_
+    method = VFedPCA(n_rounds=60)
+    model = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=0).fit(X)
+    assert subspace_distance(model.components_, exact) < 1e-9
+    # an average of vectors rests elsewhere
+    model.set_params(method__weighting="eigenvalue").fit(X)
+    assert subspace_distance(model.components_, exact) > 1e-5
+
+
+def test_projections_are_right_where_leading_vectors_straddle_a_near_tie():
+    # both clients have e and f at 98 % of each other, in other orders; e leads in the sum
+    e, f, g = np.eye(3)[:, :, None]
+    first = np.hstack([1.00 * e, np.sqrt(0.98) * f])
+    second = np.hstack([np.sqrt(0.98 * 0.9) * e, np.sqrt(0.9) * f])
+    X = np.hstack([first, second, 0 * g])
+    found = {}
+    for weighting in "eigenvalue", "projection":
+        method = VFedPCA(1000, n_rounds=1, weighting=weighting)
+        groups = [[0, 1], [2, 3, 4]]
+        model = VerticalFederatedPCA(
+            1, feature_groups=groups, method=method, center=False, random_state=0
+        ).fit(X)
+        found[weighting] = abs(unit(X @ model.components_[0])[0])
+    assert found["projection"] > 1 - 1e-6
+    assert found["eigenvalue"] < 0.8
+
+
+@examples
+@given(seed=seeds, steps=st.integers(1, 30), d=st.integers(2, 12))
+def test_local_power_keeps_the_bound_of_theorem_1(seed, steps, d):
+    """Appendix A: sin^2 of the angle to the leading vector, and the error of the eigenvalue.
+
+    Eq. 22 ends in tan where its middle line has tan^2, and eq. 24 alike; tan^2 is what follows.
+    """
+    rng = np.random.default_rng(seed)
+    n = 15
+    X = rng.standard_normal((n, d)) * rng.uniform(0.1, 3, d)
+    values, V = np.linalg.eigh(X @ X.T)
+    a = unit(rng.standard_normal(n))
+    cos = abs(a @ V[:, -1])
+    tan2, ratio = (1 - cos**2) / cos**2, values[-2] / values[-1]
+    value, found = local_power(Columns(0, d, X.T), a, steps)
+    sin2 = np.sum((found - V[:, -1] * (V[:, -1] @ found)) ** 2)
+    bound = tan2 * ratio ** (2 * steps)
+    assert sin2 <= bound * (1 + 1e-6) + 1e-14
+    largest = max(values[-1] - values[0], 0)
+    assert abs(value - values[-1]) <= largest * bound * (1 + 1e-6) + 1e-12 * values[-1]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_steps_of_theorem_1_suffice(share):
+    # log(n / eps) over the relative gap, as share^l < e^(-l (1 - share)), from a start at tan = n
+    n, eps = 50, 1e-3
+    steps = int(np.ceil(np.log(n / eps) / (1 - share)))
+    values = np.concatenate([[1.0], np.full(n - 1, share)])
+    start = unit(np.concatenate([[1.0], np.full(n - 1, n / np.sqrt(n - 1))]))
+    _, found = local_power(Columns(0, n, np.diag(np.sqrt(values))), start, steps)
+    assert np.linalg.norm(found[1:]) <= eps
+
+
+# ----------------------------------------------------------------------------- gamma and centring
+
+
+def test_centring_of_columns_may_be_left_out():
+    X = rows(center=False) + 3
+    _, s, vt = np.linalg.svd(X)
+    for method in VFedPCA(n_rounds=200), PowerRounds(), "merge":
+        for topology in None, Ring():
+            model = VerticalFederatedPCA(
+                2,
+                feature_groups=4,
+                method=method,
+                topology=topology,
+                center=False,
+                random_state=0,
+            ).fit(X)
+            assert subspace_distance(model.components_, vt[:2]) < 1e-6
+            assert_allclose(model.singular_values_, s[:2], rtol=1e-8)
+            assert_array_equal(model.mean_, 0)
+            assert_allclose(model.transform(X), X @ model.components_.T)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "sigmoid", "poly", "linear"])
+def test_eq_9_as_printed_has_the_kernel_itself(kernel):
+    X, new = rows(center=False), rows(8, 1, center=False)
+    model = VerticalFederatedKernelPCA(2, kernel=kernel, gamma=0.02, center=False).fit(X)
+    K = {
+        "rbf": lambda A, B: np.exp(-0.02 * ((A[:, None] - B) ** 2).sum(axis=-1)),
+        "sigmoid": lambda A, B: np.tanh(0.02 * A @ B.T + 1),
+        "poly": lambda A, B: (0.02 * A @ B.T + 1) ** 3,
+        "linear": lambda A, B: A @ B.T,
+    }[kernel]
+    values, V = np.linalg.eigh(K(X, X))
+    assert_allclose(model.eigenvalues_, values[::-1][:2], rtol=1e-9)
+    for j in range(2):
+        v = V[:, -1 - j]
+        same(model.eigenvectors_[:, j], v, 1e-8)
+        same(model.transform(new)[:, j], K(new, X) @ v / np.sqrt(values[-1 - j]), 1e-7)
+    assert_allclose(model.fit_transform(X), model.transform(X), atol=1e-8)
+    some = VerticalFederatedKernelPCA(
+        2, kernel=kernel, gamma=0.02, center=False, n_landmarks=len(X), projection="features"
+    ).fit(X)
+    assert_array_equal(some.mean_, 0)
+    same(some.components_[0], unit(X.T @ model.eigenvectors_[:, 0]))
+
+
+def test_landmarks_of_a_kernel_that_is_not_centred():
+    X = rows(40, center=False)
+    model = VerticalFederatedKernelPCA(
+        2, kernel="linear", center=False, n_landmarks=15, random_state=0
+    ).fit(X)
+    _, s, vt = np.linalg.svd(X)  # 15 rows span the 13 columns
+    assert_allclose(model.eigenvalues_, s[:2] ** 2, rtol=1e-6)
+    assert_allclose(np.abs(model.transform(X)), np.abs(X @ vt[:2].T), atol=1e-6)
+
+
+def test_the_sign_of_gamma_in_eq_12():
+    X = np.random.default_rng(0).standard_normal((40, 24))
+    options = {"kernel": "sigmoid", "feature_groups": 4, "random_state": 0}
+    printed = {**options, "gamma": -0.01, "coef0": 0.5}
+    K = np.tanh(-0.01 * X @ X.T + 0.5)
+    values, V = np.linalg.eigh(K)
+    whole = VerticalFederatedKernelPCA(1, center=False, **printed).fit(X)
+    assert_allclose(whole.eigenvalues_, values[-1], rtol=1e-9)
+    same(whole.eigenvectors_[:, 0], V[:, -1])
+    agreed = VerticalFederatedKernelPCA(1, center=False, aggregation=VFedPCA(), **printed).fit(X)
+    assert (agreed.client_weights_ > 0).all()
+    # centred it is nearly negative: no client has a weight
+    for aggregation in VFedPCA(), "paper":
+        with pytest.warns(UserWarning, match="no client's leading eigenvalue is positive"):
+            none = VerticalFederatedKernelPCA(1, aggregation=aggregation, **printed).fit(X)
+        assert_array_equal(none.client_weights_, 0)
+        assert_array_equal(none.transform(X), 0)
+    # tanh(-z + c) = -tanh(z - c): the same vectors, with positive eigenvalues
+    K = centred(np.tanh(0.01 * X @ X.T - 0.5))
+    turned = VerticalFederatedKernelPCA(1, **options, gamma=0.01, coef0=-0.5).fit(X)
+    same(turned.eigenvectors_[:, 0], np.linalg.eigh(K)[1][:, -1])
+
+
+def test_a_kernel_without_a_positive_eigenvalue_is_named():
+    X = np.random.default_rng(0).standard_normal((5, 40))
+    options = {"kernel": "sigmoid", "coef0": 0.0, "gamma": -0.001}
+    assert np.linalg.eigvalsh(centred(np.tanh(-0.001 * X @ X.T)))[-1] < 1e-12
+    with pytest.warns(UserWarning, match=r"gamma=-0.001, coef0=0.0 .* no eigenvalue is positive"):
+        model = VerticalFederatedKernelPCA(1, **options).fit(X)
+    assert_array_equal(model.eigenvalues_, 0)
+
+
+def test_one_client_of_some_may_be_left_out():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 12)) * np.repeat([1.0, 0.02], 6)
+    method = VFedPCA(100, 1, weighting="equal")
+    model = VerticalFederatedKernelPCA(
+        1,
+        kernel=lambda A, B: np.tanh(A @ B.T if A.std() > 0.1 else -A @ B.T),
+        aggregation=method,
+        random_state=0,
+    ).fit(X)
+    assert_array_equal(model.client_weights_[:, 0], [1, 0])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear", rbf_kernel])
+def test_gamma_below_zero_is_for_sigmoid_alone(kernel):
+    model = VerticalFederatedKernelPCA(kernel=kernel, gamma=-0.5, aggregation=VFedPCA())
+    with pytest.raises(ValueError, match=r"gamma=-0.5 below zero needs kernel='sigmoid'"):
+        model.fit(rows())
+
+
+# --------------------------------------------------------------------------- the paper's claims
+
+
+def paper_data(name):
+    X = measured(name).astype(float)
+    return X if name == "sonar" else scale(X)
+
+
+def eq4(model, X):
+    """Mean distance of the clients' vectors from the leading one, as in the paper's figures."""
+    u = np.linalg.svd(X - model.mean_, full_matrices=False)[0][:, 0]
+    vectors = vectors_of(model, X - model.mean_).T
+    return np.mean([subspace_distance([v], [u], metric="euclidean") for v in vectors])
+
+
+def not_above(cases, **options):
+    """In how many cases the error after ten periods is not above that after one."""
+    count = 0
+    for name, p, L in cases:
+        X, errors = paper_data(name), []
+        for T in 1, 10:
+            method = VFedPCA(L, T, update="original", **options)
+            model = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=0)
+            errors.append(eq4(model.fit(X), X))
+        count += errors[1] <= errors[0]
+    return count
+
+
+def test_later_periods_from_the_clients_own_data_do_not_raise_the_error():
+    """Periods ("multi-shot"): eight of nine cases at least."""
+    cases = list(itertools.product(["college", "vehicle", "sonar"], [3, 5, 10], [20]))
+    assert not_above(cases) >= 8
+    # by eq. 13, the numbers of clients and local iterations of Fig. 6
+    cases = list(itertools.product(["college", "vehicle"], [2, 3, 5], [5]))
+    cases += list(itertools.product(["sonar"], [3, 5, 10], [10]))
+    assert not_above(cases, weighting="eigenvalue") >= 8
+
+
+@pytest.mark.parametrize("p", [5, 10])
+@pytest.mark.parametrize("name", ["vehicle", "sonar"])
+@pytest.mark.parametrize("center", [True, False])
+def test_neighbours_alone_are_between_a_server_and_isolated_clients(name, p, center):
+    X, errors = paper_data(name), {}
+    Z = X - X.mean(axis=0) * center
+    u = np.linalg.svd(Z, full_matrices=False)[0][:, 0]
+    parts = [np.linalg.svd(part)[0][:, 0] for part in np.array_split(Z, p, axis=1)]
+    isolated = np.mean([subspace_distance([v], [u], metric="euclidean") for v in parts])
+    method, components = VFedPCA(exchange="neighbours"), {}
+    for topology in TOPOLOGIES:
+        model = VerticalFederatedPCA(
+            1,
+            feature_groups=p,
+            method=method,
+            topology=TOPOLOGIES[topology],
+            center=center,
+            random_state=0,
+        )
+        errors[topology] = eq4(model.fit(X), X)
+        components[topology] = model.components_
+    assert subspace_distance(components["complete"], components["server"]) < 1e-8
+    for topology in "ring", "star":
+        assert errors["complete"] < errors[topology] < isolated
+
+
+def test_images_of_one_kernel_for_the_whole_and_the_clients():
+    """VFedAKPCA on columns of images: eight clients, sigmoid with gamma .25 and c = 1."""
+    X = measured("mnist_test")[:300] / 255.0
+    options = {"kernel": "sigmoid", "gamma": 0.25, "coef0": 1, "projection": "features"}
+    pca = VerticalFederatedKernelPCA(1, feature_groups=1, random_state=0, **options)
+    whole = pca.fit(X).components_[0]
+    parts = []
+    for columns in np.array_split(np.arange(784), 8):
+        part = (X[:, columns] - X[:, columns].mean(axis=0)).T @ pca.fit(X[:, columns]).eigenvectors_
+        parts.append(part[:, 0] * np.sign(part.sum()))
+    isolated = abs(unit(np.concatenate(parts)) @ whole)
+    assert isolated < 0.7
+    for method in VFedPCA(), VFedPCA(100), "paper", VFedPCA(100, 1, weighting="eigenvalue"):
+        pca.set_params(feature_groups=8, aggregation=method)
+        assert abs(pca.fit(X).components_[0] @ whole) >= 0.9
