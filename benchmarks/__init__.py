@@ -21,6 +21,5 @@ WITHOUT_SCENARIO = {
     "SubspaceErrorDisplay": "draws what has been computed",
     "Topology": "a base class",
     "VerticalMethod": "a base class",
-    "make_spiked": "makes data; tests/test_datasets.py holds it to theory",
     "projected_sparse_recovery": "a step of RobustSubspaceTracker",
 }

@@ -141,6 +141,60 @@ def test_a_coreset_has_the_cost_of_all_points():
     assert_allclose(means, [0, 10, 30], atol=1)  # eight standard deviations of a mean of 60
 
 
+def test_projected_data_are_those_of_eq_5():
+    module = scenario("federated_lemmas")
+    X, rank = np.random.default_rng(0).standard_normal((230, 30)) @ np.diag(np.arange(30, 0, -1)), 6
+    want = np.zeros((0, 30))
+    for start in range(0, 230, 50):  # SVD_r of the last estimate beside the block
+        U, s, Vt = np.linalg.svd(np.vstack([want, X[start : start + 50]]), full_matrices=False)
+        want = (U[:, :rank] * s[:rank]) @ Vt[:rank]
+    assert_allclose(module.projected_data(X, module.spca(rank)), want, atol=1e-9)
+
+
+def test_lemmas_hold_where_nothing_is_cut_and_not_as_they_are_printed():
+    module = scenario("federated_lemmas")
+    for row in module.lemma_1(quick=True):
+        assert row["singular values"] < 1e-13
+        assert row["first 10 directions"] < 1e-11
+    *cut, whole = module.lemma_21(quick=True)
+    assert whole["projected / rho(least)"] < 1e-25
+    for row in cut:
+        assert row["projected / rho(greatest)"] >= 1 - 1e-12  # eq. 16
+        if row["ranks"] == "10-10":
+            assert row["projected / rho(least)"] > 1  # against Lemma 2.1
+    *cut, whole, clients = module.lemma_22(quick=True)
+    for row in (whole, clients):
+        assert row["singular values"] < 1e-13
+        assert row["subspace"] < 1e-11
+    for row in cut:
+        assert row["singular values"] > 1e-3
+        assert row["subspace"] > 0.9
+    for row in module.theorem_1(quick=True):
+        assert row["tau"] >= row["least tau"]
+        assert row["error / residual"] >= 1 - 1e-12
+        assert row["error"] <= row["eq. 10"] <= row["of no model"]
+        assert row["risk"] <= row["eq. 11"]
+    assert all(row["least tau"] > 4000 for row in module.theorem_1_on_synth(quick=True))
+    for row in module.algorithm_2(quick=True):
+        assert row['method="orthogonal"'] < 1e-14
+        assert (row["as printed"] < 1e-14) == (row["lambda_2"] == 1)
+
+
+def test_amortised_time_is_that_of_one_client_and_the_levels():
+    module = scenario("federated_paper")
+    S = module.rotation(20)
+    found = module.clients_at_work(1.0, S, (16_000, 32_000), (1, 4))
+    assert {key: len(clients) for key, clients in found.items()} == {
+        (n, m): m for n in (16_000, 32_000) for m in (1, 4)
+    }
+    for (n, m), clients in found.items():
+        assert [summary.n_samples for _, summary in clients] == [n // m] * m
+        seconds, row = sum(s for s, _ in clients), module.times(clients)
+        merge = row["a merge, ms"] / 1e3
+        assert_allclose(row["real, one core"], seconds + (m - 1) * merge)
+        assert_allclose(row["amortised"], seconds / m + math.log2(m) * merge)
+
+
 def test_many_clients_are_merged_exactly_and_the_tree_spares_the_server():
     rows = {row["method"]: row for row in scenario("many_clients").measured(200, memory=False)}
     for method, row in rows.items():
