@@ -173,7 +173,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self._check_parameters()
         fixed = {name: getattr(self, name) for name in self._fixed}
         for name, value in fixed.items():
-            if stream is not None and value != stream.fixed[name]:
+            if stream is not None and not np.array_equal(value, stream.fixed[name]):
                 raise ValueError(
                     f"{name}={value!r} differs from {stream.fixed[name]!r} for the rows seen "
                     "before; call fit to start again."

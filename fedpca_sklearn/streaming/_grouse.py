@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -11,35 +12,46 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
-from ._tracker import Tracker
+from ._grouse_steps import AveragedSteps, RowSteps, Steps
+from ._start import StartedTracker
 
 __all__ = ["GROUSE"]
 
 # Residuals below this share of a row are rounding errors: the row fits. The root of GRAM_ROUNDING,
-# as squares of residuals are differences of squares.
+# as squares of residuals of whole rows are differences of squares.
 _FITS = 1e-7
+# The same where the residual itself is computed.
+_FITS_WITH_HOLES = 1e-14
 
 
-class GROUSE(MissingEntriesMixin, Tracker):
+class GROUSE(MissingEntriesMixin, StartedTracker):
     """Subspace tracking by one geodesic step per row; missing entries are NaN.
 
-    Each row turns the basis towards its residual, along a geodesic of the Grassmannian. Rows may
-    have missing entries. A row that the subspace explains, one orthogonal to it and one with no
-    more entries than components leave the basis as it is.
+    Each row turns one direction of the subspace towards its residual, along a geodesic of the
+    Grassmannian. Rows may have missing entries. A row that the subspace explains, one orthogonal to
+    it and one with no more entries than components leave the basis as it is.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of components. None: 10, or all features where there are fewer.
-    step_size : float or "greedy", default="greedy"
-        "greedy": the angle arctan(|residual| / |projection|) [2]_, which fits the row exactly,
-        without noise. A float eta: the angle eta |residual| |projection| of [1]_, in units of the
-        rows squared, so that rows should have norms near 1.
+    step_size : float, "averaged" or "greedy", default="averaged"
+        "averaged": the direction and the angle that fit this row and, in the mean, those before,
+        by the gain g of recursive least squares [3]_: g turns by arctan(|g| |residual|). Noise
+        averages out; weights as those of `PETRELS` with ``forgetting_factor="growing"``.
+        "greedy": the projection of the row turns by arctan(|residual| / |projection|) [2]_, which
+        fits the row exactly, without noise. A float eta: by eta |residual| |projection| [1]_, in
+        units of the rows squared, so that rows should have norms near 1.
     center : bool, default=True
         Subtract the running mean of each feature's observed entries. False: about the origin, as in
         [1]_.
+    init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
+        First basis. "rows": the SVD of the first 2 n_components rows, whose missing entries are
+        filled in by a soft SVD of their own; random where too few entries are there for that, as
+        about half of them. "random": as in [1]_. Or its rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the first basis.
+        Seed of a random basis; with ``init="rows"`` of the directions in which the rows do not
+        vary.
 
     Attributes
     ----------
@@ -64,6 +76,8 @@ class GROUSE(MissingEntriesMixin, Tracker):
     .. [1] L. Balzano, R. Nowak, B. Recht, "Online identification and tracking of subspaces from
        highly incomplete information", Allerton 2010.
     .. [2] L. Balzano, S. J. Wright, "On GROUSE and incremental SVD", CAMSAP 2013.
+    .. [3] B. Yang, "Projection approximation subspace tracking", IEEE Trans. Signal Processing
+       1995, for the gain.
 
     Examples
     --------
@@ -79,67 +93,69 @@ class GROUSE(MissingEntriesMixin, Tracker):
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "step_size": [StrOptions({"greedy"}), Interval(Real, 0, None, closed="neither")],
-        "random_state": ["random_state"],
+        **StartedTracker._parameter_constraints,
+        "step_size": [
+            StrOptions({"averaged", "greedy"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
     }
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        step_size: float | Literal["greedy"] = "greedy",
+        step_size: float | Literal["averaged", "greedy"] = "averaged",
         center: bool = True,
+        init: Any = "rows",
         random_state: Any = None,
     ):
         self.n_components = n_components
         self.step_size = step_size
         self.center = center
+        self.init = init
         self.random_state = random_state
 
-    def _begin(self, d: int, rng: np.random.RandomState) -> np.ndarray:
-        return linalg.random_basis(self._rank(d), d, rng)
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Grouse:
+        if self.step_size == "averaged":
+            return _Grouse(V, AveragedSteps.of(Z @ V.T, V.shape[1]))
+        return _Grouse(V, RowSteps(self.step_size))
 
-    def _updated(self, state: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
+        if not np.nan_to_num(Z).any():
+            return state
+        steps = state.steps.at(Z, len(state.V))
         if np.isnan(Z).any():
-            V = state.copy()
+            V = state.V.copy()
             for z in Z:
-                self._row(V, z)
+                steps = self._row(V, z, steps)
         else:
-            V = self._whole_rows(state, Z)
-        return linalg.orthonormalised(V)
+            V, steps = self._whole_rows(state.V, Z, steps)
+        return _Grouse(linalg.orthonormalised(V), steps)
 
-    def _basis(self, state: np.ndarray) -> np.ndarray:
-        return state
+    def _basis(self, state: _Grouse) -> np.ndarray:
+        return state.V
 
-    def _angle(self, projection: float, residual: float) -> tuple[float, float]:
-        """Weights of p and r in the step ``(a p + b r) w^T``, for norms of p and r."""
-        if self.step_size == "greedy":
-            angle = np.arctan2(residual, projection)
-        else:
-            angle = self.step_size * residual * projection
-        a = (np.cos(angle) - 1) / projection**2
-        return a, np.sin(angle) / (residual * projection)
-
-    def _row(self, V: np.ndarray, z: np.ndarray) -> None:
+    def _row(self, V: np.ndarray, z: np.ndarray, steps: Steps) -> Steps:
         """One row with missing entries, in place: [1]_, Algorithm 1."""
         there = np.flatnonzero(~np.isnan(z))
         if len(there) <= len(V):
-            return
+            return steps
         part, known = V[:, there], z[there]
         w = np.linalg.lstsq(part.T, known, rcond=UNDETERMINED_RCOND)[0]
         r = known - w @ part
         projection, residual = float(np.linalg.norm(w)), float(np.linalg.norm(r))
-        if min(projection, residual) <= _FITS * float(np.linalg.norm(known)):
-            return
-        a, b = self._angle(projection, residual)
-        step = (a * w) @ V
-        step[there] += b * r
-        V += w[:, None] * step
+        size = float(np.linalg.norm(known))
+        if min(projection, residual) <= _FITS_WITH_HOLES * size:
+            return steps
+        u, angle, steps = steps.turn(w, residual, size, len(there), V.shape[1])
+        step = (np.cos(angle) - 1) * (u @ V)
+        step[there] += np.sin(angle) / residual * r
+        V += u[:, None] * step
+        return steps
 
-    def _whole_rows(self, V: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    def _whole_rows(self, V: np.ndarray, Z: np.ndarray, steps: Steps) -> tuple[np.ndarray, Steps]:
         """Whole rows, with the basis as ``K.T @ [V; Z]`` for the block."""
-        k = len(V)
+        k, d = V.shape
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
         products = np.concatenate([V @ Z.T, Z @ Z.T])
@@ -150,9 +166,17 @@ class GROUSE(MissingEntriesMixin, Tracker):
             residual = square - projection
             if min(projection, residual) <= _FITS**2 * square:
                 continue
-            a, b = self._angle(projection**0.5, residual**0.5)
-            # p = K w and r = z - p
-            step = (a - b) * (K @ w)
-            step[k + t] += b
-            K += step[:, None] * w
-        return K[:k].T @ V + K[k:].T @ Z
+            u, angle, steps = steps.turn(w, residual**0.5, square**0.5, d, d)
+            towards = np.sin(angle) / residual**0.5  # of the residual, z - K w
+            step = K @ ((np.cos(angle) - 1) * u - towards * w)
+            step[k + t] += towards
+            K += step[:, None] * u
+        return K[:k].T @ V + K[k:].T @ Z, steps
+
+
+@dataclass(frozen=True)
+class _Grouse:
+    """Basis, and what says how the next row turns it."""
+
+    V: np.ndarray
+    steps: Steps

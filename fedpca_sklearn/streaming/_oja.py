@@ -11,28 +11,36 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._kernels import linalg
 from .._kernels.slices import slices_of
-from ._tracker import Tracker, rows_at_once
+from ._start import StartedTracker
+from ._tracker import rows_at_once
 
 __all__ = ["OjaPCA"]
 
 
-class OjaPCA(Tracker):
+class OjaPCA(StartedTracker):
     """Stochastic gradient ascent on the explained variance, with orthonormalisation.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of components. None: 10, or all features where there are fewer.
-    learning_rate : float or "adaptive", default="adaptive"
-        "adaptive": the step of AdaOja [2]_, for each component the inverse root of the sum of all
-        its squared gradients; it needs no knowledge of the scale of the rows. A float c: steps
-        c / t at the t-th batch, for c near 1 / (gap of the eigenvalues) [1]_.
-    batch_size : int, default=32
-        Rows per step.
+    learning_rate : float, "averaged" or "adaptive", default="averaged"
+        "averaged": for each component the inverse of the sum of its squared coordinates, in which
+        rows count more the later they come, so that all rows count and none needs a scale.
+        "adaptive": the step of AdaOja [2]_, the inverse root of the sum of all its squared
+        gradients. A float c: steps c / t at the t-th batch, for c near 1 / (gap of the
+        eigenvalues) [1]_.
+    batch_size : int, default=4
+        Rows per step; [2]_ takes more. One basis serves all of them: few are more accurate, many
+        faster.
     center : bool, default=True
         Subtract the running mean. False: about the origin, as in [1]_.
+    init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
+        First basis. "rows": the SVD of the first 2 n_components rows. "random": as in [1]_. Or its
+        rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the first basis.
+        Seed of a random basis; with ``init="rows"`` of the directions in which the rows do not
+        vary.
 
     Attributes
     ----------
@@ -67,53 +75,63 @@ class OjaPCA(Tracker):
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "learning_rate": [StrOptions({"adaptive"}), Interval(Real, 0, None, closed="neither")],
+        **StartedTracker._parameter_constraints,
+        "learning_rate": [
+            StrOptions({"averaged", "adaptive"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
     }
 
-    _fixed = (*Tracker._fixed, "batch_size")
+    _fixed = (*StartedTracker._fixed, "batch_size")
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        learning_rate: float | Literal["adaptive"] = "adaptive",
-        batch_size: int = 32,
+        learning_rate: float | Literal["averaged", "adaptive"] = "averaged",
+        batch_size: int = 4,
         center: bool = True,
+        init: Any = "rows",
         random_state: Any = None,
     ):
         self.n_components = n_components
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.center = center
+        self.init = init
         self.random_state = random_state
 
     def _rows_at_once(self, d: int) -> int:
         return rows_at_once(d, self.batch_size)
 
-    def _begin(self, d: int, rng: np.random.RandomState) -> _Oja:
-        Q = linalg.random_basis(self._rank(d), d, rng)
-        return _Oja(Q, np.zeros(len(Q)), 0)
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Oja:
+        if self.learning_rate == "averaged":
+            return _Oja(V, np.sum((Z @ V.T) ** 2, axis=0), len(Z), 0)
+        return _Oja(V, np.zeros(len(V)), 0, 0)
 
     def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:
-        Q, norms, t = state.Q, state.norms, state.n_steps
         for at in slices_of(len(Z), self.batch_size):
-            rows = Z[at]
-            t += 1
-            gradient = (rows @ Q.T).T @ rows
+            state = self._step(state, Z[at])
+        return state
+
+    def _step(self, state: _Oja, rows: np.ndarray) -> _Oja:
+        Q, sizes, n, t = state.Q, state.sizes, state.n_rows + len(rows), state.n_steps + 1
+        C = rows @ Q.T
+        gradient = C.T @ rows
+        if self.learning_rate == "averaged":
+            sizes = sizes * (state.n_rows / n) + np.einsum("ij,ij->j", C, C)
+            gradient /= np.where(sizes > 0, sizes, 1.0)[:, None]
+        elif self.learning_rate == "adaptive":
             gradient /= len(rows)
-            if self.learning_rate == "adaptive":
-                largest = float(np.abs(gradient).max()) or 1.0  # squares may vanish or overflow
-                gradient /= largest
-                sizes = np.sqrt(np.einsum("ij,ij->i", gradient, gradient))
-                norms = np.hypot(norms, largest * sizes)
-                gradient *= (largest / np.where(norms > 0, norms, 1.0))[:, None]
-            else:
-                gradient *= self.learning_rate / t
-            Q = linalg.orthonormalised(Q + gradient)
-        return _Oja(Q, norms, t)
+            largest = float(np.abs(gradient).max()) or 1.0  # squares may vanish or overflow
+            gradient /= largest
+            lengths = np.sqrt(np.einsum("ij,ij->i", gradient, gradient))
+            sizes = np.hypot(sizes, largest * lengths)
+            gradient *= (largest / np.where(sizes > 0, sizes, 1.0))[:, None]
+        else:
+            gradient *= self.learning_rate / (t * len(rows))
+        return _Oja(linalg.orthonormalised(Q + gradient), sizes, n, t)
 
     def _basis(self, state: _Oja) -> np.ndarray:
         return state.Q
@@ -121,8 +139,9 @@ class OjaPCA(Tracker):
 
 @dataclass(frozen=True)
 class _Oja:
-    """Basis, norms of all gradients of each component, number of steps."""
+    """Basis, for each component what its steps are the inverse of, number of rows and of steps."""
 
     Q: np.ndarray
-    norms: np.ndarray
+    sizes: np.ndarray
+    n_rows: int
     n_steps: int

@@ -11,27 +11,32 @@ from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from ._recursive_least_squares import LIMIT, recent_power
-from ._tracker import Tracker
+from ._start import StartedTracker
 
 __all__ = ["PAST"]
 
 
-class PAST(Tracker):
+class PAST(StartedTracker):
     """Projection approximation subspace tracking: recursive least squares for the basis.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of components. None: 10, or all features where there are fewer.
-    forgetting_factor : float in (0, 1], default=0.99
-        Factor by which the weight of a row shrinks with every later row; beta of [1]_.
+    forgetting_factor : float in (0, 1], default=1.0
+        Factor by which the weight of a row shrinks with every later row; beta of [1]_, who takes
+        0.97 to 0.995. 1.0: all rows count alike, for streams whose subspace stays.
     deflation : bool, default=False
         True: PASTd, one component after the other; O(d k) a row, but with a loop over the
         components.
     center : bool, default=True
         Subtract the running mean, which forgets as well. False: about the origin, as in [1]_.
+    init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
+        First basis. "rows": the SVD of the first 2 n_components rows. "random": as in [1]_. Or its
+        rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the first basis.
+        Seed of a random basis; with ``init="rows"`` of the directions in which the rows do not
+        vary.
 
     Attributes
     ----------
@@ -60,37 +65,42 @@ class PAST(Tracker):
     >>> from sklearn.datasets import load_digits
     >>> from fedpca_sklearn import PAST, excess_error
     >>> X = load_digits().data
-    >>> past = PAST(5, forgetting_factor=1.0, random_state=0).fit(X)
+    >>> past = PAST(5).fit(X)
     >>> round(excess_error(X, past.components_), 2)
     0.0
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
+        **StartedTracker._parameter_constraints,
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
         "deflation": ["boolean"],
-        "random_state": ["random_state"],
     }
 
-    _fixed = (*Tracker._fixed, "deflation")
+    _fixed = (*StartedTracker._fixed, "deflation")
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        forgetting_factor: float = 0.99,
+        forgetting_factor: float = 1.0,
         deflation: bool = False,
         center: bool = True,
+        init: Any = "rows",
         random_state: Any = None,
     ):
         self.n_components = n_components
         self.forgetting_factor = forgetting_factor
         self.deflation = deflation
         self.center = center
+        self.init = init
         self.random_state = random_state
 
-    def _begin(self, d: int, rng: np.random.RandomState) -> _Past:
-        return _Past(linalg.random_basis(self._rank(d), d, rng), np.zeros(0))
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Past:
+        power = recent_power(0.0, Z, self.forgetting_factor)
+        if power == 0:
+            return _Past(V, np.zeros(0))
+        G = (Z @ V.T).T @ (Z @ V.T) + power * np.eye(len(V))
+        return _Past(V, np.diag(G).copy() if self.deflation else np.linalg.inv(G), power)
 
     def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
         power = recent_power(state.power, Z, self.forgetting_factor)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
+from ._memory import EMPTY, Memory, relative_residual
 from ._recursive_least_squares import LIMIT, recent_power
-from ._tracker import Tracker
+from ._start import StartedTracker
 
 __all__ = ["PETRELS"]
 
 
-class PETRELS(MissingEntriesMixin, Tracker):
+class PETRELS(MissingEntriesMixin, StartedTracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
     Each row gets its coordinates from the entries that are there, and each feature that is there
@@ -29,16 +30,25 @@ class PETRELS(MissingEntriesMixin, Tracker):
     ----------
     n_components : int or None, default=None
         Number of components. None: 10, or all features where there are fewer.
-    forgetting_factor : float in (0, 1], default=0.98
-        Factor by which the weight of a row shrinks with every later row; lambda of [1]_.
+    forgetting_factor : float in (0, 1] or "growing", default="growing"
+        Factor by which the weight of a row shrinks with every later row; lambda of [1]_, who take
+        0.98. "growing": (n / (n + 1))^(1 / s) at a row of which a share s is there, so that noise
+        averages out over a stream whose subspace stays. n is the number of rows before; it falls
+        with the mean square of recent residuals while these are below all before, so that a
+        subspace without noise is found to rounding. Mean and variances do not fade.
     regularization : float, default=1e-2
         First value of the covariance of the coordinates, relative to the mean square of the first
         rows that are not zero.
     center : bool, default=True
         Subtract the running mean of each feature's observed entries, which forgets as well. False:
         about the origin, as in [1]_.
+    init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
+        First basis. "rows": the SVD of the first 2 n_components rows, whose missing entries are
+        filled in by a soft SVD of their own; random where too few entries are there for that, as
+        about half of them. "random": as in [1]_. Or its rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the first basis.
+        Seed of a random basis; with ``init="rows"`` of the directions in which the rows do not
+        vary.
 
     Attributes
     ----------
@@ -76,68 +86,89 @@ class PETRELS(MissingEntriesMixin, Tracker):
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        **StartedTracker._parameter_constraints,
+        "forgetting_factor": [StrOptions({"growing"}), Interval(Real, 0, 1, closed="right")],
         "regularization": [Interval(Real, 0, None, closed="neither")],
-        "random_state": ["random_state"],
     }
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        forgetting_factor: float = 0.98,
+        forgetting_factor: float | Literal["growing"] = "growing",
         regularization: float = 1e-2,
         center: bool = True,
+        init: Any = "rows",
         random_state: Any = None,
     ):
         self.n_components = n_components
         self.forgetting_factor = forgetting_factor
         self.regularization = regularization
         self.center = center
+        self.init = init
         self.random_state = random_state
 
-    def _begin(self, d: int, rng: np.random.RandomState) -> _Petrels:
-        return _Petrels(linalg.random_basis(self._rank(d), d, rng).T, None)
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Petrels:
+        power = recent_power(0.0, Z, 1.0)
+        if power == 0:
+            return _Petrels(V.T, None)
+        C = Z @ V.T
+        P = np.linalg.inv(C.T @ C + self.regularization * power * np.eye(len(V)))
+        return _Petrels(V.T, P, power, Memory(len(Z)))
 
     def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
-        power = recent_power(state.power, Z, self.forgetting_factor)
+        f = 1.0 if self.forgetting_factor == "growing" else self.forgetting_factor
+        power = recent_power(state.power, Z, f)
         if power == 0:  # nothing but zeros so far
             return state
         U, P, start = state.U, state.P, 1 / (self.regularization * power)
         if P is None:
             P = np.eye(U.shape[1]) * start
-        holes = bool(np.isnan(Z).any())
-        if P.ndim == 2 and not holes:
-            U, P = self._whole_rows(U, P, Z)
-            return _Petrels(U, P, power).balanced(start)
-        if P.ndim == 2:  # from here on each feature has its own
-            P = np.repeat(P[None], len(U), axis=0)
-        U, P = U.copy(), P.copy()
-        for z in Z:
-            self._row(U, P, z)
-        return _Petrels(U, P, power).balanced(start)
+        if P.ndim == 2 and not np.isnan(Z).any():
+            U, P, memory = self._whole_rows(U, P, Z, state.memory)
+        else:
+            U, memory = U.copy(), state.memory
+            # from here on each feature has its own
+            P = np.repeat(P[None], len(U), axis=0) if P.ndim == 2 else P.copy()
+            for z in Z:
+                memory = self._row(U, P, z, memory)
+        return _Petrels(U, P, power, memory).balanced(start)
 
-    def _row(self, U: np.ndarray, P: np.ndarray, z: np.ndarray) -> None:
+    def _fading(
+        self, memory: Memory, residual: float, square: float, n_seen: int, shape: tuple[int, int]
+    ) -> tuple[float, Memory]:
+        """Factor for the weights of the rows before a row, and the memory after it."""
+        if self.forgetting_factor != "growing":
+            return self.forgetting_factor, memory
+        if square == 0:  # says nothing
+            return 1.0, memory
+        d, k = shape
+        return memory.after(relative_residual(residual, square, n_seen, k), n_seen / d)
+
+    def _row(self, U: np.ndarray, P: np.ndarray, z: np.ndarray, memory: Memory) -> Memory:
         """One row, in place."""
-        f = self.forgetting_factor
-        there = ~np.isnan(z)
-        known = there.nonzero()[0]
-        P /= f
+        known = np.flatnonzero(~np.isnan(z))
         if len(known) <= U.shape[1]:
-            return
+            if self.forgetting_factor != "growing":
+                P /= self.forgetting_factor
+            return memory
         part = U[known]
         a = np.linalg.lstsq(part, z[known], rcond=UNDETERMINED_RCOND)[0]
+        r = z[known] - part @ a
+        square = float(z[known] @ z[known])
+        f, memory = self._fading(memory, float(r @ r), square, len(known), U.shape)
+        P /= f
         h = P[known] @ a
         g = h / (1 + h @ a)[:, None]
-        U[known] = part + (z[known] - part @ a)[:, None] * g
+        U[known] = part + r[:, None] * g
         P[known] -= g[:, :, None] * h[:, None, :]
+        return memory
 
     def _whole_rows(
-        self, U: np.ndarray, P: np.ndarray, Z: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, U: np.ndarray, P: np.ndarray, Z: np.ndarray, memory: Memory
+    ) -> tuple[np.ndarray, np.ndarray, Memory]:
         """Whole rows: all features share P; U is ``[U, Z^T] K`` for the block."""
-        f, k = self.forgetting_factor, U.shape[1]
+        d, k = U.shape
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
         products = np.concatenate([U.T @ Z.T, Z @ Z.T])
@@ -146,14 +177,15 @@ class PETRELS(MissingEntriesMixin, Tracker):
         for t, q in enumerate(products.T):
             y = q @ K
             a = np.linalg.lstsq(M, y, rcond=GRAM_ROUNDING)[0]
+            residual = max(float(squares[t] - y @ a), 0.0)  # orthogonal to U
+            f, memory = self._fading(memory, residual, float(squares[t]), d, U.shape)
             h = P @ a / f
             g = h / (1 + h @ a)
             K -= (K @ a)[:, None] * g
             K[k + t] += g
             P = P / f - g[:, None] * h
-            # the residual is orthogonal to U
-            M = M + max(float(squares[t] - y @ a), 0.0) * (g[:, None] * g)
-        return U @ K[:k] + Z.T @ K[k:], P
+            M = M + residual * (g[:, None] * g)
+        return U @ K[:k] + Z.T @ K[k:], P, memory
 
     def _basis(self, state: _Petrels) -> np.ndarray:
         return linalg.orthonormalised(state.U.T)
@@ -161,11 +193,12 @@ class PETRELS(MissingEntriesMixin, Tracker):
 
 @dataclass(frozen=True)
 class _Petrels:
-    """Loadings (d, k), inverse covariance of coordinates (one, or one a feature), recent power."""
+    """Loadings (d, k), inverse covariance of coordinates, one or one a feature, power, memory."""
 
     U: np.ndarray
     P: np.ndarray | None
     power: float = 0.0
+    memory: Memory = EMPTY
 
     def balanced(self, start: float) -> _Petrels:
         """The same model with orthonormal loadings and a bounded, symmetric P.
@@ -182,4 +215,4 @@ class _Petrels:
         P = (P + np.swapaxes(P, -1, -2)) / 2
         trace = np.trace(P, axis1=-2, axis2=-1)
         P *= np.minimum(1.0, LIMIT * len(R) * start / trace)[..., None, None]
-        return _Petrels(Q, P, self.power)
+        return replace(self, U=Q, P=P)

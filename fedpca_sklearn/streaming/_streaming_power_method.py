@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal
 
@@ -10,36 +10,43 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._kernels import linalg
-from ._tracker import Tracker, rows_at_once
+from ._start import StartedTracker
+from ._tracker import rows_at_once
 
 __all__ = ["StreamingPowerMethod"]
 
 
-class StreamingPowerMethod(Tracker):
+class StreamingPowerMethod(StartedTracker):
     """Power method whose every step takes a fresh block of rows.
 
     A block of ``block_size`` rows multiplies the basis by its scatter matrix, without forming it;
-    then the basis is made orthonormal again. Rows of an unfinished block wait in the product and do
-    not yet move the basis, except for those of the first block. Only the last blocks matter for a
-    strong spectrum, so it follows a subspace that moves, and its accuracy is that of a few blocks
-    however long the stream is.
+    then the basis is made orthonormal again. With blocks of one size only the last ones matter for
+    a strong spectrum: it follows a subspace that moves, and its accuracy is that of a few blocks
+    however long the stream is. Rows of an unfinished block wait in the product and do not yet move
+    the basis, except for those of the first one. By default all rows count, at any time.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of components. None: 10, or all features where there are fewer.
     block_size : int or "auto", default="auto"
-        Rows per step. "auto": the number of features, as Grammenos et al. (2020) set it.
+        Rows per step. "auto": as many as have come before, and their products stay in the sum, so
+        that all rows count (as in history PCA [2]_). An int: blocks of this size, each with a sum
+        of its own, as in [1]_; Grammenos et al. (2020) take the number of features.
     center : bool, default=True
         Subtract the running mean. False: about the origin, as in [1]_.
+    init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
+        First basis. "rows": the SVD of the first 2 n_components rows. "random": as in [1]_. Or its
+        rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the basis before the first block.
+        Seed of a random basis; with ``init="rows"`` of the directions in which the rows do not
+        vary.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features)
     n_steps_ : int
-        Blocks that were finished.
+        Blocks that were finished, without rows that the first basis was made from.
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
         Not part of the method: measured on the rows, in the basis of their block.
@@ -48,11 +55,14 @@ class StreamingPowerMethod(Tracker):
 
     Notes
     -----
-    [1]_, Algorithm 1. Time O(d k) a row and O(d k^2) a block, memory O(d k).
+    [1]_, Algorithm 1. By default n rows make about log2(n / n_components) steps. Time O(d k) a row
+    and O(d k^2) a block, memory O(d k).
 
     References
     ----------
     .. [1] I. Mitliagkas, C. Caramanis, P. Jain, "Memory limited, streaming PCA", NeurIPS 2013.
+    .. [2] P. Yang, C.-J. Hsieh, J.-L. Wang, "History PCA: a new algorithm for streaming PCA", 2018,
+       arXiv:1802.05447.
 
     Examples
     --------
@@ -65,12 +75,11 @@ class StreamingPowerMethod(Tracker):
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
+        **StartedTracker._parameter_constraints,
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
     }
 
-    _fixed = (*Tracker._fixed, "block_size")
+    _fixed = (*StartedTracker._fixed, "block_size")
 
     def __init__(
         self,
@@ -78,38 +87,45 @@ class StreamingPowerMethod(Tracker):
         *,
         block_size: int | Literal["auto"] = "auto",
         center: bool = True,
+        init: Any = "rows",
         random_state: Any = None,
     ):
         self.n_components = n_components
         self.block_size = block_size
         self.center = center
+        self.init = init
         self.random_state = random_state
 
-    def _block(self, d: int) -> int:
-        return d if self.block_size == "auto" else self.block_size
-
     def _rows_at_once(self, d: int) -> int:
-        return min(self._block(d), rows_at_once(d))
+        most = rows_at_once(d)
+        return most if self.block_size == "auto" else min(self.block_size, most)
 
-    def _begin(self, d: int, rng: np.random.RandomState) -> _Power:
-        Q = linalg.random_basis(self._rank(d), d, rng)
-        return _Power(Q, np.zeros_like(Q), 0, 0)
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Power:
+        if self.block_size == "auto":
+            return _Power(V, (Z @ V.T).T @ Z, len(Z), 2 * max(len(Z), len(V)), 0)
+        return _Power(V, np.zeros_like(V), 0, self.block_size, 0)
 
     def _updated(self, state: _Power, Z: np.ndarray) -> _Power:
-        size = self._block(Z.shape[1])
         start = 0
         while start < len(Z):
-            stop = min(len(Z), start + size - state.n_rows)
+            stop = min(len(Z), start + state.size - state.n_rows)
             rows = Z[start:stop]
             S = state.S + (rows @ state.Q.T).T @ rows
-            state = _Power(state.Q, S, state.n_rows + len(rows), state.n_steps)
-            if state.n_rows == size:
-                state = state.step()
+            state = replace(state, S=S, n_rows=state.n_rows + len(rows))
+            if state.n_rows == state.size:
+                state = self._next_block(state)
             start = stop
         return state
 
+    def _next_block(self, state: _Power) -> _Power:
+        Q, n, t = state.stepped(), state.n_rows, state.n_steps + 1
+        if self.block_size == "auto":
+            return _Power(Q, state.S, n, 2 * n, t)
+        return _Power(Q, np.zeros_like(Q), 0, self.block_size, t)
+
     def _basis(self, state: _Power) -> np.ndarray:
-        return state.Q if state.n_steps else state.step().Q
+        waits = self.block_size != "auto" and state.n_steps
+        return state.Q if waits else state.stepped()
 
     def _show_state(self, state: _Power) -> None:
         self.n_steps_ = state.n_steps
@@ -117,18 +133,18 @@ class StreamingPowerMethod(Tracker):
 
 @dataclass(frozen=True)
 class _Power:
-    """Basis Q, its product S with the scatter of the rows of the block so far, and counts."""
+    """Basis Q; sum S of the products of rows with it; rows in S, and at the next step; steps."""
 
     Q: np.ndarray
     S: np.ndarray
     n_rows: int
+    size: int
     n_steps: int
 
-    def step(self) -> _Power:
+    def stepped(self) -> np.ndarray:
         """The basis of the product; directions without rows stay as they are."""
         scale = np.abs(self.S).max()
-        Q = self.Q
-        if scale > 0:
-            # a little of the old basis decides where the product is rank-deficient
-            Q = linalg.orthonormalised(self.S / scale + 1e-14 * self.Q)
-        return _Power(Q, np.zeros_like(Q), 0, self.n_steps + 1)
+        if not scale > 0:
+            return self.Q
+        # a little of the old basis decides where the product is rank-deficient
+        return linalg.orthonormalised(self.S / scale + 1e-14 * self.Q)

@@ -39,11 +39,12 @@ def rows_at_once(d: int, step: int = 1) -> int:
 class _Tracked:
     """State of a stream after its full blocks.
 
-    ``rule_state`` is the rule's own; ``factor.T @ factor`` the scatter matrix of rows of the
-    weight ``measured`` within ``basis``.
+    ``rule_state`` is the rule's own, and ``begun`` whether it has seen a row that is not zero;
+    ``factor.T @ factor`` the scatter matrix of rows of the weight ``measured`` within ``basis``.
     """
 
     rule_state: Any
+    begun: bool
     basis: np.ndarray
     factor: np.ndarray
     measured: float
@@ -67,7 +68,7 @@ class Tracker(BlockTransformer):
     It may write ``_rows_at_once(d)``, the number of rows of a block, 32 by default, and
     ``_show_state(state)``, which sets fitted attributes of its own. ``random_state`` and
     ``forgetting_factor``, by which rows fade in mean and variances, are None and 1.0 unless they
-    are parameters.
+    are parameters; a text stands for a memory of the rule's own, and nothing fades.
 
     With ``center`` the rule does not see a row whose features are all observed for the first time:
     there is no mean to compare it with, so it is zero and has no weight in the scatter. The first
@@ -141,6 +142,10 @@ class Tracker(BlockTransformer):
         """Rows of a block."""
         return _ROWS_AT_ONCE
 
+    def _first_rows(self, state: Any, Z: np.ndarray) -> Any:
+        """State of the rule after the first block with a row that is not zero."""
+        return self._updated(state, Z)
+
     def _show_state(self, state: Any) -> None:
         """Set the fitted attributes that only this tracker has."""
 
@@ -152,10 +157,18 @@ class Tracker(BlockTransformer):
     def _start(self, d: int) -> _Tracked:
         state = self._begin(d, check_random_state(self.random_state))
         basis = self._basis(state)
-        return _Tracked(state, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
+        return _Tracked(state, False, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
+
+    def _rule(self, before: _Tracked, Z: np.ndarray) -> tuple[Any, bool]:
+        """State of the rule after centred rows, and whether it has begun."""
+        if not len(Z):
+            return before.rule_state, before.begun
+        if before.begun or not np.nan_to_num(Z).any():
+            return self._updated(before.rule_state, Z), before.begun
+        return self._first_rows(before.rule_state, Z), True
 
     def _next_state(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
-        f = self.forgetting_factor
+        f = 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
         with np.errstate(over="ignore", invalid="ignore"):
             Z, known = innovations(before.known, Y, self.center, f)
         if not np.isfinite(known.squares.sum()):
@@ -164,10 +177,10 @@ class Tracker(BlockTransformer):
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
         weighty = Z[has_weight(before.known, Y)] if self.center else Z
-        state = self._updated(before.rule_state, weighty) if len(weighty) else before.rule_state
+        state, begun = self._rule(before, weighty)
         V = self._basis(state)
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
-        first = before.measured == 0
+        first = before.measured == 0 or not before.begun
         C, gain = coordinates(Z, V if first else before.basis)
         root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
         root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
@@ -178,7 +191,7 @@ class Tracker(BlockTransformer):
             faded = before.factor * f ** (len(C) / 2)
             factor = linalg.r_factor(np.concatenate([faded, C])) @ _turn(before.basis, V)
         measured = before.measured * f ** len(C) + float(root @ root)
-        return _Tracked(state, V, factor, measured, known)
+        return _Tracked(state, begun, V, factor, measured, known)
 
     def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
         self._set_fitted(self._summary(tracked, dtype), len(tracked.basis), n_rows)

@@ -1,0 +1,67 @@
+"""A memory that grows with the stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Rows over which residuals are averaged, and below which falling residuals forget nothing.
+_WINDOW = 20
+# Shares of a row's energy up to which a residual is a rounding error.
+_ROUNDING = 1e-28
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Rows that count, and the residuals of recent rows, now and at their least.
+
+    With n rows before it, a whole row multiplies their weights by n / (n + 1): weights grow
+    linearly, and their sum is half the number of rows. A row of which only a share is there counts
+    as 1 / share rows, since the coordinates of rows with holes depend on the basis of their time.
+
+    Where residuals fall below all before, the rows before came with a worse basis: n falls by as
+    much. In noise they do not fall, and the memory grows; without noise they fall with each row,
+    and the memory stays short until nothing is left to learn.
+    """
+
+    rows: float = 0.0
+    residual: float = math.nan
+    least: float = math.nan
+
+    def after(self, residual: float, share: float = 1.0) -> tuple[float, Memory]:
+        """Factor for the weights of the rows before a row, and the memory with it.
+
+        Parameters
+        ----------
+        residual : float
+            Mean square of what the basis leaves of the row, over that of the row.
+        share : float, default=1.0
+            Of the row's entries that are there.
+        """
+        now, least, n = max(residual, _ROUNDING), self.least, self.rows
+        if math.isnan(least):
+            least = now
+        else:
+            now = self.residual + (now - self.residual) / _WINDOW
+        if now < least:
+            n = max(n * now / least, min(n, _WINDOW))
+            least = now
+        factor = (n / (n + 1)) ** (1 / share) if n else 1.0
+        return factor, Memory(n + 1, now, least)
+
+
+EMPTY = Memory()
+
+
+def relative_residual(residual: float, square: float, n_seen: int, k: int) -> float:
+    """Mean square of a residual over that of its row.
+
+    Parameters
+    ----------
+    residual, square : float
+        Sums of squares over the entries that are there, of the residual and of the row; ``square``
+        is above 0.
+    n_seen, k : int
+        Number of these entries, and of the coordinates that were fitted to them.
+    """
+    return residual / square * n_seen / max(n_seen - k, 1)
