@@ -22,7 +22,7 @@ MARGIN = 5  # standard deviations
 
 # rounds enough for the exact subspace, at the gaps of these tests
 EXACT = {
-    "power": {"n_rounds": 1000, "tol": 1e-11},
+    "power": {"n_rounds": 1000, "tol": 1e-11, "acceleration": None},
     "krylov": {"n_rounds": 200, "tol": 1e-11, "acceleration": "krylov"},
 }
 
@@ -69,7 +69,7 @@ def assert_equals_pca(model, X, r=3, tol=1e-8):
 
 def about_origin(r, n_rounds, **options):
     """FedOA-PM as in theory: no mean, no early stop."""
-    options = {"tol": 0.0, "n_clients": 1, **options}
+    options = {"tol": 0.0, "acceleration": None, "n_clients": 1, **options}
     return FederatedPowerPCA(r, n_rounds=n_rounds, center=False, **options)
 
 

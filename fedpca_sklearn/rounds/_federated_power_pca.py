@@ -16,7 +16,7 @@ from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._validation.checks import check_rows, float_array
-from ..communication import Channel, Federation
+from ..communication import Channel, Federation, PerfectChannel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
 from ..privacy import FedPowerNoise
@@ -50,11 +50,15 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         Multiplications at each client between two rounds; above 1 the clients' bases are averaged
         (LocalPower [2]_), which saves rounds where clients are alike and is biased where they are
         not.
-    acceleration : {"krylov"} or None, default=None
+    acceleration : {"auto", "krylov"} or None, default="auto"
         "krylov": the server takes the best basis of the space that all rounds span (block Lanczos
-        with Rayleigh-Ritz), for the same messages. None: the last round's, as in [1]_.
-    tol : float, default=1e-8
+        with Rayleigh-Ritz), for the same messages. None: the last round's, as in [1]_. "auto":
+        "krylov" where the sum of all clients arrives without noise and ``local_steps`` is 1, None
+        elsewhere: products with noise, or of changing clients, are not those of one matrix.
+    tol : float, default=1e-6
         Stop when a multiplication moves the subspace by less, by the sine of the largest angle.
+        The subspace is then off by about tol lambda_r / (lambda_r - lambda_{r+1}), variances by the
+        square of that.
     channel : Channel or None, default=None
         What the messages pass. None: `PerfectChannel`.
     mechanism : FedPowerNoise or None, default=None
@@ -136,7 +140,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     >>> from fedpca_sklearn import FederatedPowerPCA, GaussianChannel, subspace_distance
     >>> X, y = load_digits(return_X_y=True)
     >>> exact = PCA(3).fit(X)
-    >>> pca = FederatedPowerPCA(3, acceleration="krylov", random_state=0).fit(X, clients=y)
+    >>> pca = FederatedPowerPCA(3, random_state=0).fit(X, clients=y)
     >>> pca.n_iter_, pca.stop_reason_
     (11, 'tol')
     >>> subspace_distance(pca.components_, exact.components_) < 1e-8
@@ -151,7 +155,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "local_steps": [Interval(Integral, 1, None, closed="left")],
-        "acceleration": [StrOptions({"krylov"}), None],
+        "acceleration": [StrOptions({"auto", "krylov"}), None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "channel": [Channel, None],
         "mechanism": [FedPowerNoise, None],
@@ -166,8 +170,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         *,
         n_rounds: int = 100,
         local_steps: int = 1,
-        acceleration: str | None = None,
-        tol: float = 1e-8,
+        acceleration: str | None = "auto",
+        tol: float = 1e-6,
         channel: Any = None,
         mechanism: Any = None,
         init: Any = None,
@@ -193,7 +197,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         super()._check_parameters()
         if self.channel is not None:
             self.channel.validate()
-        if self.acceleration is not None and self.local_steps > 1:
+        if self.acceleration == "krylov" and self.local_steps > 1:
             raise ValueError(
                 f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
             )
@@ -242,8 +246,16 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
             "n_rounds": self.n_rounds,
             "tol": self.tol,
             "local_steps": self.local_steps,
-            "krylov": self.acceleration == "krylov",
+            "krylov": self._krylov(),
         }
+
+    def _krylov(self) -> bool:
+        """Whether the server keeps the space of all rounds."""
+        if self.acceleration != "auto":
+            return self.acceleration == "krylov"
+        channel = PerfectChannel() if self.channel is None else self.channel
+        whole = type(channel) is PerfectChannel and not channel.loses_clients
+        return whole and self.mechanism is None and self.local_steps == 1
 
     def _show(
         self,

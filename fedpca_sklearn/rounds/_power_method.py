@@ -24,8 +24,9 @@ _EXHAUSTED = 1e-13
 _STAYING = 1e-10
 # Rounds without any client after which an estimator gives up.
 _PATIENCE = 100
-# Blocks of directions that a Krylov space may hold before it is restarted.
-_MAX_BLOCKS = 8
+# Blocks of directions that a Krylov space may hold before it is restarted, and the directions that
+# it may hold in any case: few components alone would be restarted every few rounds.
+_MAX_BLOCKS, _ANY_DIRECTIONS = 8, 64
 
 
 def _calls(
@@ -147,19 +148,22 @@ class _Krylov:
         self.rank = rank
         self.Q: np.ndarray | None = None
         self.W: np.ndarray | None = None
+        self.T = np.zeros((0, 0))  # W Q^T
 
     def extended(
         self, block: np.ndarray, product: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Best basis of the space with one more block, that multiplied, and the next block."""
+        n = len(self.T)
         Q = block if self.Q is None else np.concatenate([self.Q, block])
         W = product if self.W is None else np.concatenate([self.W, product])
-        T = W @ Q.T
+        T = np.empty((len(Q), len(Q)))
+        T[:n, :n], T[n:], T[:n, n:] = self.T, product @ Q.T, W[:n] @ block.T
         values, Y = linalg.eigh_top((T + T.T) / 2, self.rank)
         Y = Y[:, : self.rank]
         V, moved = Y.T @ Q, Y.T @ W
-        if len(Q) >= _MAX_BLOCKS * self.rank:
-            Q, W, product = V, moved, moved
+        if len(Q) >= max(_MAX_BLOCKS * self.rank, _ANY_DIRECTIONS):
+            Q, W, product, T = V, moved, moved, moved @ V.T
         rest = product - (product @ Q.T) @ Q
         rest -= (rest @ Q.T) @ Q
         _, sizes, block = scipy.linalg.svd(rest, full_matrices=False, check_finite=False)
@@ -167,7 +171,7 @@ class _Krylov:
         block = block[: min(room, int(np.sum(sizes > _EXHAUSTED * abs(values[0]))))]
         if len(block):
             block = linalg.orthonormalised(block - (block @ Q.T) @ Q)
-        self.Q, self.W = Q, W
+        self.Q, self.W, self.T = Q, W, T
         return V, linalg.orthonormalised(moved), block
 
 
