@@ -180,7 +180,7 @@ def expected_failures(estimator):
     if averages and estimator.n_clients > 1:
         return dict.fromkeys(equivalence, "repeated rows are cut into other shards")
     by_rows = getattr(estimator, "forgetting", "rows") == "rows"
-    if by_rows and getattr(estimator, "forgetting_factor", 1) < 1:
+    if by_rows and getattr(estimator, "forgetting_factor", 1) not in (1, "growing"):
         return dict.fromkeys(equivalence, "every repetition of a row ages the rows before it")
     if isinstance(getattr(estimator, "block_size", "auto"), int):
         # the blocks are cut by rows; what a block drops, or its step of the rank, depends on them
