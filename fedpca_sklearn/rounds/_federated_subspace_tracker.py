@@ -139,7 +139,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     whatever the channel is, and (sqrt(20) + 10) s above the threshold there is a change. Noise
     alone exceeds that once in 3e7 looks; with fewer than ten features s is known less well. So a
     change shows at once where it adds an eigenvalue, ``batch_size`` times the variance of the rows,
-    that is well above 22 s.
+    that is well above 22 s. With drop-outs each look sees the clients that are there, and some of
+    the changes found are none.
 
     The rows at the end of a stream that do not fill a batch displace their share of the last one in
     what is shown, by as many rounds, and come again when the batch is full. With noise or
