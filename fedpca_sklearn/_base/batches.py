@@ -10,10 +10,13 @@ import scipy.sparse as sp
 from sklearn.utils import get_tags
 
 from .._dask import chunks_in_order, is_dask
-from .._kernels.slices import slices_of
+from .._kernels.slices import rows_within, slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import as_rows, validate_data
 from .disk import slices
+
+# Entries of a block that is converted to another dtype: 32 MB of float64.
+_CONVERTED_ENTRIES = 2**22
 
 
 def is_stream(X: Any) -> bool:
@@ -71,8 +74,13 @@ def float_dtype(X: Any) -> np.dtype:
 
 
 def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimator: Any):
-    """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype."""
-    n = X.shape[0]
+    """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype.
+
+    Rows that are to be converted come in smaller blocks, as their copies take memory.
+    """
+    n, d = X.shape
+    if X.dtype != dtype:
+        block_size = min(block_size, rows_within(d, _CONVERTED_ENTRIES, least=8 * d))
     for at in slices_of(n, block_size):
         rows = X if n <= block_size else X[at]
         rows = rows.astype(dtype, copy=False)

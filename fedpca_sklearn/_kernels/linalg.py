@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dtrtri
 
+from .sizes import SMALL_EIGENPROBLEM
 from .slices import row_slices
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
@@ -17,6 +18,7 @@ from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 _WELL_CONDITIONED = 3.0
 # Vectors that a Krylov space grows by at a time.
 KRYLOV_BLOCK = 8
+_FLOAT64 = np.dtype(np.float64)
 # Entries of a Gram matrix that are looked at at once.
 _GRAM_ENTRIES = 2**20
 
@@ -147,30 +149,48 @@ def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 
 def top_of_scatter(
-    lam: np.ndarray, W: np.ndarray, count: Callable[[np.ndarray], int], forced: bool = False
+    lam: np.ndarray,
+    W: np.ndarray,
+    count: Callable[[np.ndarray], int],
+    forced: bool = False,
+    wanted: int | None = None,
+    lost: float = 0.0,
+    dtype: np.dtype = _FLOAT64,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
-    None where they are not certain to ten digits, unless ``forced``. ``count`` returns how
-    many of the singular values are wanted.
+    None where they are not certain to ten digits, or of products in float32 to five, unless
+    ``forced``. ``count`` returns how many of the singular values are kept; of these the first
+    ``wanted`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
+    taken off again.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)
-    # the relative error of an eigenvalue is about eps lam_1 / lam_i
-    floor = 4 * np.finfo(np.float64).eps * s[0] ** 2
-    if not forced and (p == 0 or lam[p - 1] <= floor / ORTHONORMALITY_TOL[W.dtype]):
+    # the relative error of an eigenvalue is about eps lam_1 / lam_i; roundings of float32 are added
+    # up in float64, where their signs average out
+    floor = (4 if dtype == np.float64 else 1) * np.finfo(dtype).eps * max(s[0] ** 2, lost)
+    least = p if wanted is None else min(wanted, p)
+    if not forced and (least == 0 or lam[least - 1] <= floor / ORTHONORMALITY_TOL[dtype]):
         return None
     p = min(p, int(np.sum(lam > len(W) * floor)))
     return W[:, :p].T, s[:p].copy()
 
 
-def eigh_top(G: np.ndarray, max_keep: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted."""
+def eigh_top(
+    G: np.ndarray, max_keep: int, overwrite: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted.
+
+    Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
+    instead of copied.
+    """
     m, max_keep = G.shape[0], max(max_keep, 1)
-    if m > 256 and max_keep < m // 4:
-        lam, W = scipy.linalg.eigh(
-            G, subset_by_index=(m - max_keep, m - 1), driver="evr", check_finite=False
-        )
+    large, options = m > SMALL_EIGENPROBLEM, {"overwrite_a": overwrite, "check_finite": False}
+    if large and max_keep < m // 4:
+        few = (m - max_keep, m - 1)
+        lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", **options)
+    elif large and overwrite:
+        lam, W = scipy.linalg.eigh(G, driver="evd", **options)
     else:
         lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]

@@ -9,6 +9,26 @@ from .slices import rows_within
 # Up to this many features all directions are kept, and sparse rows are made dense.
 SMALL_DIMENSION = 256
 
+# Up to this many features a stream may keep all directions: a d x d matrix of 32 MB.
+MAX_EXACT_DIMENSION = 2048
+
+# Components below which a stream keeps all directions of a small dimension only.
+_FEW_COMPONENTS = 10
+
+# Entries of a block of which only the scatter matrix is formed. It is not copied; read from disk,
+# it takes 128 MB, or 10 d rows (320 MB at 2,000 features).
+_SCATTER_ENTRIES = 2**24
+
+# Share of stored entries from which sparse rows have their scatter matrix formed as dense ones.
+DENSE_SHARE = 0.08
+
+# Entries of a chunk of rows of a scatter matrix: 512 kB of float64; and its rows in float32.
+_CHUNK_ENTRIES = 2**16
+_ROWS_OF_FLOAT32 = 1024
+
+# Order up to which all eigenpairs of a matrix take hardly longer than a few.
+SMALL_EIGENPROBLEM = 256
+
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
 EXACT_ORDER = 1024
 
@@ -18,20 +38,56 @@ def auto_oversampling(n_components: int) -> int:
     return max(10, -(-5 * n_components // 4))
 
 
+def exact_dimension(n_components: int | None) -> int:
+    """Features up to which a stream keeps all directions, which makes it exact.
+
+    A row costs d^2 operations in the symmetric product of a scatter matrix. An update of k
+    directions, k = 2.25 n_components, costs 9 k d at half the speed, and a small eigenproblem for
+    every 1.75 k rows: as much at about d = 20 k. With few directions it is far cheaper than that.
+    None: all directions are wanted.
+    """
+    if n_components is None:
+        return MAX_EXACT_DIMENSION
+    if n_components < _FEW_COMPONENTS:
+        return SMALL_DIMENSION
+    return min(40 * n_components + 200, MAX_EXACT_DIMENSION)
+
+
 def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     """Rows updated at once, near the flop optimum of the route that such a block takes.
 
     Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least at b = 1.4 k and flat to
-    1.8 k. Small d: the d x d eigenproblem is spread over 8 d rows. Sparse: products cost the same
-    however the rows are cut, so blocks are as large as the Krylov basis allows.
+    1.8 k. Where all directions are kept, one d x d eigenproblem serves as many rows as there are.
+    Sparse: products cost the same however the rows are cut, so blocks are as large as the Krylov
+    basis allows.
     """
-    if n_features <= SMALL_DIMENSION:
+    all_kept = max_keep == n_features or (max_keep is None and n_features <= MAX_EXACT_DIMENSION)
+    if sparse and n_features <= SMALL_DIMENSION:
         return max(64, 8 * n_features)
-    if max_keep is None:
-        return 512
-    if sparse and 4 * max_keep < n_features:
+    if all_kept:
+        return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
+    if max_keep is not None and sparse and 4 * max_keep < n_features:
         return 2**15
-    return max(64, 7 * max_keep // 4)
+    return rows_of_update(max_keep)
+
+
+def rows_of_update(max_keep: int | None) -> int:
+    """Rows of a block that updates so many directions."""
+    return 512 if max_keep is None else max(64, 7 * max_keep // 4)
+
+
+def rows_of_scatter(n_features: int, itemsize: int) -> int:
+    """Rows whose product is added to a scatter matrix at once.
+
+    They stay in cache, and products of float32 are added up in float64 after some more of them.
+    """
+    rows = rows_within(n_features, _CHUNK_ENTRIES, least=64)
+    return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
+
+
+def rows_of_qr(n_features: int) -> int:
+    """Rows that Householder's QR takes at once beside a d x d triangle."""
+    return max(64, 2 * n_features)
 
 
 def columns_at_once(n_rows: int) -> int:
@@ -40,14 +96,25 @@ def columns_at_once(n_rows: int) -> int:
 
 
 def peak_bytes(
-    k: int, block_size: int, n_features: int, itemsize: int, center: bool, solver: str
+    k: int, block_size: int, n_features: int, itemsize: int, center: bool, solver: str, past: bool
 ) -> int:
-    """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`."""
+    """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`.
+
+    ``past``: also where all directions are kept, several blocks follow each other.
+    """
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
     vectors, buffers = 8 * 8 * d, 2**17
-    if d <= R:  # a stack in float64, its Gram matrix and eigenvectors
-        return 8 * R * d + 8 * d * d + max(8 * d * d + bases // 2, bases) + vectors + buffers
+    if d <= R and solver == "qr":  # two triangles and rows between them, and the SVD of the last
+        return 8 * 9 * d * d + vectors + buffers
+    if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
+        square, before = 8 * d * d, itemsize * k * d * past
+        chunk = itemsize * d * min(rows_of_scatter(d, itemsize), block_size)
+        few = d > SMALL_EIGENPROBLEM and k < d // 4
+        pairs = 2 * 8 * k * d if few else square + max(square, itemsize * d * d)
+        return (
+            square + max(chunk + square // 2 * (itemsize == 4), pairs) + before + vectors + buffers
+        )
     if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
         return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
     chunk = itemsize * R * min(d, columns_at_once(R))

@@ -15,10 +15,17 @@ from .linalg import (
     is_orthonormal,
     numerical_rank,
 )
-from .stack import Block, count_kept
+from .scatter import add_row, add_rows, leading_directions
+from .sizes import MAX_EXACT_DIMENSION
+from .slices import row_slices
+from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
+
+# Stored entries whose products with each other are formed at once; each time a d x d matrix is
+# added as well.
+_STORED_AT_ONCE = 2**20
 
 
 class SparseBlock(Block):
@@ -34,6 +41,7 @@ class SparseBlock(Block):
         if not Y.has_canonical_format:
             Y = Y.copy()
             Y.sum_duplicates()
+        self.rows = Y
         counts = np.bincount(Y.indices, minlength=self.d)
         self.active, indices = np.flatnonzero(counts), Y.indices
         if len(self.active) < self.d:
@@ -115,6 +123,11 @@ class SparseBlock(Block):
     def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
         """Return ``(V, s)``; see `Block.reduce`. ``solver`` is ignored."""
         k, R, m = self.k, self.n_rows, self.m
+        if self.d <= R and max_keep == self.d <= MAX_EXACT_DIMENSION:
+            found = self._by_scatter(max_keep, keep, past_scatter, wanted)
+            if found is None:
+                found = self._by_qr(max_keep, keep, past_scatter)
+            return found
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
         cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
         limit = min(R, self.d)
@@ -146,6 +159,50 @@ class SparseBlock(Block):
         if not is_orthonormal(V, ORTHONORMALITY_TOL[np.dtype(np.float64)]):
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
+
+    def _by_scatter(self, max_keep, keep, past_scatter, wanted):
+        """Eigenvectors of the d x d scatter matrix, None where they would not be certain."""
+        G, mu = self._scatter_matrix(), self.local_mean
+        if self.correction is not None:
+            G = add_row(G, self.correction)
+        np.fill_diagonal(G, self.column_scatter)  # which lost nothing to the means
+        if self.k:
+            G = add_rows(G, self.V, self.s)
+        scatter = past_scatter + self.scatter
+        found = leading_directions(
+            G,
+            self.d if keep else max_keep,
+            lambda s: count_kept(s, max_keep, keep, scatter),
+            wanted=wanted,
+            lost=self.n_block * float(mu @ mu),
+        )
+        if found is None:
+            return None
+        V, s = found
+        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
+
+    def _scatter_matrix(self) -> np.ndarray:
+        """Lower triangle of the scatter matrix of the block, in Fortran's order."""
+        n_active = len(self.active)
+        G = np.zeros((n_active, n_active), order="F")
+        for rows in row_slices(self.m, -(-self.Y.nnz // self.m), _STORED_AT_ONCE):
+            Y = self.Y[rows]
+            G += (Y.T @ Y).toarray().T  # symmetric
+        if n_active < self.d:
+            few, G = G, np.zeros((self.d, self.d), order="F")
+            G[np.ix_(self.active, self.active)] = few
+        mean = np.zeros(self.d)
+        mean[self.active] = self.local_mean
+        return add_row(G, mean, -self.n_block)
+
+    def _by_qr(self, max_keep, keep, past_scatter):
+        """Householder's QR of the rows, some of which are made dense at a time."""
+        fields = (self.V, self.s, self.mean, self.n, self.rows, self.w, self.center)
+        block = DenseBlock(*fields)
+        found = block.reduce(max_keep, keep, past_scatter, solver="qr")
+        self.shift, self.offset = block.shift, block.offset
+        self.column_scatter = block.column_scatter
+        return found
 
     def _gram(self) -> np.ndarray:
         """Gram matrix of the new rows."""

@@ -23,16 +23,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
+import scipy.sparse as sp
 
 from .linalg import (
     eigh_top,
     flip_signs,
     is_orthonormal,
     orthonormalised,
-    top_of_scatter,
     top_right_singular,
+    triangle,
 )
-from .sizes import columns_at_once
+from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
+from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
@@ -124,7 +126,10 @@ class Block(ABC):
 
 
 class DenseBlock(Block):
-    """A dense block; columns are visited in chunks, so its centred copy is never whole."""
+    """A dense block; columns are visited in chunks, so its centred copy is never whole.
+
+    Sparse rows are made dense some at a time, where they are at least as many as columns.
+    """
 
     def __init__(self, V, s, mean, n, Y, w, center):
         super().__init__(V, s, mean, n, Y, w, center)
@@ -161,17 +166,16 @@ class DenseBlock(Block):
         return list(slices_of(self.d, n_columns))
 
     def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
-        """Return ``(V, s)``; see `Block.reduce`. ``wanted`` is ignored."""
-        if solver == "qr":
-            return self._by_qr(max_keep, keep, past_scatter)
-        if self.n_rows >= self.d:
-            return self._by_small_gram(max_keep, keep, past_scatter, solver)
+        """Return ``(V, s)``; see `Block.reduce`."""
         dtypes = [np.dtype(self.V.dtype)]
         if dtypes[0] == np.float32:
             dtypes.append(np.dtype(np.float64))
-        for dtype in dtypes:
+        for dtype in dtypes if solver != "qr" else ():
             last = solver == "gram" and dtype == dtypes[-1]
-            result = self._by_gram(max_keep, keep, past_scatter, dtype, last)
+            if self.n_rows >= self.d:
+                result = self._by_scatter(max_keep, keep, past_scatter, dtype, last, wanted)
+            else:
+                result = self._by_gram(max_keep, keep, past_scatter, dtype, last)
             if result is not None:
                 return result
         return self._by_qr(max_keep, keep, past_scatter)
@@ -230,25 +234,73 @@ class DenseBlock(Block):
         M[: self.k] *= self.s[:, None]
         return M
 
-    def _by_small_gram(self, max_keep, keep, past_scatter, solver):
-        M = self._stack()
-        lam, W = np.linalg.eigh(M.T @ M)
+    def _by_scatter(self, max_keep, keep, past_scatter, dtype, forced, wanted):
+        """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
+        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype)
+        self._centre(rows.shift, rows.offset)
+        G = rows.G
+        self.column_scatter = G.diagonal().clip(0)
+        if self.has_correction:
+            correction = self.correction_scale * self.offset
+            self.column_scatter += correction**2
+            G = add_row(G, correction)
+        if not math.isfinite(self.scatter):
+            if dtype == np.float32:
+                return None
+            raise too_large("sum of squares")
+        if self.k:
+            G = add_rows(G, self.V, self.s)
         scatter = past_scatter + self.scatter
-        found = top_of_scatter(
-            lam[::-1],
-            W[:, ::-1],
+        found = leading_directions(
+            G,
+            self.d if keep else max_keep,
             lambda s: count_kept(s, max_keep, keep, scatter),
-            forced=solver == "gram",
+            forced=forced,
+            wanted=wanted,
+            lost=rows.lost,
+            dtype=dtype,
         )
         if found is None:
-            return self._finish_qr(M, max_keep, keep, past_scatter)
+            return None
         V, s = found
         return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
 
-    def _by_qr(self, max_keep, keep, past_scatter):
-        return self._finish_qr(self._stack(), max_keep, keep, past_scatter)
+    def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
+        """Set the block's mean, which is the sum of the two."""
+        if self.n > 0 and self.center:
+            self.offset = (shift - self.shift) + offset
+        else:
+            self.shift, self.offset = shift, offset
 
-    def _finish_qr(self, M, max_keep, keep, past_scatter):
+    def _by_qr(self, max_keep, keep, past_scatter):
+        whole = self.n_rows <= self._rows_of_qr and not sp.issparse(self.Y)
+        M = self._stack() if whole else self._triangle()
         scatter = past_scatter + self.scatter
         V, s = top_right_singular(M, lambda s: count_kept(s, max_keep, keep, scatter))
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
+
+    @property
+    def _rows_of_qr(self) -> int:
+        """Rows that Householder's QR takes at once, where the stack has more rows than columns."""
+        return max(rows_of_qr(self.d), self.k + 2)
+
+    def _triangle(self) -> np.ndarray:
+        """R factor of the stack, some rows at a time."""
+        if self.center:
+            self._centre(*mean_in_two_parts(self.Y, self.root_w, self.n_block))
+        self.column_scatter = np.zeros(self.d)
+        R = triangle(np.zeros((0, self.d)), self.V * self.s[:, None])
+        for rows in slices_of(self.m, self._rows_of_qr):
+            Z = np.subtract(dense(self.Y[rows]), self.shift, dtype=np.float64)
+            Z -= self.offset
+            if self.root_w is not None:
+                Z *= self.root_w[rows, None]
+            self.column_scatter += squares_of_columns(Z)
+            R = triangle(R, Z)
+        if self.has_correction:
+            correction = self.correction_scale * self.offset
+            self.column_scatter += correction**2
+            R = triangle(R, correction[None])
+        if not math.isfinite(self.scatter):
+            raise too_large("sum of squares")
+        return R

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 
-from .._kernels.sizes import kept_directions
+from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, kept_directions
 from .._validation.checks import check_at_most_features
 from .._validation.too_large import largest_named
 from ..communication import Federation
@@ -298,11 +298,18 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
                 n_components = tighter_fraction(n_components)
             elif n_components is not None:
                 n_components = min(n_components, d)
-            estimator = StreamingPCA(n_components)
+            estimator = StreamingPCA(n_components, oversampling=self._beyond(n_components, d))
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
             raise TypeError(f"sample_weight was given, but {name}.{method} does not take it.")
         return estimator
+
+    @staticmethod
+    def _beyond(n_components: int | float | None, d: int) -> int | str:
+        """Extra directions of a client: as many as are worth their bytes in a message."""
+        if not isinstance(n_components, Integral) or d <= SMALL_DIMENSION:
+            return "auto"
+        return auto_oversampling(n_components)
 
     def _directions_needed(self) -> int | float | None:
         if self.merge is None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .._kernels.sizes import auto_block_size
+from .._kernels.sizes import SMALL_DIMENSION, rows_of_update
 from .._kernels.slices import slices_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
@@ -86,7 +86,8 @@ class StreamingModSuLQ(ModSuLQ):
 
     def column_blocks(self, n_features, max_keep):
         """Columns of the second moment that are released at a time."""
-        return list(slices_of(n_features, auto_block_size(max_keep, n_features, sparse=False)))
+        size = n_features if n_features <= SMALL_DIMENSION else rows_of_update(max_keep)
+        return list(slices_of(n_features, size))
 
     def _published_std(self, d):
         """Noise on the sum of outer products of rows of norm 1: n omega."""

@@ -10,6 +10,7 @@ import numpy as np
 from .._kernels.sizes import (
     SMALL_DIMENSION,
     auto_block_size,
+    exact_dimension,
     kept_directions,
     peak_bytes,
     rank_for_fraction,
@@ -43,10 +44,12 @@ class SizesMixin:
             return self._oversampled(min(rank + 1, n_features), n_features), None
         if self.n_components is None:
             return None, None
-        if not isinstance(self.n_components, float):
-            return self._oversampled(self.n_components, n_features), None
-        if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
+        fraction = isinstance(self.n_components, float)
+        limit = SMALL_DIMENSION if fraction else exact_dimension(self.n_components)
+        if self.oversampling == "auto" and n_features <= limit:
             return n_features, None
+        if not fraction:
+            return self._oversampled(self.n_components, n_features), None
         return None, partial(self._keep_fraction, n_features, self.n_components)
 
     def _keep_fraction(
@@ -75,20 +78,23 @@ class SizesMixin:
         Returns
         -------
         n_bytes : int
-            Two bases of k directions, one stack or a chunk of it, and small matrices. Only for an
-            ``n_components`` that is a number (otherwise k depends on the data) or where all
-            directions are kept. If ``svd_solver="auto"`` has to fall back to QR for a block with
-            more columns than rows, the peak is that of ``svd_solver="qr"``.
+            Two bases of k directions, one stack or a chunk of it, and small matrices; where all
+            directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
+            several blocks the basis before them as well. Only for an ``n_components`` that is a
+            number (otherwise k depends on the data) or where all directions are kept. If
+            ``svd_solver="auto"`` has to fall back to QR, the peak is that of ``svd_solver="qr"``.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()
         k, keep = self._kept(d, rank)
         if k is None:
-            if keep is not None or d > SMALL_DIMENSION:
+            if keep is not None or d > exact_dimension(None):
                 raise ValueError(
                     f"n_components={self.n_components!r} must be an integer: the number of "
                     "directions kept depends on the data."
                 )
             k = d
         b = self._block_size(d, False)
-        return peak_bytes(k, b, d, np.dtype(dtype).itemsize, self.center, self.svd_solver)
+        itemsize = np.dtype(dtype).itemsize
+        past = self.block_size != "auto"  # else all rows are one block where k = d
+        return peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past)

@@ -346,7 +346,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         if hasattr(X, "shape") and not is_dask(X):
             n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
-        with threads_for(d * (kept + self._block_size(d, sp.issparse(rows)))):
+        with threads_for(d * (kept + rows.shape[0])):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
                 past = state.subspace
                 if self.forgetting == "blocks":

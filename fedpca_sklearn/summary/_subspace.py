@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
-from .._kernels.sizes import kept_directions
+from .._kernels.sizes import exact_dimension, kept_directions
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.checks import (
     check_forgetting_factor,
@@ -463,7 +463,9 @@ class Subspace:
             raise ValueError(f"X has {X.shape[1]} features, expected {self.n_features}.")
         check_forgetting_factor(forgetting_factor)
         weight = check_weight(sample_weight, X.shape[0])
-        max_keep = None if n_components is None else kept_directions(n_components, self.n_features)
+        max_keep, d = None, self.n_features
+        if n_components is not None:
+            max_keep = d if d <= exact_dimension(n_components) else kept_directions(n_components, d)
         result = updated(
             self,
             X,

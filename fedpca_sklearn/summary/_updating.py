@@ -9,7 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.sizes import SMALL_DIMENSION, auto_block_size
+from .._kernels.sizes import (
+    DENSE_SHARE,
+    MAX_EXACT_DIMENSION,
+    SMALL_DIMENSION,
+    auto_block_size,
+)
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Keep
@@ -109,7 +114,7 @@ def updated_by_block(
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
-    if sp.issparse(Y) and _block_kind(Y, d) is DenseBlock:
+    if sp.issparse(Y) and d <= SMALL_DIMENSION:
         Y = Y.toarray()
     if forgetting_factor < 1:
         fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
@@ -121,7 +126,7 @@ def updated_by_block(
         Y, w = Y[w > 0], w[w > 0]
     max_keep = d if max_keep is None else max_keep
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
-        block = _block_kind(Y, d)(
+        block = _block_kind(Y, max_keep)(
             subspace.components,
             subspace.singular_values,
             subspace.mean,
@@ -167,6 +172,8 @@ def _spread(subspace: Summary, columns: np.ndarray, d: int) -> Summary:
     return subspace._replace(components=wide, mean=mean, column_scatter=column_scatter)
 
 
-def _block_kind(Y: Any, d: int) -> type[Block]:
-    """Class that reduces a block: sparse rows stay sparse unless they have few columns."""
-    return SparseBlock if sp.issparse(Y) and d > SMALL_DIMENSION else DenseBlock
+def _block_kind(Y: Any, max_keep: int) -> type[Block]:
+    """Class that reduces a block: sparse rows stay sparse unless their products cost more."""
+    n, d = Y.shape
+    many = max_keep == d <= min(n, MAX_EXACT_DIMENSION) and Y.size > DENSE_SHARE * n * d
+    return DenseBlock if not sp.issparse(Y) or many else SparseBlock

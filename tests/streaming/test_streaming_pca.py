@@ -849,7 +849,7 @@ def test_a_hundred_thousand_features_fit_in_less_than_100_megabytes():
 def test_memory_that_depends_on_the_data_is_not_stated():
     for n_components in (None, 0.9):
         with pytest.raises(ValueError, match=rf"n_components={n_components}.*integer"):
-            StreamingPCA(n_components).memory_bytes(500)
+            StreamingPCA(n_components).memory_bytes(3000)
 
 
 # --------------------------------------------------------------------- degenerate and bad input

@@ -1,0 +1,172 @@
+"""Scatter matrices of dense rows, and of what else is stacked, in chunks that stay in cache.
+
+Only the lower triangle is kept: the symmetric product of BLAS takes half the work of another one,
+and rows are not copied where they need neither a shift nor weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg.blas import dsyr, dsyrk, ssyrk
+
+from .linalg import eigh_top, top_of_scatter
+from .sizes import rows_of_scatter
+from .slices import row_slices, slices_of
+
+# Rows from which the mean is guessed, taken evenly.
+_SAMPLE = 128
+# A sum of squares may lose three bits to the mean that is taken off afterwards.
+_LOST = 8.0
+
+
+class RowScatter(NamedTuple):
+    """Lower triangle of the scatter about the mean, the mean, and the energy that was taken off.
+
+    The mean is ``shift + offset``, in two parts so that a large one keeps its digits.
+    """
+
+    G: np.ndarray
+    shift: np.ndarray
+    offset: np.ndarray
+    lost: float
+
+
+def row_scatter(
+    Y: Any, root_w: np.ndarray | None, n: float, center: bool, dtype: np.dtype
+) -> RowScatter:
+    """Scatter of rows with weights ``root_w**2``, whose sum is n, by products in ``dtype``.
+
+    One pass about a guess of the mean from a few rows. Where the guess is too far off for a column,
+    a second pass goes about the mean.
+    """
+    d = Y.shape[1]
+    shift, none = np.zeros(d), np.zeros(d)
+    if not center:
+        return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, 0.0)
+    shift = _rounded(_guess(Y), dtype)
+    G, offset = _products(Y, root_w, shift, none, dtype)
+    offset /= n
+    G, lost = _about(G, offset, n)
+    squares = G.diagonal()
+    # also where neither is finite, as a second pass says no more
+    if np.any(n * offset**2 > _LOST * squares):
+        offset = _rounded(offset, dtype)
+        G, rest = _products(Y, root_w, shift, offset, dtype)
+        rest /= n
+        G, lost = _about(G, rest, n)
+        offset += rest
+    return RowScatter(G, shift, offset, lost)
+
+
+def mean_in_two_parts(Y: Any, root_w: np.ndarray | None, n: float) -> tuple[np.ndarray, np.ndarray]:
+    """A point near the mean of weighted rows, and the way from it to the mean."""
+    shift = _guess(Y)
+    sums = np.zeros(len(shift))
+    for rows in row_slices(*Y.shape):
+        Z = dense(Y[rows]) - shift
+        sums += Z.sum(axis=0) if root_w is None else (root_w[rows] ** 2) @ Z
+    return shift, sums / n
+
+
+def dense(rows: Any) -> np.ndarray:
+    """Rows of a dense or sparse matrix as an array."""
+    return rows.toarray() if sp.issparse(rows) else rows
+
+
+def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
+    """Add ``(scale M)^T (scale M)`` to a lower triangle, a few rows at a time."""
+    for rows in row_slices(*M.shape, least=64):
+        part = M[rows].astype(np.float64, copy=False)
+        if scale is not None:
+            part = part * scale[rows, None]
+        G = dsyrk(1.0, part.T, beta=1.0, c=G, lower=1, overwrite_c=1)
+    return G
+
+
+def add_row(G: np.ndarray, row: np.ndarray, weight: float = 1.0) -> np.ndarray:
+    """Add the outer product of a row with itself, times a weight, to a lower triangle."""
+    return dsyr(weight, row, a=G, lower=1, overwrite_a=1)
+
+
+def leading_directions(
+    G: np.ndarray, max_keep: int, count: Callable[[np.ndarray], int], **certificate: Any
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Directions and singular values from a lower triangle, which is destroyed.
+
+    Columns without scatter get no loading. See `top_of_scatter` for the other arguments, and for
+    when there is no result.
+    """
+    d, used = len(G), np.flatnonzero(G.diagonal())
+    if 0 < len(used) < d:
+        G = np.asfortranarray(G[np.ix_(used, used)])
+    found = top_of_scatter(*eigh_top(G, max_keep, overwrite=True), count, **certificate)
+    if found is None or len(G) == d:
+        return found
+    V, s = found
+    wide = np.zeros((len(s), d))
+    wide[:, used] = V
+    return wide, s
+
+
+def _guess(Y: Any) -> np.ndarray:
+    """About the mean: exactly that of a constant column, and zero where that is as good."""
+    some = dense(Y[:: -(-Y.shape[0] // _SAMPLE)]).astype(np.float64)
+    first = some[0].copy()
+    some -= first
+    mean = first + some.mean(axis=0)
+    some -= mean - first
+    variances = np.einsum("ij,ij->j", some, some) / len(some)
+    squares = mean**2
+    if np.all(squares <= variances) and _LOST * squares.sum() <= variances.sum():
+        return np.zeros(len(mean))
+    return mean
+
+
+def _rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """What is subtracted from rows in another precision, in float64."""
+    return v.astype(dtype).astype(np.float64)
+
+
+def _about(G: np.ndarray, offset: np.ndarray, n: float) -> tuple[np.ndarray, float]:
+    """Scatter about the mean, from that about a point which is ``offset`` before it."""
+    return add_row(G, offset, -n), n * float(offset @ offset)
+
+
+def _products(
+    Y: Any,
+    root_w: np.ndarray | None,
+    shift: np.ndarray,
+    offset: np.ndarray,
+    dtype: np.dtype,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
+    the roots of their weights are Z.
+    """
+    n, d = Y.shape
+    step = min(n, rows_of_scatter(d, dtype.itemsize))
+    moved, twice = bool(shift.any()), bool(offset.any())
+    as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype
+    space = None if as_it_is else np.empty((step, d), dtype)
+    G, sums = np.zeros((d, d), order="F"), np.zeros(d)
+    shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
+    ones = np.ones(step, dtype)
+    for rows in slices_of(n, step):
+        Z = dense(Y[rows])
+        weights = ones[: len(Z)]
+        if space is not None:
+            Z = np.subtract(Z, shift, out=space[: len(Z)], casting="same_kind")
+            if twice:
+                Z -= offset.astype(dtype, copy=False)
+            if root_w is not None:
+                weights = root_w[rows].astype(dtype, copy=False)
+                Z *= weights[:, None]
+        sums += weights @ Z
+        if dtype == np.float32:
+            G += ssyrk(1.0, Z.T, lower=1)
+        else:
+            G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
+    return G, sums

@@ -1,0 +1,73 @@
+"""Scatter matrices of rows: what numpy's products of centred rows in float64 say."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn._kernels.scatter import add_rows, row_scatter
+
+F8, F4 = np.dtype("f8"), np.dtype("f4")
+
+
+def drawn(n, d, mean, dtype=F8):
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((n, d)) * np.linspace(3, 1, d) + mean).astype(dtype)
+
+
+def oracle(X, w, center):
+    X = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    mean = w @ X / w.sum() if center else np.zeros(X.shape[1])
+    Z = np.sqrt(w)[:, None] * (X - mean)
+    return Z.T @ Z, mean
+
+
+@pytest.mark.parametrize("convert", [np.array, np.asfortranarray, sp.csr_array])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("mean", [0, 2, 1e6])
+@pytest.mark.parametrize(("n", "d"), [(1, 5), (7, 5), (300, 40), (3000, 60)])
+def test_the_scatter_is_that_of_numpy(n, d, mean, center, weighted, convert):
+    X = drawn(n, d, mean)
+    w = np.random.default_rng(1).uniform(0.1, 2, n) if weighted else np.ones(n)
+    found = row_scatter(convert(X), np.sqrt(w) if weighted else None, w.sum(), center, F8)
+    want, m = oracle(X, w, center)
+    size = max(np.abs(want).max(), n)
+    # the mean is rounded to eps times its size, in each of n products with deviations
+    atol = 1e-13 * size if center or not mean else 1e-13 * n * mean**2
+    assert_allclose(np.tril(found.G), np.tril(want), atol=max(atol, 4e-16 * mean * n))
+    assert_allclose(found.shift + found.offset, m, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("mean", [0, 1000])
+def test_products_in_float32_have_five_digits_and_a_mean_of_float64(mean):
+    X = drawn(5000, 30, mean, F4)
+    found = row_scatter(X, None, len(X), True, F4)
+    want, m = oracle(X, np.ones(len(X)), True)
+    assert_allclose(np.tril(found.G), np.tril(want), atol=1e-6 * np.abs(want).max())
+    assert_allclose(found.shift + found.offset, m, rtol=0, atol=1e-6)
+
+
+def test_a_mean_that_no_sampled_row_shows_is_found_in_a_second_pass():
+    X = np.zeros((1280, 3))
+    X[:, 0] = np.arange(1280) % 10 != 0  # every tenth row is sampled
+    X[:, 0] *= 1e8
+    X[:, 1] = np.where(X[:, 0] > 0, 1e8 + np.arange(1280) % 7, 0)
+    found = row_scatter(X, None, len(X), True, F8)
+    want = oracle(X, np.ones(len(X)), True)[0]
+    assert_allclose(np.tril(found.G), np.tril(want), rtol=1e-12)
+    assert found.lost <= want[0, 0]
+
+
+def test_a_constant_column_has_no_scatter():
+    X = drawn(500, 6, 5)
+    X[:, 2], X[:, 4] = 0.1, 1e8
+    G = row_scatter(X, None, len(X), True, F8).G
+    assert np.all(G[2:5:2] == 0)
+    assert np.all(np.tril(G)[:, 2:5:2] == 0)
+
+
+def test_scaled_rows_are_added_to_a_lower_triangle():
+    M, s = drawn(70, 9, 0), np.linspace(1, 2, 70)
+    G = add_rows(np.asfortranarray(np.eye(9)), M, s)
+    assert_allclose(np.tril(G), np.tril(np.eye(9) + (s[:, None] * M).T @ (s[:, None] * M)))

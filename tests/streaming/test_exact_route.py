@@ -1,0 +1,91 @@
+"""The dimension up to which a stream keeps all directions, and its ways there."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import sine_of_orthonormal
+
+from fedpca_sklearn import StreamingPCA, Subspace, make_power_law
+from fedpca_sklearn.summary._updating import updated
+
+
+def leading(X, r):
+    """Leading right singular vectors and values of centred rows, by numpy's eigenproblem."""
+    Z = X - X.mean(axis=0)
+    lam, W = np.linalg.eigh(Z.T @ Z)
+    return W[:, ::-1][:, :r].T, np.sqrt(lam[::-1][:r])
+
+
+def counts(n, d, density, seed=0):
+    """Sparse rows with a leading part: a few topics use their own columns more often."""
+    rng = np.random.default_rng(seed)
+    X = sp.random_array((n, d), density=density, rng=rng, format="csr")
+    scale = 1 + 9 * (rng.random(d) < 0.05)
+    return sp.csr_array(X @ sp.diags_array(scale * np.linspace(2, 1, d)))
+
+
+@pytest.mark.parametrize(("d", "r"), [(600, 10), (1000, 20)])
+@pytest.mark.parametrize("cuts", [[], [300], [1, 900]])
+def test_streams_are_exact_up_to_some_twenty_features_a_direction(d, r, cuts):
+    X = make_power_law(1400, d, alpha=1.0, random_state=0) + 1
+    pca = StreamingPCA(r)
+    for rows in np.split(X, cuts):
+        pca.partial_fit(rows)
+    V, s = leading(X, r)
+    assert sine_of_orthonormal(pca.components_, V) < 1e-10
+    np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-12)
+    direct = Subspace.from_rows(X, r)
+    assert sine_of_orthonormal(direct.components, V) < 1e-10
+
+
+def test_above_it_memory_stays_linear_in_the_features():
+    assert StreamingPCA(10).memory_bytes(4000) < 20 * 8 * 4000 * 22
+    assert StreamingPCA(20).memory_bytes(1001) < StreamingPCA(20).memory_bytes(1000)
+
+
+@pytest.mark.parametrize("density", [0.03, 0.3])
+@pytest.mark.parametrize("cuts", [[], [900]])
+def test_sparse_streams_are_exact_as_well(density, cuts):
+    X = counts(2000, 600, density)
+    pca = StreamingPCA(10)
+    for start, stop in zip([0, *cuts], [*cuts, 2000], strict=True):
+        pca.partial_fit(X[start:stop])
+    V, s = leading(X.toarray(), 10)
+    assert sine_of_orthonormal(pca.components_, V) < 1e-10
+    np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-12)
+
+
+def test_sparse_rows_of_a_tiny_rank_go_through_qr_some_at_a_time():
+    rng = np.random.default_rng(0)
+    topics = np.zeros((4, 600))
+    topics[np.arange(4), :4] = np.diag([1, 1, 1e-5, 1e-7])
+    X = (rng.random((3000, 4)) < 0.3) @ topics
+    X[0, 500] = 1e-7
+    pca = StreamingPCA(10).fit(sp.csr_array(X))
+    Z = X - X.mean(axis=0)
+    s = np.linalg.svd(Z[:, [0, 1, 2, 3, 500]], compute_uv=False)
+    np.testing.assert_allclose(pca.singular_values_[:5], s, rtol=1e-6)
+    assert pca.subspace_.n_components == 5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_qr_of_more_rows_than_it_takes_at_once(weighted):
+    rng = np.random.default_rng(0)
+    n, d = 1000, 12
+    U = np.linalg.qr(rng.standard_normal((n, d)))[0]
+    X = (U * np.logspace(0, -9, d)) @ np.linalg.qr(rng.standard_normal((d, d)))[0] + 3
+    w = rng.uniform(0.5, 2, n) if weighted else np.ones(n)
+    found = updated(Subspace.empty(d), X, w if weighted else None)
+    Z = np.sqrt(w)[:, None] * (X - w @ X / w.sum())
+    s = np.linalg.svd(Z, compute_uv=False)
+    # rows near 3 are rounded to 3 eps, and so is their mean
+    np.testing.assert_allclose(found.singular_values, s, rtol=1e-6, atol=1e-13)
+    np.testing.assert_allclose(found.column_scatter, np.square(Z).sum(axis=0), rtol=1e-10)
+
+
+def test_more_rows_than_a_block_and_rows_of_other_types(monkeypatch):
+    X = np.random.default_rng(0).integers(0, 255, (3000, 40), dtype=np.uint8)
+    pca = StreamingPCA(5).fit(X)
+    V, s = leading(X.astype(float), 5)
+    np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-12)
+    assert sine_of_orthonormal(pca.components_, V) < 1e-8
