@@ -160,6 +160,23 @@ def test_one_step_is_dpca_and_one_shard_is_pca():
     assert_array_equal(alone.mean_, 0)
 
 
+def test_shards_minimise_the_mean_squared_distance_of_lemma_1():
+    rng = np.random.default_rng(19)
+    steps = random_steps(rng, 4, 3, 15, 12)
+    local = [top(second_moments(X), 3) for shards in steps for X in shards]
+
+    def H(U):
+        return np.mean([np.sum((U.T @ U - V.T @ V) ** 2) for V in local])
+
+    pca = taken(literal(3, average="shards"), steps)
+    least = H(pca.components_)
+    for _ in range(200):
+        near = pca.components_ + rng.uniform(0, 0.3) * rng.standard_normal((3, 12))
+        assert H(np.linalg.qr(near.T)[0].T) >= least
+    assert H(taken(literal(3), steps).components_) > least
+    assert_allclose(least, 2 * 3 - 2 * pca.projection_values_[:3].sum(), rtol=1e-9)
+
+
 @each_weighting
 def test_order_of_steps_and_of_clients_does_not_matter(weighting):
     rng = np.random.default_rng(1)
