@@ -101,13 +101,12 @@ def common_vectors(
             starts = found[-1]
         n_iter += 1
     own = agreement.neighbours_only and federation.gossip is not None
-    shared = np.array([vectors[0] for vectors in found])
-    vectors = [shared] * p
+    common = [np.array([of_all[0] for of_all in found])] * p
     if own:
-        of_clients = [np.array(each) for each in zip(*found, strict=True)]
-        vectors = agreement.aligned(federation, of_clients)
+        each = [np.array(vectors) for vectors in zip(*found, strict=True)]
+        common = agreement.aligned(federation, each)
     return CommonVectors(
-        vectors,
+        common,
         np.array([values for values, _ in local]),
         np.array([weights for _, weights in local]),
         n_iter,

@@ -62,10 +62,9 @@ class VerticalFederatedKernelPCA(
         As in scikit-learn. A callable ``kernel(X, Y)`` takes (n, f) and (m, f) columns of a client
         and returns (n, m); only with `VFedPCA`, as parts of an unknown kernel do not add up.
     gamma : float or None, default=None
-        Below zero for "sigmoid" only (eq. 12 of [1]_). None: one over the number of columns, of all
-        with "exact", of the client with `VFedPCA`. [1]_ has one kernel for all clients, which is
-        any number given here. For "rbf" the clients' own are nearer to the kernel of all columns,
-        as its distances grow with their number; for "sigmoid" it is mostly one for all.
+        Below zero for "sigmoid" only (eq. 12 of [1]_). None: one over the number of columns of all
+        clients; but for "rbf" with `VFedPCA` of each client, as its distances grow with their
+        number. [1]_ has one kernel for all clients, which is what any number given here is.
     degree : float, default=3
         Degree of the kernel "poly".
     coef0 : float, default=1
@@ -271,7 +270,8 @@ class VerticalFederatedKernelPCA(
             m = min(self.n_landmarks or n, n)
             chosen = np.sort(federation.rng.choice(n, m, replace=False)) if m < n else np.arange(n)
             self.landmarks_ = chosen
-            kernels = [self._kernel(d if exact else len(g)) for g in groups]
+            own = not exact and self.kernel not in ("poly", "sigmoid")
+            kernels = [self._kernel(len(g) if own else d) for g in groups]
             clients = [
                 ColumnClient.of(X, g, chosen, kernel, self.center)
                 for g, kernel in zip(groups, kernels, strict=True)

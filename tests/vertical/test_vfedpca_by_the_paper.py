@@ -505,6 +505,16 @@ def test_one_client_of_some_may_be_left_out():
     assert_array_equal(model.client_weights_[:, 0], [1, 0])
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "sigmoid"])
+def test_gamma_of_clients(kernel):
+    X, options = rows(), {"kernel": kernel, "feature_groups": GROUPS, "random_state": 0}
+    model = VerticalFederatedKernelPCA(1, aggregation=VFedPCA(), **options).fit(X)
+    own = [1 / len(g) for g in GROUPS]
+    assert_allclose(model.gamma_, own if kernel == "rbf" else np.full(5, 1 / 13))
+    assert_allclose(model.set_params(gamma=0.3).fit(X).gamma_, np.full(5, 0.3))
+    assert model.set_params(aggregation="exact", gamma=None).fit(X).gamma_ == 1 / 13
+
+
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "linear", rbf_kernel])
 def test_gamma_below_zero_is_for_sigmoid_alone(kernel):
     model = VerticalFederatedKernelPCA(kernel=kernel, gamma=-0.5, aggregation=VFedPCA())
