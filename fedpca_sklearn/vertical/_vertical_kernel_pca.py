@@ -284,8 +284,8 @@ class VerticalFederatedKernelPCA(
                 values, vectors, scorer, apart = self._agreed(federation, clients, X, rank)
                 self.gamma_ = np.array([kernel.gamma for kernel in kernels])
             if self.projection == "features":
-                used = [U * (values > 0) for U in vectors]
-                scorer = LinearScores.of(federation, clients, X, used, self.center, exact)
+                center, known = self.center, values > 0
+                scorer = LinearScores.of(federation, clients, X, vectors, known, center, exact)
                 self.mean_ = scorer.mean.astype(X.dtype)
                 self.components_ = scorer.components.astype(X.dtype)
             self._scorer = scorer
@@ -303,10 +303,7 @@ class VerticalFederatedKernelPCA(
         if exact and callable(self.kernel):
             raise ValueError(f"kernel={self.kernel!r} needs aggregation=VFedPCA(), got 'exact'.")
         if not exact and self.n_landmarks is not None:
-            raise ValueError(
-                f"n_landmarks={self.n_landmarks} needs aggregation='exact', got "
-                f"{self.aggregation!r}."
-            )
+            raise ValueError(f"n_landmarks={self.n_landmarks} needs aggregation='exact'.")
         if self.gamma is not None and self.gamma < 0 and self.kernel != "sigmoid":
             raise ValueError(
                 f"gamma={self.gamma} below zero needs kernel='sigmoid', got {self.kernel!r}."

@@ -217,10 +217,11 @@ class LinearScores:
         return (X - self.mean) @ self.components.T
 
     @classmethod
-    def of(cls, federation, clients, X, vectors, center, broadcast) -> LinearScores:
+    def of(cls, federation, clients, X, vectors, known, center, broadcast) -> LinearScores:
         """Combinations U^T X of the columns, made of unit length by one sum.
 
-        ``vectors`` are U as each client has it; ``broadcast`` tells that a server sent them.
+        ``vectors`` are U as each client has it, ``known`` tells which of them have variance, and
+        ``broadcast`` that a server sent them.
         """
         k = vectors[0].shape[1]
         mean, components = np.zeros(X.shape[1]), np.empty((k, X.shape[1]))
@@ -230,7 +231,7 @@ class LinearScores:
             if center:
                 mean[client.columns] = local_mean = Z.mean(axis=0)
                 Z -= local_mean
-            part = U.T @ Z
+            part = (U.T @ Z) * known[:, None]
             components[:, client.columns] = part
             squares.append((i, np.sum(part**2, axis=1)))
         lengths = np.sqrt(federation.sum(as_sent, squares, vectors[0] if broadcast else None))

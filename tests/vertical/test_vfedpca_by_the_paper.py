@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import measured
+from helpers import measured, peak_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,6 +27,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
+from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.rounds._client import Client
 from fedpca_sklearn.vertical._operators import Columns, local_power
 
@@ -243,6 +244,34 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topolo
 
 
 @every_update
+@every_weighting
+@pytest.mark.parametrize("exchange", ["consensus", "neighbours"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_later_components_are_those_of_what_is_left(update, weighting, exchange, kernel):
+    X, heard = rows(), heard_of("ring", exchange, 5)
+    kernels = [rbf_kernel(X[:, g], gamma=0.1) if kernel == "rbf" else None for g in GROUPS]
+    left = [
+        X[:, g] if K is None else factor(centred(K)) for g, K in zip(GROUPS, kernels, strict=True)
+    ]
+    starts = np.random.RandomState(0)
+    options = {"weighting": weighting, "update": update}
+    method = VFedPCA(15, 3, exchange=exchange, **options)
+    shared = {"feature_groups": GROUPS, "topology": Ring(), "random_state": 0}
+    if kernel == "rbf":
+        model = VerticalFederatedKernelPCA(3, gamma=0.1, aggregation=method, **shared).fit(X)
+        found = getattr(model, "client_vectors_", [model.eigenvectors_] * 5)
+    else:
+        clients = [Client(i, np.ascontiguousarray(X[:, g].T)) for i, g in enumerate(GROUPS)]
+        peers = Peers(Ring().neighbours(5), 1e-10, None, np.random.RandomState(0), None)
+        found = [U.T for U in method.left_vectors(peers, clients, 3).vectors]
+    for j in range(3):
+        start, sizes = unit(starts.standard_normal(20)), [len(g) for g in GROUPS]
+        U, _ = algorithms(left, start, 3, 15, heard, scaling=False, sizes=sizes, **options)
+        same(np.transpose([V[:, j] for V in found]), U)
+        left = [F - np.outer(u, u @ F) for F, u in zip(left, U.T, strict=True)]
+
+
+@every_update
 def test_the_linear_kernel_is_vfedpca_of_columns(update):
     X = rows(center=False)
     for center, exchange, topology in itertools.product(
@@ -402,6 +431,13 @@ def test_steps_of_theorem_1_suffice(share):
     start = unit(np.concatenate([[1.0], np.full(n - 1, n / np.sqrt(n - 1))]))
     _, found = local_power(Columns(0, n, np.diag(np.sqrt(values))), start, steps)
     assert np.linalg.norm(found[1:]) <= eps
+
+
+@pytest.mark.parametrize("update", ["cumulative", "original"])
+def test_columns_need_no_n_by_n_products(update):
+    X = np.random.default_rng(0).standard_normal((3000, 40))
+    model = VerticalFederatedPCA(1, feature_groups=4, method=VFedPCA(update=update))
+    assert peak_bytes(lambda: model.fit(X)) < 3000 * 3000 * 8 / 4
 
 
 # ----------------------------------------------------------------------------- gamma and centring
