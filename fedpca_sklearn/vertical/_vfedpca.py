@@ -63,7 +63,7 @@ class VFedPCA(VerticalMethod):
     vector v of the sum M of all A_i u u^T A_i / u^T A_i u. No A_i is below its term (Nystroem), and
     u^T M u = u^T A u for A the sum of all A_i. So v^T A v >= v^T M v >= u^T A u: the variance along
     the common vector never falls, and it rests at eigenvectors of A only. An average of vectors
-    rests elsewhere.
+    rests elsewhere. (With neighbours alone, or negative eigenvalues, nothing of it is certain.)
 
     **Signs.** Eigenvectors have none, and [1]_ does not say what signs eq. 13 adds. Here they are
     those of the leading eigenvector of the products w_i w_j a_i^T a_j, in all topologies: of all
