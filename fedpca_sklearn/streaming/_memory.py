@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Rows over which residuals are averaged, and below which falling residuals forget nothing.
 _WINDOW = 20
@@ -13,11 +13,13 @@ _ROUNDING = 1e-28
 
 @dataclass(frozen=True)
 class Memory:
-    """Rows that count, and the residuals of recent rows, now and at their least.
+    """Rows that count, and the residuals of recent rows with holes, now and at their least.
 
-    With n rows before it, a whole row multiplies their weights by n / (n + 1): weights grow
-    linearly, and their sum is half the number of rows. A row of which only a share is there counts
-    as 1 / share rows, since the coordinates of rows with holes depend on the basis of their time.
+    Coordinates of whole rows are the same in every basis up to a linear map, so that a whole row
+    takes no weight from those before. Coordinates of rows with holes are as wrong as the basis of
+    their time. With n rows before it, one of which a share s is there multiplies their weights by
+    (n / (n + 1))^(1 / s): weights grow with the rows, and noise averages out over about half of
+    them.
 
     Where residuals fall below all before, the rows before came with a worse basis: n falls by as
     much. In noise they do not fall, and the memory grows; without noise they fall with each row,
@@ -38,6 +40,8 @@ class Memory:
         share : float, default=1.0
             Of the row's entries that are there.
         """
+        if share == 1:
+            return 1.0, replace(self, rows=self.rows + 1)
         now, least, n = max(residual, _ROUNDING), self.least, self.rows
         if math.isnan(least):
             least = now

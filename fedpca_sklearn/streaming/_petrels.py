@@ -32,10 +32,11 @@ class PETRELS(MissingEntriesMixin, StartedTracker):
         Number of components. None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1] or "growing", default="growing"
         Factor by which the weight of a row shrinks with every later row; lambda of [1]_, who take
-        0.98. "growing": (n / (n + 1))^(1 / s) at a row of which a share s is there, so that noise
-        averages out over a stream whose subspace stays. n is the number of rows before; it falls
-        with the mean square of recent residuals while these are below all before, so that a
-        subspace without noise is found to rounding. Mean and variances do not fade.
+        0.98. "growing": 1 at whole rows, (n / (n + 1))^(1 / s) at a row of which a share s is
+        there, so that noise averages out over a stream whose subspace stays. n is the number of
+        rows before; it falls with the mean square of recent residuals while these are below all
+        before, so that a subspace without noise is found to rounding. Mean and variances do not
+        fade.
     regularization : float, default=1e-2
         First value of the covariance of the coordinates, relative to the mean square of the first
         rows that are not zero.
