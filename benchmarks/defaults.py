@@ -154,11 +154,10 @@ def changing(quick):
     def late(model, X):
         return 1 + excess_error(X[-100:], model.fit(X).components_)
 
-    window = (
-        "PCA of the last 100",
-        lambda X: 1 + excess_error(X[-100:], PCA(10).fit(X[-100:]).components_),
-    )
-    return Family("changing", data, late, trackers, window)
+    def window(X):
+        return 1 + excess_error(X[-100:], PCA(10).fit(X[-200:-100]).components_)
+
+    return Family("changing", data, late, trackers, ("PCA of 100 rows", window))
 
 
 # ----------------------------------------------------------------------------------------- holes
