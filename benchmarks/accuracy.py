@@ -48,7 +48,7 @@ def power_laws(quick=False):
                 {
                     "alpha": alpha,
                     "seed": seed,
-                    "StreamingPCA": error(StreamingPCA(20)),
+                    "StreamingPCA": error(StreamingPCA(20, oversampling=25)),  # else exact
                     "oversampling=20": error(StreamingPCA(20, oversampling=20)),
                     "oversampling=0": error(StreamingPCA(20, oversampling=0)),
                     "32 clients": error(FederatedPCA(20), clients=clients),

@@ -9,7 +9,11 @@ import numpy as np
 from benchmarks._tools import interleaved, peak_bytes, picture, table
 from fedpca_sklearn import DistributedPCA, FederatedPCA, StreamingPCA, SubspaceMerge
 
-STREAMS = {"StreamingPCA": StreamingPCA(20), "FederatedPCA": FederatedPCA(20, n_clients=8)}
+# the extra directions of more than 1,000 features, for all sizes
+STREAMS = {
+    "StreamingPCA": StreamingPCA(20, oversampling=25),
+    "FederatedPCA": FederatedPCA(20, n_clients=8),
+}
 EXACT = {"DistributedPCA": DistributedPCA(20, n_clients=8)}
 CLIENTS = {
     "FederatedPCA": FederatedPCA(5),

@@ -46,9 +46,10 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
 
     The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
     stacked under it, and the leading right singular vectors of the stack are the next model. The
-    result is exact up to 256 features; above, it is within 1e-4 of the best reconstruction error
-    where variances fall like 1 / i or faster (10,000 rows, 500 features, 20 components). This is
-    SPCA of [1]_ (Algorithm 3), the same as MOSES for a fixed rank; with
+    result is exact up to 256 features, and for ten components or more up to ``40 n_components +
+    200``, but not above 2,048. Above, it is within 1e-4 of the best reconstruction error where
+    variances fall like 1 / i or faster (10,000 rows, 500 features, 20 components and 25 extra
+    ones). This is SPCA of [1]_ (Algorithm 3), the same as MOSES for a fixed rank; with
     ``rank_rule=ContributionBounds()`` it is SAPCA.
 
     Parameters
@@ -58,8 +59,9 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         None: all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from, 1 for
         None.
     oversampling : int or "auto", default="auto"
-        Extra directions kept between blocks. "auto": ``max(10, 1.25 n_components)``, and all
-        while there are at most 256 features, which makes the result exact.
+        Extra directions kept between blocks. "auto": all, up to the features above, which makes
+        the result exact; with a fraction or a ``rank_rule`` up to 256. Beyond,
+        ``max(10, 1.25 n_components)``.
     block_size : int or "auto", default="auto"
         Rows that are updated at once; larger batches are cut. "auto" is near the least work.
     forgetting_factor : float in (0, 1], default=1.0
@@ -81,7 +83,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         "gram": eigenvectors of a small Gram matrix; all large operations are matrix products.
         "qr": Householder QR, three to five times slower, and accurate for any spectrum. "auto":
         "gram", and "qr" for the blocks where the result would not be orthonormal to ten digits.
-        Sparse rows with more than 256 features go through Gram matrices and Krylov spaces only.
+        Sparse rows go through Gram matrices and Krylov spaces only, unless all directions are kept.
 
     Attributes
     ----------
@@ -112,7 +114,10 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     -----
     With k directions kept and b rows a block, a row costs O(d (k + b + k^2 / b)) operations; memory
     is O(d k), see `memory_bytes`. Sparse rows cost O(nnz k), nothing is densified while
-    n_features > 256; below, blocks of 8 n_features rows are.
+    n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row
+    costs d^2 operations, and sparse rows their products with each other; one eigenproblem of order
+    d serves all rows of a call, up to 2^24 entries. So give batches of at least d rows there, or a
+    number as ``oversampling``.
 
     Differences from scikit-learn's IncrementalPCA and PCA: batches of any size, one row included;
     ``n_components`` may exceed the number of rows, and ``n_components_`` says how many exist;
@@ -346,7 +351,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         if hasattr(X, "shape") and not is_dask(X):
             n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
-        with threads_for(d * (kept + rows.shape[0])):
+        # a chunk of a scatter matrix is as much work as a block of 16 d rows
+        with threads_for(d * (16 * d if kept == d else kept + rows.shape[0])):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
                 past = state.subspace
                 if self.forgetting == "blocks":
