@@ -82,7 +82,7 @@ class StartedTracker(Tracker):
         V = self._basis(state)
         lost = np.isnan(Z)
         if lost.any():
-            if np.sum(~lost) < _numbers(*Z.shape, len(V)):
+            if np.sum(~lost) < _numbers(len(Z), Z.shape[1], len(V)):
                 return self._updated(state, Z)
             Z = filled(Z, lost, len(V))
         return self._begin_at(leading_directions(Z, V), Z)

@@ -84,7 +84,7 @@ class Tracker(BlockTransformer):
         "center": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "center")
-    forgetting_factor = 1.0
+    forgetting_factor: Any = 1.0
     random_state = None
 
     # ---------------------------------------------------------------- what a rule supplies
