@@ -205,7 +205,9 @@ def lemmas(quick=False):
             X, V, _ = spiked(400, n, r, ratio, seed)
             found.append(over_the_air(X, V, random, noise, seed))
             near.append(over_the_air(X, V, given, noise, seed, at_distance(V, eps_0, seed)))
-            pca = FederatedPowerPCA(r, n_rounds=2000, center=False, tol=eps, random_state=seed)
+            pca = FederatedPowerPCA(
+                r, n_rounds=2000, acceleration=None, center=False, tol=eps, random_state=seed
+            )
             plain.append(pca.fit(X).n_iter_)
         rows.append(
             {
@@ -257,7 +259,14 @@ def local_power(quick):
         row = {"local steps": steps}
         for name, clients in (("alike", alike), ("unlike", unlike)):
             for n_rounds in (5, 20, 80):
-                pca = FederatedPowerPCA(5, n_rounds=n_rounds, local_steps=steps, random_state=0)
+                pca = FederatedPowerPCA(
+                    5,
+                    n_rounds=n_rounds,
+                    local_steps=steps,
+                    acceleration=None,
+                    tol=1e-8,
+                    random_state=0,
+                )
                 error = subspace_distance(pca.fit(X, clients=clients).components_, true)
                 row[f"{name}, {n_rounds} rounds"] = error
         rows.append(row)
@@ -282,7 +291,14 @@ def losses(quick=False):
         errors, sent = [], []
         for seed in range(2 if quick else 5):
             pca = FederatedPowerPCA(
-                5, n_rounds=60, center=False, n_clients=20, channel=channel, random_state=seed
+                5,
+                n_rounds=60,
+                acceleration=None,
+                tol=1e-8,
+                center=False,
+                n_clients=20,
+                channel=channel,
+                random_state=seed,
             ).fit(X)
             errors.append(subspace_distance(pca.components_, V))
             sent += [row["messages_up"] for row in pca.communication_.table]
@@ -297,7 +313,9 @@ def parallel():
     clients = np.repeat(np.arange(16), 20_000)
 
     def run(n_jobs):
-        pca = FederatedPowerPCA(10, n_rounds=10, tol=0, n_jobs=n_jobs, random_state=0)
+        pca = FederatedPowerPCA(
+            10, n_rounds=10, acceleration=None, tol=0, n_jobs=n_jobs, random_state=0
+        )
         return pca.fit(X, clients=clients)
 
     seconds, found = interleaved({"n_jobs=1": lambda: run(1), "n_jobs=2": lambda: run(2)}, 3)
