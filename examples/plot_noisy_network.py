@@ -29,6 +29,7 @@ n_rounds = range(1, 31)
 
 def errors(**options):
     """Error after each number of rounds."""
+    options = {"acceleration": None, **options}
     pca = FederatedPowerPCA(5, tol=0, random_state=0, **options)
     return [
         subspace_distance(
