@@ -157,12 +157,12 @@ def draw_times(rows):
 # ---------------------------------------------------------------------------------- Fig. 8
 
 
-def methods(rank):
-    options = {"center": False, "random_state": 0}
+def methods(rank, n_features):
+    options = {"center": False, "init": "random", "random_state": 0}
     return {
         "SAPCA": sapca(rank),
         "SPCA": StreamingPCA(rank, block_size=BLOCK, oversampling=0, center=False),
-        "PM": StreamingPowerMethod(rank, **options),
+        "PM": StreamingPowerMethod(rank, block_size=n_features, **options),
         "GROUSE": GROUSE(rank, step_size=2.0, **options),
         "FD": FrequentDirections(rank, center=False),
         "SPIRIT": SPIRIT(rank, lower=0, upper=1, forgetting_factor=1.0, center=False),
@@ -180,7 +180,7 @@ def permuted(X, permutations, ranks=RANKS, only=None):
     zero = np.zeros(X.shape[1])
     rows = []
     for rank in ranks:
-        for name, model in methods(rank).items():
+        for name, model in methods(rank, X.shape[1]).items():
             if only and name not in only:
                 continue
             own = model.fit(X).components_

@@ -35,11 +35,12 @@ AUTHORS = {1: 0.64, 2: 0.21, 3: 0.079, 5: 7.9e-3, 10: 3.3e-5, 27: 0.24, 28: 0.07
 
 def methods():
     tracker = {"n_components": RANK, "batch_size": BATCH}
+    papers = {"center": False, "init": "random", "random_state": 0}
     return {
         "STMiss": SubspaceTracker(**tracker),
         "NORST-like": SubspaceTracker(**tracker, detect_changes=True),
-        "PETRELS": PETRELS(RANK, center=False, random_state=0),
-        "GROUSE": GROUSE(RANK, center=False, random_state=0),
+        "PETRELS": PETRELS(RANK, forgetting_factor=0.98, **papers),
+        "GROUSE": GROUSE(RANK, step_size="greedy", **papers),
         "simple PCA": SubspaceTracker(**tracker, fill="zeros"),
         "STMiss, n_iter=2": SubspaceTracker(**tracker, n_iter=2),
     }
@@ -149,7 +150,7 @@ def mnist(quick):
         tracker = SubspaceTracker(40, **options).fit(Y)
         seconds = perf_counter() - start
         simple = SubspaceTracker(40, fill="zeros", **options).fit(Y)
-        petrels = PETRELS(40, forgetting_factor=1.0, random_state=0).fit(Y[:500])
+        petrels = PETRELS(40, forgetting_factor=1.0, init="random", random_state=0).fit(Y[:500])
         rows.append(
             {
                 "lost pixels": missing,

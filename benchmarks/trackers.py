@@ -58,8 +58,15 @@ def sapca(bounds=BOUNDS[0], growth="next", **options):
     return spca(RANK, rank_rule=ContributionBounds(*bounds, growth=growth), **options)
 
 
-def methods():
-    options = {"center": False, "random_state": 0}
+def power_method(rank, X):
+    model = StreamingPowerMethod(
+        rank, block_size=X.shape[1], center=False, init="random", random_state=0
+    )
+    return model.fit(X)
+
+
+def methods(n_features):
+    options = {"center": False, "init": "random", "random_state": 0}
     return {
         "SAPCA": sapca(),
         "SAPCA(0.9)": sapca(forgetting_factor=0.9, forgetting="blocks"),
@@ -68,11 +75,11 @@ def methods():
         "StreamingPCA(10)": StreamingPCA(RANK, center=False),
         "FrequentDirections": FrequentDirections(RANK, center=False),
         "FrequentDirections(robust)": FrequentDirections(RANK, center=False, robust=True),
-        "StreamingPowerMethod": StreamingPowerMethod(RANK, **options),
+        "StreamingPowerMethod": StreamingPowerMethod(RANK, block_size=n_features, **options),
         "GROUSE": GROUSE(RANK, step_size=2.0, **options),
         "SPIRIT(0.9)": SPIRIT(RANK, forgetting_factor=0.9, center=False),
         "SPIRIT(1)": SPIRIT(RANK, forgetting_factor=1.0, center=False),
-        "OjaPCA": OjaPCA(RANK, **options),
+        "OjaPCA": OjaPCA(RANK, learning_rate="adaptive", batch_size=32, **options),
         "PAST(1)": PAST(RANK, forgetting_factor=1.0, **options),
         "PETRELS(1)": PETRELS(RANK, forgetting_factor=1.0, **options),
     }
@@ -87,7 +94,7 @@ def measured(name, X, only=None):
     X = X - X.mean(axis=0)
     best = best_error(X)
     rows, lines = [], {}
-    models = methods()
+    models = methods(X.shape[1])
     for method in only or models:
         stream = evaluate_stream(models[method], X, batch_size=BATCH, n_checkpoints=16)
         lines[method] = stream
@@ -171,7 +178,7 @@ def between(X_of):
                     "SAPCA": adaptive,
                     "SPCA_lo": spca(least).fit(X),
                     "SPCA_hi": spca(greatest).fit(X),
-                    "PM_lo": StreamingPowerMethod(least, center=False, random_state=0).fit(X),
+                    "PM_lo": power_method(least, X),
                 }
                 row = {"data": name, "bounds": bounds, "growth": growth}
                 row["ranks"] = f"{least}-{greatest}, {adaptive.n_components_}"
@@ -247,7 +254,7 @@ def memory(X):
     """Table 1: average and median over the batches, and the peak."""
     rows = []
     for method, paper in TABLE_1.items():
-        peaks = allocations(methods()[method], X)
+        peaks = allocations(methods(X.shape[1])[method], X)
         rows.append(
             {
                 "method": method,
@@ -270,7 +277,8 @@ def rounding(X, n_draws=15):
     errors = []
     for seed in range(n_draws):
         noise = 1e-14 * np.random.default_rng(seed).standard_normal(X.shape)
-        grouse = GROUSE(RANK, step_size=2.0, center=False, random_state=0).fit(X + noise * X)
+        grouse = GROUSE(RANK, step_size=2.0, center=False, init="random", random_state=0)
+        grouse.fit(X + noise * X)
         error = reconstruction_error(X, grouse.components_, np.zeros(X.shape[1]))
         errors.append(error / len(X) / best)
     print(
