@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -73,19 +73,20 @@ def float_dtype(X: Any) -> np.dtype:
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
-def cut(X: Any, weight: np.ndarray | None, block_size: int, dtype: Any, estimator: Any):
+def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any):
     """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype.
 
     Rows that are to be converted come in smaller blocks, as their copies take memory.
     """
     n, d = X.shape
-    if X.dtype != dtype:
-        block_size = min(block_size, rows_within(d, _CONVERTED_ENTRIES, least=8 * d))
-    for at in slices_of(n, block_size):
-        rows = X if n <= block_size else X[at]
-        rows = rows.astype(dtype, copy=False)
-        check_finite(rows)
-        yield rows, None if weight is None else weight[at]
+    most = n if X.dtype == dtype else rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
+    for block in slices:
+        for part in slices_of(block.stop - block.start, most):
+            at = slice(block.start + part.start, block.start + part.stop)
+            rows = X if at.stop - at.start == n else X[at]
+            rows = rows.astype(dtype, copy=False)
+            check_finite(rows)
+            yield rows, None if weight is None else weight[at]
 
 
 def count_rows(X: Any, weight: np.ndarray | None) -> int:

@@ -15,7 +15,7 @@ from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
 from .linalg import eigh_top, top_of_scatter
 from .sizes import rows_of_scatter
-from .slices import row_slices, slices_of
+from .slices import row_slices, rows_within, slices_of
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
@@ -79,7 +79,7 @@ def dense(rows: Any) -> np.ndarray:
 
 def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
     """Add ``(scale M)^T (scale M)`` to a lower triangle, a few rows at a time."""
-    for rows in row_slices(*M.shape, least=64):
+    for rows in slices_of(len(M), rows_within(M.shape[1], least=64)):
         part = M[rows].astype(np.float64, copy=False)
         if scale is not None:
             part = part * scale[rows, None]

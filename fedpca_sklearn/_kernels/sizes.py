@@ -65,7 +65,7 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     if sparse and n_features <= SMALL_DIMENSION:
         return max(64, 8 * n_features)
     if all_kept:
-        return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
+        return rows_of_scatter_block(n_features)
     if max_keep is not None and sparse and 4 * max_keep < n_features:
         return 2**15
     return rows_of_update(max_keep)
@@ -74,6 +74,11 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
 def rows_of_update(max_keep: int | None) -> int:
     """Rows of a block that updates so many directions."""
     return 512 if max_keep is None else max(64, 7 * max_keep // 4)
+
+
+def rows_of_scatter_block(n_features: int) -> int:
+    """Rows of which one scatter matrix is formed."""
+    return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
 
 
 def rows_of_scatter(n_features: int, itemsize: int) -> int:

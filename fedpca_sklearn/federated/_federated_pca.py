@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -305,7 +305,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         return estimator
 
     @staticmethod
-    def _beyond(n_components: int | float | None, d: int) -> int | str:
+    def _beyond(n_components: int | float | None, d: int) -> int | Literal["auto"]:
         """Extra directions of a client: as many as are worth their bytes in a message."""
         if not isinstance(n_components, Integral) or d <= SMALL_DIMENSION:
             return "auto"

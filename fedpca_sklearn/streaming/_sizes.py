@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from .._kernels.routes import block_size, block_slices
 from .._kernels.sizes import (
     SMALL_DIMENSION,
     auto_block_size,
@@ -15,6 +17,7 @@ from .._kernels.sizes import (
     peak_bytes,
     rank_for_fraction,
 )
+from .._kernels.slices import slices_of
 
 
 class SizesMixin:
@@ -44,12 +47,12 @@ class SizesMixin:
             return self._oversampled(min(rank + 1, n_features), n_features), None
         if self.n_components is None:
             return None, None
-        fraction = isinstance(self.n_components, float)
-        limit = SMALL_DIMENSION if fraction else exact_dimension(self.n_components)
-        if self.oversampling == "auto" and n_features <= limit:
-            return n_features, None
-        if not fraction:
+        if not isinstance(self.n_components, float):
+            if self.oversampling == "auto" and n_features <= exact_dimension(self.n_components):
+                return n_features, None
             return self._oversampled(self.n_components, n_features), None
+        if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
+            return n_features, None
         return None, partial(self._keep_fraction, n_features, self.n_components)
 
     def _keep_fraction(
@@ -62,8 +65,15 @@ class SizesMixin:
             return self.block_size
         rank = None if self.rank_rule is None else self._start_rank()
         max_keep, _ = self._kept(n_features, rank)
-        # a rank rule moves once per block, so its blocks do not grow with sparsity
-        return auto_block_size(max_keep, n_features, sparse and rank is None)
+        if rank is not None:  # a rule moves once per block, so its blocks are small
+            return auto_block_size(max_keep, n_features, False)
+        return block_size(max_keep, n_features, sparse)
+
+    def _block_slices(self, n: int, n_features: int, sparse: bool) -> Iterator[slice]:
+        """Slices of n rows, each a block."""
+        if self.block_size != "auto" or self.rank_rule is not None:
+            return slices_of(n, self._block_size(n_features, sparse))
+        return block_slices(n, n_features, self._kept(n_features, None)[0], sparse)
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
         """Predict the peak memory of a fit on dense rows, without the input, to within a sixth.

@@ -349,10 +349,11 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
         n_blocks = None
         if hasattr(X, "shape") and not is_dask(X):
-            n_blocks = -(-X.shape[0] // self._block_size(d, sp.issparse(rows)))
+            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
+        at_once = kept + rows.shape[0]
         # a chunk of a scatter matrix is as much work as a block of 16 d rows
-        with threads_for(d * (16 * d if kept == d else kept + rows.shape[0])):
+        with threads_for(d * (at_once if at_once < d else 16 * d)):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
                 past = state.subspace
                 if self.forgetting == "blocks":
@@ -382,17 +383,16 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     def _blocks(self, X: Any, sample_weight: Any, first: bool) -> Iterator[tuple[Any, Any]]:
         """Validated blocks of rows with their weights."""
         dtype = None if first else self._state.subspace.components.dtype
-        block_size, weight, seen = None, None, 0
+        weight, seen = None, 0
         for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
             n, d = batch.shape
-            if block_size is None:
+            if not seen:
                 dtype = dtype or float_dtype(batch)
                 check_at_most_features(self.n_components, d)
-                block_size = self._block_size(d, sp.issparse(batch))
                 weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
             w = None if weight is None else weight[seen : seen + n]
             seen += n
-            yield from cut(batch, w, block_size, dtype, self)
+            yield from cut(batch, w, self._block_slices(n, d, sp.issparse(batch)), dtype)
 
     # ---------------------------------------------------------------- one block
 

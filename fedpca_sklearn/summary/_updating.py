@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.routes import block_slices
 from .._kernels.sizes import (
     DENSE_SHARE,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
-    auto_block_size,
 )
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
@@ -64,9 +64,11 @@ def updated(
     """
     n, d = X.shape
     if block_size is None:
-        block_size = auto_block_size(max_keep, d, sp.issparse(X))
-    for at in slices_of(n, block_size):
-        rows = X if n <= block_size else X[at]
+        slices = block_slices(n, d, max_keep, sp.issparse(X))
+    else:
+        slices = slices_of(n, block_size)
+    for at in slices:
+        rows = X if at.stop - at.start == n else X[at]
         w = None if weight is None else weight[at]
         subspace = updated_by_block(
             subspace,

@@ -1,0 +1,60 @@
+"""The choice between one scatter matrix of many rows and updates with a few of them, by cost.
+
+Both lead to k directions. One scatter matrix is exact within the rows; the update leaves the cut
+of every block behind, and takes O(d k) memory. Costs are nanoseconds on one core of an AMD EPYC
+with OpenBLAS, from 20,000 x 100 to 10,000 x 2,000; only their ratios matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .sizes import MAX_EXACT_DIMENSION, auto_block_size, rows_of_scatter_block, rows_of_update
+from .slices import slices_of
+
+# Symmetric product, for each row and pair of columns: 57 GFlop/s.
+_SYRK = 0.0175
+# Product with directions, for each entry and direction: 50 GFlop/s.
+_GEMM = 0.04
+# Gram matrix, cross products and rotation of an update, as products with so many times k vectors.
+_PRODUCTS_OF_UPDATE = 7
+# All eigenpairs of order m: m^3 and m^2. A few of them: m^3.
+_EIGH, _EIGH_SQUARE, _EIGH_FEW = 0.1, 35.0, 0.04
+# What a block costs beside its numbers.
+_BLOCK = 3e5
+
+
+def scatter_pays(n: int, d: int, k: int | None) -> bool:
+    """Whether one d x d scatter matrix of n dense rows costs less than updates of k directions.
+
+    Never above the bound on its memory, 32 MB, nor where rows are no more than columns.
+    """
+    if k is None or d > min(MAX_EXACT_DIMENSION, n):
+        return False
+    return d * (n * d * _SYRK + d * d * _EIGH_FEW) < n * cost_of_update(d, k)
+
+
+def cost_of_update(d: int, k: int) -> float:
+    """Nanoseconds that an update takes for each row."""
+    b = rows_of_update(k)
+    order = k + b + 1
+    small = order**2 * (order * _EIGH + _EIGH_SQUARE) + _BLOCK
+    return d * k * _PRODUCTS_OF_UPDATE * _GEMM + small / b
+
+
+def block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
+    """Rows of the largest blocks of a stream: those of one scatter matrix where it pays at all."""
+    large = rows_of_scatter_block(n_features)
+    if not sparse and scatter_pays(large, n_features, max_keep):
+        return large
+    return auto_block_size(max_keep, n_features, sparse)
+
+
+def block_slices(n: int, n_features: int, max_keep: int | None, sparse: bool) -> Iterator[slice]:
+    """Slices of n rows into blocks; the rest of the largest ones goes by updates if it is small."""
+    usual = auto_block_size(max_keep, n_features, sparse)
+    for at in slices_of(n, block_size(max_keep, n_features, sparse)):
+        m = at.stop - at.start
+        size = m if not sparse and scatter_pays(m, n_features, max_keep) else usual
+        for part in slices_of(m, size):
+            yield slice(at.start + part.start, at.start + part.stop)
