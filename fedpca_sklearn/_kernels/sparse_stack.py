@@ -23,9 +23,9 @@ from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
-# Stored entries whose products with each other are formed at once; each time a d x d matrix is
-# added as well.
-_STORED_AT_ONCE = 2**20
+# Stored entries whose products with each other are formed at once; each time a sparse d x d matrix
+# is added as well.
+_STORED_AT_ONCE = 2**21
 
 
 class SparseBlock(Block):
@@ -187,7 +187,9 @@ class SparseBlock(Block):
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, -(-self.Y.nnz // self.m), _STORED_AT_ONCE):
             Y = self.Y[rows]
-            G += (Y.T @ Y).toarray().T  # symmetric
+            P = Y.T @ Y  # symmetric
+            for some in row_slices(n_active, n_active):
+                G[:, some] += P[some].toarray().T
         if n_active < self.d:
             few, G = G, np.zeros((self.d, self.d), order="F")
             G[np.ix_(self.active, self.active)] = few
