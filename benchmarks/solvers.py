@@ -1,0 +1,156 @@
+"""StreamingPCA beside every solver of scikit-learn, on dense and sparse rows of many shapes.
+
+The least of several times of each, in turn. "excess" is the error of reconstruction beyond the
+least possible one, as a share of it. A peer counts as good enough where its excess is at most ours,
+or 1e-4. "of product": our time as a multiple of `X @ V.T` with r vectors, which reads the rows
+once. The geometric mean is that of our time over the fastest good peer's.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+
+from benchmarks._tools import interleaved, picture, table
+from fedpca_sklearn import StreamingPCA, make_power_law
+
+# rows, features, components, decay of the variances, dtype, share of stored entries
+SHAPES = [
+    (20_000, 100, 10, 1.0, "f8", 1),
+    (200_000, 64, 8, 1.0, "f8", 1),
+    (100_000, 256, 20, 1.0, "f8", 1),
+    (10_000, 400, 5, 1.0, "f8", 1),
+    (10_000, 600, 10, 1.0, "f8", 1),
+    (20_000, 784, 50, 1.0, "f8", 1),
+    (10_000, 1_000, 20, 1.0, "f8", 1),
+    (3_000, 2_000, 200, 1.0, "f8", 1),
+    (10_000, 2_000, 20, 1.0, "f8", 1),
+    (10_000, 2_000, 20, 0.5, "f8", 1),
+    (20_000, 2_000, 100, 1.0, "f8", 1),
+    (2_000, 10_000, 10, 1.0, "f8", 1),
+    (200_000, 64, 8, 1.0, "f4", 1),
+    (20_000, 784, 50, 1.0, "f4", 1),
+    (10_000, 2_000, 20, 1.0, "f4", 1),
+    (20_000, 500, 10, 0.0, "f8", 0.05),
+    (50_000, 2_000, 50, 0.0, "f8", 0.05),
+    (10_000, 20_000, 10, 0.0, "f8", 0.005),
+]
+GOOD_ENOUGH = 1e-4
+# Multiplications above which a full SVD is left out.
+_FULL_SVD = 1e10
+
+
+def rows_of(n, d, alpha, dtype, density):
+    """Rows of a shape; sparse ones are counts whose columns differ in how often they are used."""
+    if density == 1:
+        return make_power_law(n, d, alpha=alpha, random_state=0).astype(dtype)
+    rng = np.random.default_rng(0)
+    likely = 1 / np.sqrt(1 + np.arange(d))
+    size = int(n * d * density)
+    columns = rng.choice(d, size, p=likely / likely.sum())
+    X = sp.coo_array((rng.exponential(size=size), (rng.integers(n, size=size), columns)), (n, d))
+    return X.tocsr().astype(dtype)
+
+
+def peers_of(X, r):
+    """Every solver of scikit-learn that takes the rows and this number of components."""
+    n, d = X.shape
+    peers = {"covariance_eigh": PCA(r, svd_solver="covariance_eigh")}
+    if d > 5_000:
+        peers = {}
+    peers["arpack"] = PCA(r, svd_solver="arpack", random_state=0)
+    if sp.issparse(X):
+        peers["TruncatedSVD"] = TruncatedSVD(r, random_state=0)
+        return peers
+    if n * d * min(n, d) <= _FULL_SVD:
+        peers["full"] = PCA(r, svd_solver="full")
+    peers["randomized"] = PCA(r, svd_solver="randomized", random_state=0)
+    peers["IncrementalPCA"] = IncrementalPCA(r, batch_size=max(64, r))
+    return peers
+
+
+class Excess:
+    """Error of reconstruction beyond the least possible, of bases of some rows."""
+
+    def __init__(self, X, r):
+        self.X, self.mean = X, np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+        squares = X.multiply(X).sum() if sp.issparse(X) else np.einsum("ij,ij", X, X, dtype=float)
+        self.scatter = float(squares) - X.shape[0] * float(self.mean @ self.mean)
+        G = self._gram()
+        self.best = float(np.sort(np.linalg.eigvalsh(G))[-r:].sum())
+
+    def _gram(self):
+        n, d = self.X.shape
+        X = self.X.astype(np.float64)
+        if d <= n and d <= 5_000:
+            G = X.T @ X
+            return (G.toarray() if sp.issparse(G) else G) - n * np.outer(self.mean, self.mean)
+        G = X @ X.T
+        G = G.toarray() if sp.issparse(G) else G
+        a = X @ self.mean
+        return G - a[:, None] - a + self.mean @ self.mean
+
+    def __call__(self, V):
+        """Excess of a basis, as a share of the least possible error."""
+        V = V.astype(np.float64)
+        kept = float(np.sum((self.X @ V.T - self.mean @ V.T) ** 2))
+        return max((self.best - kept) / (self.scatter - self.best), 0.0)
+
+
+def measured(shape, repeats):
+    """The row of a shape, and a row for every estimator."""
+    n, d, r, alpha, dtype, density = shape
+    X = rows_of(n, d, alpha, dtype, density)
+    V = np.random.default_rng(0).standard_normal((r, d)).astype(dtype)
+    peers = peers_of(X, r)
+    models = {"StreamingPCA": StreamingPCA(r), **peers}
+    calls = {name: (lambda m=model: m.fit(X)) for name, model in models.items()}
+    seconds, fitted = interleaved({"product": lambda: X @ V.T, **calls}, repeats)
+    excess = Excess(X, r)
+    name = f"{n:,} x {d:,}, {r}, {dtype}, i^-{alpha:g}" + (density < 1) * f", {density:g} stored"
+    lines = [
+        {"rows": name, "estimator": m, "seconds": seconds[m][1], "excess": excess(f.components_)}
+        for m, f in fitted.items()
+        if m != "product"
+    ]
+    ours = lines[0]
+    good = [x for x in lines[1:] if x["excess"] <= max(ours["excess"], GOOD_ENOUGH)]
+    peer = min(good, key=lambda line: line["seconds"])
+    row = {
+        "rows": name,
+        "seconds": ours["seconds"],
+        "excess": ours["excess"],
+        "fastest good peer": peer["estimator"],
+        "its seconds": peer["seconds"],
+        "its excess": peer["excess"],
+        "ratio": ours["seconds"] / peer["seconds"],
+        "of product": ours["seconds"] / seconds["product"][1],
+    }
+    return row, lines
+
+
+def main(quick=False):
+    shapes = [(min(n, 1_000), min(d, 300), min(r, 20), *more) for n, d, r, *more in SHAPES]
+    shapes = list(dict.fromkeys(shapes)) if quick else SHAPES
+    rows, lines = [], []
+    for shape in shapes:
+        row, of_shape = measured(shape, 2 if quick else 3)
+        rows.append(row)
+        lines += of_shape
+        print(
+            *(v if isinstance(v, str) else f"{v:.3g}" for v in row.values()), sep="  ", flush=True
+        )
+    print()
+    table("solvers_all", lines)
+    print()
+    table("solvers", rows)
+    ratios = np.array([row["ratio"] for row in rows])
+    print(f"geometric mean of the ratios: {np.exp(np.log(ratios).mean()):.2f}")
+
+    def draw(ax):
+        ax.barh([row["rows"] for row in rows], ratios)
+        ax.axvline(1, color="0.5")
+        ax.set(xlabel="seconds over those of the fastest good peer")
+        ax.tick_params(axis="y", labelsize=6)
+        ax.invert_yaxis()
+
+    picture("solvers", draw)
