@@ -12,6 +12,9 @@ SMALL_DIMENSION = 256
 # Up to this many features a stream may keep all directions: a d x d matrix of 32 MB.
 MAX_EXACT_DIMENSION = 2048
 
+# Sparse rows of which only the scatter matrix is formed; they are in memory anyway.
+_SPARSE_ROWS = 2**20
+
 # Components below which a stream keeps all directions of a small dimension only.
 _FEW_COMPONENTS = 10
 
@@ -65,7 +68,7 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     if sparse and n_features <= SMALL_DIMENSION:
         return max(64, 8 * n_features)
     if all_kept:
-        return rows_of_scatter_block(n_features)
+        return _SPARSE_ROWS if sparse else rows_of_scatter_block(n_features)
     if max_keep is not None and sparse and 4 * max_keep < n_features:
         return 2**15
     return rows_of_update(max_keep)
