@@ -4,8 +4,9 @@ The paper has faces, gait and medical images, which are not here; parts of MNIST
 their places, with the paper's numbers of images, clients and clusters, three parts each; and
 "ours", ten parts of 1,000. An image is X^T u, u the leading left vector: of all pixels ("whole"),
 of each client's own u ("isolated"), and of a common one, 100 local iterations, ten periods, or
-three as printed, where nothing moves after the second. "VFedAvg" has one period and equal weights. One kernel for whole and clients: sigmoid, gamma .25, c 1, as the authors run it, and
-RBF with gamma one over the pixels, or 15 as the authors. Agreement with the whole of the same kernel: absolute
+three as printed, where nothing moves after the second. "VFedAvg" has one period and equal weights.
+One kernel for whole and clients: sigmoid, gamma .25, c 1, as the authors run it, and RBF with gamma
+one over the pixels, or 15 as the authors. Agreement with the whole of the same kernel: absolute
 cosine of the images, and adjusted Rand index of k clusters of pixels by their value.
 """
 
