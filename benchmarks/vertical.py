@@ -95,6 +95,16 @@ def alone(Z, parts, truth):
     return float(np.mean(errors)) if errors else 1.0
 
 
+def medians(rows, ways):
+    """Medians by data and number of components."""
+    found = []
+    for name, k in dict.fromkeys((row["data"], row["k"]) for row in rows):
+        some = [row for row in rows if (row["data"], row["k"]) == (name, k)]
+        errors = {way: float(np.median([row[way] for row in some])) for way in ways}
+        found.append({"data": name, "k": k, "cases": len(some), **errors})
+    return found
+
+
 def methods(quick):
     rows = []
     for (name, X), k in product(data(quick), (1, 3)):
@@ -109,16 +119,11 @@ def methods(quick):
                 row[way] = subspace_distance(pca.fit(X).components_, truth)
             rows.append(row)
     shown = ("isolated", *METHODS)
-    table(
-        "vertical",
-        [
-            {"data": name, "k": k, "columns": split, "cases": len(some)}
-            | {way: float(np.median([row[way] for row in some])) for way in shown}
-            for name, k, split in dict.fromkeys((r["data"], r["k"], r["split"]) for r in rows)
-            if (some := [r for r in rows if (r["data"], r["k"], r["split"]) == (name, k, split)])
-        ],
-    )
-    print("Medians over the numbers of clients. Over all cases:")
+    table("vertical", medians(rows, shown))
+    for way in ("vfedpca", "merge", "power"):
+        by = (np.median([row[way] for row in rows if row["split"] == split]) for split in SPLITS)
+        found = ", ".join(f"{split} {m:.1g}" for split, m in zip(SPLITS, by, strict=True))
+        print(f"{way}, medians by split: {found}.")
     for first, second in (
         ("vfedpca", "isolated"),
         ("vfedpca", "as printed"),
@@ -145,6 +150,7 @@ def methods(quick):
         ax.legend(fontsize=7)
 
     picture("vertical", draw)
+    return rows
 
 
 # How far the shares of two directions at a client are from a half, and the ratio of the singular
@@ -230,14 +236,10 @@ def near_ties(quick):
 
 
 def kernels(quick):
-    X = scale(load_digits().data)[: 300 if quick else 600]
-    d, rows = X.shape[1], []
-    for kernel, (title, gamma) in product(
-        ("rbf", "poly", "sigmoid"),
-        {"1 / columns of the client": None, "one for all": 1 / 64}.items(),
-    ):
-        central = KernelPCA(5, kernel=kernel, gamma=1 / d, eigen_solver="dense").fit(X)
-        row = {"kernel": kernel, "gamma": title}
+    X, rows = scale(load_digits().data)[: 300 if quick else 600], []
+    for kernel in ("rbf", "poly", "sigmoid"):
+        central = KernelPCA(5, kernel=kernel, eigen_solver="dense").fit(X)
+        row = {"kernel": kernel}
         for way, aggregation in {
             "exact": "exact",
             "as printed": VFedPCA(100, 3, **READINGS["as printed"]),
@@ -247,7 +249,6 @@ def kernels(quick):
                 5,
                 feature_groups=4,
                 kernel=kernel,
-                gamma=gamma,
                 aggregation=aggregation,
                 random_state=0,
             ).fit(X)

@@ -281,3 +281,46 @@ def test_mutated_files_and_labels_end_in_value_errors_or_valid_summaries():
     by_name = {row["mutation"]: row for row in rows}
     assert by_name["labels"]["valid"] > 0  # so that they were read
     assert by_name["cut"]["valid"] == 0
+
+
+def test_columns_at_clients_are_as_the_page_says():
+    module = scenario("vertical")
+    rows = module.methods(quick=True)
+    for row in rows:
+        assert row["vfedpca"] < row["isolated"], row
+        assert row["vfedpca"] < row["as printed"], row
+        assert row["power"] < 1e-4, row
+    ways = ("isolated", "vfedpca", "as printed", "merge", "power")
+    found = {row["data"]: row for row in module.medians(rows, ways) if row["k"] == 1}
+    for name in ("breast cancer", "spiked"):
+        said = cells("## Columns at clients", name)
+        assert said[0] == "1"
+        for way, cell in list(zip(ways, said[1:], strict=True))[:3]:
+            # printed to two digits, or to one
+            assert_allclose(found[name][way], float(cell), rtol=0.25 if "e" in cell else 0.05)
+
+
+def test_synthetic_columns_are_the_densities_of_section_4_2_1():
+    density = scenario("vertical_synthetic").density
+    n, m = 4000, 3
+    single = density("single", m, n, np.random.default_rng(0))
+    peak = 1 / math.sqrt(2 * math.pi)
+    assert math.exp(-4.5) * peak <= single.min() < single.max() <= peak
+    # the mean of the density at points uniform in six deviations, and of its square
+    mean = math.erf(3 / math.sqrt(2)) / 6
+    square = math.erf(3) / (12 * math.sqrt(math.pi))
+    margin = 4 * math.sqrt((square - mean**2) / (n * m))  # four standard deviations
+    assert abs(single.mean() - mean) < margin
+    mixture = density("mixture", m, n, np.random.default_rng(0))
+    deviations = peak / mixture.max(axis=0)
+    assert_allclose(deviations, np.round(deviations), rtol=1e-3)
+    assert set(np.round(deviations)) <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("kind", ["both, tie .98", "one of two, tie .98", "one of two, tie .8"])
+def test_near_ties_have_the_ratio_that_they_name(kind):
+    clients = scenario("vertical").near_tie(kind, p=4, seed=0)
+    s = np.linalg.svd(np.concatenate([c.rows for c in clients]), compute_uv=False)
+    # noise of 20 columns has a spectral norm of .02 (1 + sqrt(20 / 300)), about; beside 1
+    assert abs(s[1] / s[0] - float(kind.split()[-1])) < 0.02 * (1 + math.sqrt(20 / 300))
+    assert s[2] < 0.03
