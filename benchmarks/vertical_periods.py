@@ -159,7 +159,11 @@ def nine_cases(sets):
     table("vertical_nine_cases_distance", rows_4)
     for reading in readings:
         one, ten = f"{reading}, 1", f"{reading}, 10"
-        rises = [f"{r['data']} {r['p']}" for r in rows if r[ten] > r[one] * (1 + 1e-6)]
+        rises = [
+            f"{r['data']} {r['p']} by {r[ten] - r[one]:.1g}"
+            for r in rows
+            if r[ten] > r[one] * (1 + 1e-6)
+        ]
         print(
             f"{reading}: period 10 is not above period 1 in {len(rows) - len(rises)} of "
             f"{len(rows)} cases{', above for ' + ', '.join(rises) if rises else ''}; "
