@@ -64,8 +64,8 @@ def test_scree_of_private_clients_is_of_all_only():
 
 
 def test_communication_adds_up_over_rounds():
-    model = FederatedPowerPCA(3, n_rounds=4, tol=0, random_state=0).fit(X, clients=CLIENTS)
-    display = CommunicationDisplay.from_estimator(model)
+    model = FederatedPowerPCA(3, n_rounds=4, acceleration=None, tol=0, random_state=0)
+    display = CommunicationDisplay.from_estimator(model.fit(X, clients=CLIENTS))
     # 3 clients: sums and counts; 4 rounds of a basis up and down; variances up, the basis down
     sent = np.cumsum([3 * 11, *[2 * 3 * 30] * 4, 3 * 11 + 3 * 30])
     assert_array_equal(display.line_.get_ydata(), sent)
