@@ -48,6 +48,10 @@ class MissingEntriesMixin(SubspaceTransformer):
         """Rows with NaN at each entry that is missing or not to be used."""
         return X
 
+    def _ridge(self) -> np.ndarray | None:
+        """Ridge of the coordinates of rows with missing entries; None: least squares."""
+        return None
+
     def _coordinates(self, X, V, squared_norms=None, scale=None):
         if squared_norms is not None and _has_holes(X):
             raise ValueError("X has missing entries: the likelihood needs whole rows.")
@@ -59,9 +63,13 @@ class MissingEntriesMixin(SubspaceTransformer):
             return super()._project(X)
         X = X.toarray() if sp.issparse(X) else X
         V, mean = self._float64_model()
+        ridge = self._ridge()
         Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
-        for rows in slices_of(len(X), _ROWS_AT_ONCE):
-            Z[rows] = coordinates(X[rows] - mean, V)[0]
+        for at in slices_of(len(X), _ROWS_AT_ONCE):
+            rows = X[at] - mean
+            C, _ = coordinates(rows, V, ridge=ridge)
+            # with a ridge those of a row with missing entries are of what is filled in
+            Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
         return Z
 
     def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
@@ -71,9 +79,10 @@ class MissingEntriesMixin(SubspaceTransformer):
         """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
         X = X.copy()
         V, mean = self._float64_model()
+        ridge = self._ridge()
         for rows in slices_of(len(X), _ROWS_AT_ONCE):
             if lost[rows].any():
-                C, _ = coordinates(usable[rows] - mean, V)
+                C, _ = coordinates(usable[rows] - mean, V, ridge=ridge)
                 X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
         return X
 
@@ -122,6 +131,7 @@ class MissingEntriesMixin(SubspaceTransformer):
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
         X = self._usable(X)
         V, mean = self._float64_model()
+        ridge = self._ridge()
         rng = np.random.default_rng(0)
         error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
         for at in slices_of(X.shape[0], _ROWS_AT_ONCE):
@@ -136,7 +146,7 @@ class MissingEntriesMixin(SubspaceTransformer):
             missed = np.zeros_like(Z)
             for i in range(_FOLDS):
                 hidden = fold == i
-                C, _ = coordinates(np.where(hidden, np.nan, Z), V)
+                C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
                 missed[hidden] = (Z - C @ V)[hidden]
             w = 1.0 if weight is None else weight[at, None]
             error += float(np.nansum(w * missed**2))

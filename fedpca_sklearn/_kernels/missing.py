@@ -7,15 +7,40 @@ import numpy as np
 from .slices import row_slices
 from .tolerances import UNDETERMINED
 
+# A direction without variance beyond the noise: what is filled in has no part in it.
+_NO_VARIANCE = 1e12
+
+
+def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
+    """Ridge of the coordinates of rows with these variances, from entries with noise.
+
+    sigma^2 / (lambda_i - sigma^2), by which the coordinates of `coordinates` are the conditional
+    means in probabilistic PCA (Tipping and Bishop 1999). None without noise: least squares.
+
+    Parameters
+    ----------
+    variances : ndarray of shape (k,)
+        Of the rows along the basis, noise included.
+    noise : float
+        Variance of the noise of an entry.
+    """
+    if not noise > 0:
+        return None
+    beyond = variances.astype(np.float64) - noise
+    return np.minimum(noise / np.maximum(beyond, noise / _NO_VARIANCE), _NO_VARIANCE)
+
 
 def coordinates(
-    Z: np.ndarray, V: np.ndarray, cutoff: float = UNDETERMINED
+    Z: np.ndarray,
+    V: np.ndarray,
+    cutoff: float = UNDETERMINED,
+    ridge: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least-squares coordinates of rows in an orthonormal basis, from the entries that are there.
+    """Coordinates of rows in an orthonormal basis, from the entries that are there.
 
-    Where these entries do not determine the coordinates, those of least norm. Also returns by how
-    much each row's coordinates amplify the variance of noise, 1 for whole rows. See
-    `gram_inverses`.
+    By least squares, or for rows with missing entries with a ridge for each coordinate. Where the
+    entries do not determine the coordinates, those of least norm. Also returns by how much each
+    row's coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
     """
     gain = np.ones(len(Z))
     missing = np.isnan(Z)
@@ -25,13 +50,16 @@ def coordinates(
     C = np.where(seen, Z, 0.0) @ V.T
     holes = np.flatnonzero(~seen.all(axis=1))
     if len(holes) and len(V):
-        inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff)
+        inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
         C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain
 
 
 def gram_inverses(
-    seen: np.ndarray, V: np.ndarray, cutoff: float = UNDETERMINED
+    seen: np.ndarray,
+    V: np.ndarray,
+    cutoff: float = UNDETERMINED,
+    ridge: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inverse of ``A^T A`` for each row, with A the part of ``V.T`` at the entries that are there.
 
@@ -44,18 +72,13 @@ def gram_inverses(
     seen : ndarray of shape (m, d), bool
     V : ndarray of shape (k, d), k > 0
         Orthonormal rows.
+    cutoff : float
+    ridge : ndarray of shape (k,) or None
+        Added to the diagonal of ``A^T A``.
     """
-    k, d = V.shape
-    rows, cols = np.triu_indices(k)
-    lost = np.zeros((len(seen), len(rows)))
-    for features in row_slices(d, len(rows)):  # products of two entries of each
-        part = V[:, features]
-        gone = (~seen[:, features]).astype(np.float64)
-        lost += gone @ (part[rows] * part[cols]).T
-    G = np.empty((len(seen), k, k))
-    G[:, rows, cols] = -lost
-    G[:, cols, rows] = -lost
-    G[:, np.arange(k), np.arange(k)] += 1
+    k = len(V)
+    G = -lost_grams(seen, V)
+    G[:, np.arange(k), np.arange(k)] += 1 if ridge is None else 1 + ridge
     try:
         inverse = np.linalg.inv(G)
         gain = np.abs(inverse).max(axis=(1, 2))
@@ -70,3 +93,31 @@ def gram_inverses(
         largest = np.abs(inverse[doubtful]).max(axis=(1, 2))
         gain[doubtful] = np.where(dropped.any(axis=1), np.inf, largest)
     return inverse, gain
+
+
+def lost_grams(seen: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """``I - A^T A`` for each row: the Gram matrix of the basis at the entries that are missing."""
+    k, d = V.shape
+    rows, cols = np.triu_indices(k)
+    lost = np.zeros((len(seen), len(rows)))
+    for features in row_slices(d, len(rows)):  # products of two entries of each
+        part = V[:, features]
+        gone = (~seen[:, features]).astype(np.float64)
+        lost += gone @ (part[rows] * part[cols]).T
+    G = np.empty((len(seen), k, k))
+    G[:, rows, cols] = lost
+    G[:, cols, rows] = lost
+    return G
+
+
+def fitted_numbers(seen: np.ndarray, V: np.ndarray, ridge: np.ndarray | None) -> np.ndarray:
+    """Number of coordinates that are fitted to each row; those with a ridge count in part.
+
+    The trace of ``A (A^T A + ridge)^{-1} A^T``.
+    """
+    k = len(V)
+    numbers = np.full(len(seen), float(k))
+    if ridge is not None and k:
+        inverse, _ = gram_inverses(seen, V, ridge=ridge)
+        numbers -= np.einsum("ijj,j->i", inverse, ridge)
+    return numbers

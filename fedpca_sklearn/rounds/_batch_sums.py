@@ -11,12 +11,15 @@ from .._kernels import linalg
 from ..communication import Federation
 from ..summary import Subspace
 from ..tracking._alternating_projections import robust_mean, without_sparse_part
+from ..tracking._past import Misfit
 from ._client import Client
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Variances
 
 # Directions in which the largest eigenvalue of the residuals is looked for.
 _PROBES = 10
+# Standard deviations of the channel's noise below which a sum of residuals is not known.
+_NOISE_IN_MISFIT = 4.0
 # Standard deviations of the channel's noise, beyond what it adds on average, that are no change.
 _NOISE_DEVIATIONS = 10.0
 
@@ -36,6 +39,23 @@ def mean_of_observed(federation: Federation, clients: Sequence[Client], robust: 
     mean, n = moments_by_sum(federation, [sums(client) for client in clients], np.empty(d))
     total, count = np.split(n * mean, 2)
     return total / np.maximum(count, 1.0)
+
+
+def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.ndarray) -> Misfit:
+    """Sum of the clients' `misfits`, raised by what the channel's noise may hide.
+
+    Ten zeros travel with the four numbers: what arrives in their place tells the noise. A residual
+    below four of its standard deviations is not known.
+    """
+    n = sum(len(client.rows) for client in clients)
+    padded = [
+        Client(client.label, np.pad(client.rows, ((0, 0), (0, _PROBES)))) for client in clients
+    ]
+    mean, _ = moments_by_sum(federation, padded, reply)
+    sums, probes = np.split(n * mean, [4])
+    hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
+    residual, square, free, entries = sums.tolist()
+    return Misfit(max(residual, hidden), square, free, entries)
 
 
 def start_without_outliers(

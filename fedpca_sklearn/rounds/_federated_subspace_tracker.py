@@ -22,11 +22,13 @@ from ..federated._clients import label_order, labels_of
 from ..federated._label_column import LabelColumnMixin
 from ..summary import Subspace
 from ..tracking._outlier_tracker import OutlierTracker
+from ..tracking._past import Misfit
 from ..tracking._sparse_recovery import find_outliers
 from ..tracking._stmiss import Filled, State, faded, residuals
 from ._batch_sums import (
     largest_eigenvalue,
     mean_of_observed,
+    misfit_by_sums,
     r_svd_by_sums,
     start_without_outliers,
 )
@@ -206,12 +208,13 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         robust: bool = True,
         xi: float | Literal["auto"] = "auto",
         support_threshold: float | Literal["auto"] = "auto",
-        forgetting_factor: float = 0.0,
+        forgetting_factor: float | Literal["auto"] = "auto",
         n_iter: int = 1,
+        fill: str = "conditional",
         detect_changes: bool = False,
         n_updates: int = 20,
         change_threshold: float | Literal["auto"] = "auto",
-        center: bool = False,
+        center: bool = True,
         channel: Any = None,
         n_clients: int = 2,
         n_jobs: int | None = None,
@@ -229,6 +232,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         self.support_threshold = support_threshold
         self.forgetting_factor = forgetting_factor
         self.n_iter = n_iter
+        self.fill = fill
         self.detect_changes = detect_changes
         self.n_updates = n_updates
         self.change_threshold = change_threshold
@@ -365,10 +369,16 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         clients, d = _clients(filled.rows, filled.counts, owners), V.shape[1]
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
         size = self._block_rows(d, not state.summary.n_samples)
-        before = faded(state.summary, int(filled.counts.sum()), size, self.forgetting_factor)
+        before = faded(state.summary, int(filled.counts.sum()), size, self._factor)
         rounds = self.n_rounds if started else self.init_rounds
         first = self._start_from(state, V)
         return r_svd_by_sums(self._federation(state), clients, before, first, rounds)
+
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+        """By a round of sums; the server answers with the ridge."""
+        rows = self._misfits(state, Y, filled)
+        clients = _clients(rows, np.ones(len(rows), dtype=bool), owners)
+        return misfit_by_sums(self._federation(state), clients, np.empty(len(state.basis)))
 
     def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
         """Basis that the rounds of a batch start from: one given, completed at random."""

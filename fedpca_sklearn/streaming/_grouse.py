@@ -9,11 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
+from ._affine import AffineTracker, Move
 from ._grouse_steps import AveragedSteps, RowSteps, Steps
-from ._start import StartedTracker
 
 __all__ = ["GROUSE"]
 
@@ -24,7 +23,7 @@ _FITS = 1e-7
 _FITS_WITH_HOLES = 1e-14
 
 
-class GROUSE(MissingEntriesMixin, StartedTracker):
+class GROUSE(AffineTracker):
     """Subspace tracking by one geodesic step per row; missing entries are NaN.
 
     Each row turns one direction of the subspace towards its residual, along a geodesic of the
@@ -93,7 +92,7 @@ class GROUSE(MissingEntriesMixin, StartedTracker):
     """
 
     _parameter_constraints: dict = {
-        **StartedTracker._parameter_constraints,
+        **AffineTracker._parameter_constraints,
         "step_size": [
             StrOptions({"averaged", "greedy"}),
             Interval(Real, 0, None, closed="neither"),
@@ -119,6 +118,10 @@ class GROUSE(MissingEntriesMixin, StartedTracker):
         if self.step_size == "averaged":
             return _Grouse(V, AveragedSteps.of(Z @ V.T, V.shape[1]))
         return _Grouse(V, RowSteps(self.step_size))
+
+    def _moved(self, state: _Grouse, move: Move) -> _Grouse:
+        V, R = move.of_basis(state.V)
+        return _Grouse(V, state.steps.turned(R))
 
     def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
         if not np.nan_to_num(Z).any():

@@ -22,6 +22,10 @@ class Steps(ABC):
         """Steps for a block of rows, not all zero, and a basis of k."""
         return self
 
+    def turned(self, R: np.ndarray) -> Steps:
+        """Steps where coordinates a have become R a."""
+        return self
+
     @abstractmethod
     def turn(
         self, w: np.ndarray, residual: float, size: float, n_seen: int, d: int
@@ -75,6 +79,13 @@ class AveragedSteps(Steps):
         if len(self.P):
             return replace(self, P=(self.P + self.P.T) / 2)
         return replace(self, P=np.eye(k) / (_REGULARIZATION * recent_power(0.0, Z, 1.0)))
+
+    def turned(self, R):
+        """P turns as well; see the base class."""
+        if not len(self.P):
+            return self
+        back = np.linalg.inv(R)
+        return replace(self, P=back.T @ self.P @ back)
 
     def turn(self, w, residual, size, n_seen, d):
         """Turn the direction of the gain; see the base class."""

@@ -10,17 +10,16 @@ import numpy as np
 import scipy.linalg
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
+from ._affine import AffineTracker, Move
 from ._memory import EMPTY, Memory, relative_residual
 from ._recursive_least_squares import LIMIT, recent_power
-from ._start import StartedTracker
 
 __all__ = ["PETRELS"]
 
 
-class PETRELS(MissingEntriesMixin, StartedTracker):
+class PETRELS(AffineTracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
     Each row gets its coordinates from the entries that are there, and each feature that is there
@@ -87,7 +86,7 @@ class PETRELS(MissingEntriesMixin, StartedTracker):
     """
 
     _parameter_constraints: dict = {
-        **StartedTracker._parameter_constraints,
+        **AffineTracker._parameter_constraints,
         "forgetting_factor": [StrOptions({"growing"}), Interval(Real, 0, 1, closed="right")],
         "regularization": [Interval(Real, 0, None, closed="neither")],
     }
@@ -116,6 +115,9 @@ class PETRELS(MissingEntriesMixin, StartedTracker):
         C = Z @ V.T
         P = np.linalg.inv(C.T @ C + self.regularization * power * np.eye(len(V)))
         return _Petrels(V.T, P, power, Memory(len(Z)))
+
+    def _moved(self, state: _Petrels, move: Move) -> _Petrels:
+        return replace(state, U=move.of(state.U.T).T)
 
     def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
         f = 1.0 if self.forgetting_factor == "growing" else self.forgetting_factor

@@ -63,11 +63,12 @@ class StartedTracker(Tracker):
         return super()._block_rows(d, first)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
+        return self._begin_at(self._first_basis(d, rng), np.empty((0, d)))
+
+    def _first_basis(self, d: int, rng: np.random.RandomState) -> np.ndarray:
         if isinstance(self.init, str):  # "rows" turn it when they come
-            V = linalg.random_basis(self._rank(d), d, rng)
-        else:
-            V = self._given_basis(d)
-        return self._begin_at(V, np.empty((0, d)))
+            return linalg.random_basis(self._rank(d), d, rng)
+        return self._given_basis(d)
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)

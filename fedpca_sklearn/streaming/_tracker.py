@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from numbers import Integral
@@ -41,6 +42,8 @@ class _Tracked:
 
     ``rule_state`` is the rule's own, and ``begun`` whether it has seen a row that is not zero;
     ``factor.T @ factor`` the scatter matrix of rows of the weight ``measured`` within ``basis``.
+    ``frame`` is what `_rows` needs besides ``known``, and ``noise`` the variance of an entry beyond
+    the basis in recent rows, where it is needed.
     """
 
     rule_state: Any
@@ -49,6 +52,8 @@ class _Tracked:
     factor: np.ndarray
     measured: float
     known: Features
+    frame: Any = None
+    noise: float = math.nan
 
 
 class Tracker(BlockTransformer):
@@ -170,18 +175,19 @@ class Tracker(BlockTransformer):
     def _next_state(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
         f = 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
         with np.errstate(over="ignore", invalid="ignore"):
-            Z, known = innovations(before.known, Y, self.center, f)
+            before, Z, known = self._rows(before, Y, f)
         if not np.isfinite(known.squares.sum()):
             raise too_large("variance")
         sizes = np.abs(Z)
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
-        weighty = Z[has_weight(before.known, Y)] if self.center else Z
+        weighty = Z[has_weight(before.known, Y)] if self._hides_first else Z
         state, begun = self._rule(before, weighty)
         V = self._basis(state)
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
         first = before.measured == 0 or not before.begun
         C, gain = coordinates(Z, V if first else before.basis)
+        noise = self._noise(before, Z, C)
         root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
         root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
         C *= root[:, None]
@@ -191,13 +197,40 @@ class Tracker(BlockTransformer):
             faded = before.factor * f ** (len(C) / 2)
             factor = linalg.r_factor(np.concatenate([faded, C])) @ _turn(before.basis, V)
         measured = before.measured * f ** len(C) + float(root @ root)
-        return _Tracked(state, begun, V, factor, measured, known)
+        return _Tracked(state, begun, V, factor, measured, known, before.frame, noise)
+
+    def _rows(
+        self, before: _Tracked, Y: np.ndarray, f: float
+    ) -> tuple[_Tracked, np.ndarray, Features]:
+        """State before a block, rows as the rule takes them, and the statistics after them."""
+        return before, *innovations(before.known, Y, self.center, f)
+
+    @property
+    def _hides_first(self) -> bool:
+        """Whether the rule does not see rows that there is no mean to compare with."""
+        return self.center
+
+    def _noise(self, before: _Tracked, Z: np.ndarray, C: np.ndarray) -> float:
+        """Variance of an entry beyond the basis before, in which rows have coordinates C."""
+        return math.nan
+
+    def _model(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Basis and mean of the rows, and the factor of their scatter matrix in the basis."""
+        return tracked.basis, tracked.known.mean, tracked.factor
 
     def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
-        self._set_fitted(self._summary(tracked, dtype), len(tracked.basis), n_rows)
+        V, mean, factor = self._model(tracked)
+        self._set_fitted(self._summary(tracked, V, mean, factor, dtype), len(V), n_rows)
         self._show_state(tracked.rule_state)
 
-    def _summary(self, tracked: _Tracked, dtype: np.dtype) -> Subspace:
+    def _summary(
+        self,
+        tracked: _Tracked,
+        V: np.ndarray,
+        mean: np.ndarray,
+        factor: np.ndarray,
+        dtype: np.dtype,
+    ) -> Subspace:
         known = tracked.known
         n = known.n_rows
         # a feature that was missing at times counts as if it had always been there
@@ -205,13 +238,13 @@ class Tracker(BlockTransformer):
         there = share > _FORGOTTEN
         scatter = float((known.squares[there] / share[there]).sum())
         measured = tracked.measured
-        factor = tracked.factor * np.sqrt(n / measured if measured > _NO_WEIGHT else 0.0)
+        factor = factor * np.sqrt(n / measured if measured > _NO_WEIGHT else 0.0)
         energy = float(np.einsum("ij,ij->", factor, factor))
         if energy > scatter:  # coordinates of rows with holes are uncertain, their entries are not
             factor *= np.sqrt(scatter / energy)
-        empty = np.zeros((0, len(known.mean)), dtype)
-        total = Subspace._trusted(empty, np.zeros(0), known.mean, n, scatter, self.center)
-        return along(total, tracked.basis, factor)
+        empty = np.zeros((0, len(mean)), dtype)
+        total = Subspace._trusted(empty, np.zeros(0), mean, n, scatter, self.center)
+        return along(total, V, factor)
 
 
 def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -124,12 +124,13 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         init_size: int | Literal["auto"] = "auto",
         xi: float | Literal["auto"] = "auto",
         support_threshold: float | Literal["auto"] = "auto",
-        forgetting_factor: float = 0.0,
+        forgetting_factor: float | Literal["auto"] = "auto",
         n_iter: int = 1,
+        fill: str = "conditional",
         detect_changes: bool = False,
         n_updates: int = 20,
         change_threshold: float | Literal["auto"] = "auto",
-        center: bool = False,
+        center: bool = True,
         store_subspaces: bool = False,
     ):
         self.n_components = n_components
@@ -140,6 +141,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.support_threshold = support_threshold
         self.forgetting_factor = forgetting_factor
         self.n_iter = n_iter
+        self.fill = fill
         self.detect_changes = detect_changes
         self.n_updates = n_updates
         self.change_threshold = change_threshold

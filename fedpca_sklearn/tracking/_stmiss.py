@@ -7,6 +7,7 @@ batch, P_j has the rows of ``basis``, alpha is the rows of a batch and M_t the e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -53,6 +54,11 @@ class State:
         Labels of the rows to come that are known by now, where rows have owners.
     seed : int
         Of what is drawn for a batch.
+    noise : float
+        Variance of an entry beyond the subspace in recent batches; NaN if not known.
+    least : float
+        The least share of the entries' squares that the basis left of a batch, since the last time
+        that the past was dropped.
     """
 
     summary: Subspace
@@ -67,6 +73,8 @@ class State:
     begun: int = 0
     owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=object))
     seed: int = 0
+    noise: float = math.nan
+    least: float = math.nan
 
     def after(self, n: int) -> State:
         """State of which n more rows are taken: j <- j + 1."""
@@ -81,20 +89,21 @@ class Filled(NamedTuple):
     counts: np.ndarray
 
 
-def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray) -> Filled:
+def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | None = None) -> Filled:
     """Projected least squares: Algorithm 1, lines 4 to 8.
 
     The paper's ``l_t = y_t - I_M (Psi_M)^+ (Psi y_t)`` is the fit of the basis to the entries of a
     row that are there, at those that are not. Rows whose entries do not determine their coordinates
     do not count; where no row has such entries, those with at least k entries do, with the smallest
-    coordinates. Without a basis rows are filled with the mean.
+    coordinates. Without a basis rows are filled with the mean. With a ridge (see `noise_ridge`)
+    coordinates are conditional means, which every row has.
     """
     lost = np.isnan(Y)
     some = (~lost).sum(axis=1) >= max(len(V), 1)
-    C, gain = coordinates(Y - mean, V)
+    C, gain = coordinates(Y - mean, V, ridge=ridge)
     counts = some & (gain <= MAX_GAIN_IN_SVD)
     if not counts.any():
-        C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD)
+        C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD, ridge)
         counts = some
     return Filled(np.where(lost, C @ V + mean, Y), C, counts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
 from numbers import Integral, Real
@@ -13,13 +14,25 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._base.block_transformer import BlockTransformer
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
+from .._kernels.missing import fitted_numbers, noise_ridge
 from .._validation.checks import float_array
 from ..summary import Subspace
+from ._past import (
+    Misfit,
+    averaged,
+    expected,
+    fits_better,
+    least_of,
+    may_have_changed,
+    misfits,
+    weight_of_past,
+)
 from ._stmiss import (
     Filled,
     State,
     complete,
     detect,
+    faded,
     fill,
     largest_square,
     r_svd,
@@ -39,7 +52,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "n_iter": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"svd"}), "array-like"],
-        "forgetting_factor": [Interval(Real, 0, 1, closed="both")],
+        "forgetting_factor": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "fill": [StrOptions({"conditional", "subspace"})],
         "detect_changes": ["boolean"],
         "n_updates": [Interval(Integral, 1, None, closed="left")],
         "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
@@ -47,7 +61,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
-    forgetting_factor: float
+    forgetting_factor: float | Literal["auto"]
+    fill: str
     detect_changes: bool
     n_updates: int
     change_threshold: float | Literal["auto"]
@@ -61,16 +76,69 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         Y, state = self._without_outliers(state, Y, owners)
         filled = self._fill(state, Y)
         state, updates = self._detect(state, Y, filled, owners)
+        first = not len(state.basis)
+        if self._measures and not first:
+            state, past = self._remember(state, Y, filled, owners)
+        else:
+            past = state
         new = state
         for i in range(self.n_iter if updates else 0):
             if i:
                 filled = self._fill(new, Y)
             if not filled.counts.any():
                 break
-            summary = self._r_svd(state, filled, new.basis, owners)
-            V = complete(summary.components, state.basis, self._rank(Y.shape[1]))
-            new = replace(new, summary=summary, mean=summary.mean, basis=V)
+            new = self._updated(past, new, filled, owners)
+        if self._measures and first and len(new.basis):
+            misfit = self._misfit(new, Y, self._fill(new, Y), owners)
+            noise = expected(misfit.noise, len(Y), len(new.basis))
+            new = replace(new, noise=noise if math.isfinite(noise) else math.nan)
         return new.after(len(Y))
+
+    def _updated(self, past: State, last: State, filled: Filled, owners: np.ndarray) -> State:
+        """State with the subspace of a filled batch and of what is past."""
+        summary = self._r_svd(past, filled, last.basis, owners)
+        V = complete(summary.components, past.basis, self._rank(filled.rows.shape[1]))
+        return replace(last, summary=summary, mean=summary.mean, basis=V)
+
+    @property
+    def _factor(self) -> float:
+        """Forgetting factor of a row, beyond what `_remember` forgets."""
+        return 1.0 if self.forgetting_factor == "auto" else self.forgetting_factor
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the misfit of batches matters."""
+        return self.forgetting_factor == "auto" or self.fill == "conditional"
+
+    def _remember(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[State, State]:
+        """State with what the batch says of noise, and the same with what counts of the past."""
+        misfit = self._misfit(state, Y, filled, owners)
+        past = self._past(state, Y, filled, misfit, owners)
+        noise = averaged(state.noise, self._weight(past, len(Y)), misfit.noise, len(Y))
+        known = {"noise": noise, "least": least_of(misfit, state.least, not past.summary.n_samples)}
+        return replace(state, **known), replace(past, **known)
+
+    def _past(
+        self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
+    ) -> State:
+        """State with what counts of earlier batches; without a summary after a change."""
+        share, least = misfit.share, state.least
+        if self.forgetting_factor != "auto" or math.isnan(share) or math.isnan(least):
+            return state
+        if may_have_changed(share, least) and filled.counts.any():
+            nothing = replace(state, summary=state.summary.decay(0.0))
+            alone = self._updated(nothing, state, filled, owners)
+            again = self._misfit(alone, Y, self._fill(alone, Y), owners)
+            if fits_better(again, misfit, len(Y), len(alone.basis)):
+                return nothing
+        return replace(state, summary=state.summary.decay(weight_of_past(share, least)))
+
+    def _weight(self, past: State, m: int) -> float:
+        """Weight of the rows before m new ones."""
+        size = self._block_rows(past.basis.shape[1], False)
+        return faded(past.summary, m, size, self._factor).n_samples
 
     # ---------------------------------------------------------------- what differs
 
@@ -86,7 +154,26 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _fill(self, state: State, Y: np.ndarray) -> Filled:
         """Rows with missing entries filled in."""
-        return fill(Y, state.mean, state.basis)
+        return fill(Y, state.mean, state.basis, self._ridge_of(state))
+
+    def _ridge_of(self, state: State) -> np.ndarray | None:
+        """Ridge of the coordinates of a batch; no ridge for the first."""
+        summary, k = state.summary, len(state.basis)
+        if self.fill != "conditional" or not (summary.n_samples and len(summary.components)):
+            return None
+        variances = np.zeros(k)
+        known = summary.singular_values[:k] ** 2 / summary.n_samples
+        variances[: len(known)] = known
+        return noise_ridge(variances, state.noise)
+
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+        """What the basis does not explain of a batch that it has filled."""
+        return Misfit(*self._misfits(state, Y, filled).sum(axis=0).tolist())
+
+    def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
+        """The same for each row."""
+        k = fitted_numbers(~np.isnan(Y), state.basis, self._ridge_of(state))
+        return misfits(residuals(state, Y, filled), Y - state.mean, k)
 
     @abstractmethod
     def _level(
@@ -149,8 +236,14 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
         k = self.n_components_
         self.components_ = linalg.complete_basis(state.basis[:k], k).astype(dtype)
+        self._entry_noise = state.noise
         if self.detect_changes:
             self.change_points_ = np.array(state.change_points, dtype=np.int64)
+
+    def _ridge(self) -> np.ndarray | None:
+        if self.fill != "conditional":
+            return None
+        return noise_ridge(self.explained_variance_, self._entry_noise)
 
 
 class PooledTracker(STMissTracker):
@@ -164,4 +257,4 @@ class PooledTracker(STMissTracker):
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
         L, before = filled.rows[filled.counts], state.summary
         size = self._block_rows(L.shape[1], not before.n_samples)
-        return r_svd(L, self._rank(L.shape[1]), before, size, self.forgetting_factor)
+        return r_svd(L, self._rank(L.shape[1]), before, size, self._factor)

@@ -117,7 +117,7 @@ class SubspaceTracker(PooledTracker):
 
     _parameter_constraints: dict = {
         **PooledTracker._parameter_constraints,
-        "fill": [StrOptions({"subspace", "zeros"})],
+        "fill": [StrOptions({"conditional", "subspace", "zeros"})],
     }
 
     def __init__(
@@ -125,14 +125,14 @@ class SubspaceTracker(PooledTracker):
         n_components: int | None = None,
         *,
         batch_size: int | Literal["auto"] = "auto",
-        forgetting_factor: float = 0.0,
+        forgetting_factor: float | Literal["auto"] = "auto",
         n_iter: int = 1,
-        fill: str = "subspace",
+        fill: str = "conditional",
         init: Any = "svd",
         detect_changes: bool = False,
         n_updates: int = 20,
         change_threshold: float | Literal["auto"] = "auto",
-        center: bool = False,
+        center: bool = True,
         store_subspaces: bool = False,
     ):
         self.n_components = n_components
@@ -149,8 +149,10 @@ class SubspaceTracker(PooledTracker):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.detect_changes and self.fill != "subspace":
-            raise ValueError(f"detect_changes needs fill='subspace', got fill={self.fill!r}.")
+        if self.detect_changes and self.fill == "zeros":
+            raise ValueError(
+                "detect_changes needs fill='conditional' or fill='subspace', got fill='zeros'."
+            )
 
     def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         if not self.center:
@@ -160,4 +162,6 @@ class SubspaceTracker(PooledTracker):
         return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
 
     def _fill(self, state: State, Y: np.ndarray) -> Filled:
-        return fill(Y, state.mean, state.basis if self.fill == "subspace" else state.basis[:0])
+        if self.fill == "zeros":
+            return fill(Y, state.mean, state.basis[:0])
+        return super()._fill(state, Y)

@@ -1,0 +1,165 @@
+"""Trackers of rows with missing entries: the mean is a part of the subspace."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._base.missing_entries import MissingEntriesMixin
+from .._kernels.missing import noise_ridge
+from ._innovations import Features, innovations
+from ._start import StartedTracker
+from ._tracker import _Tracked
+
+# The constant entry of a row over the root of the total variance.
+_CONSTANT = 2.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the rows of a rule are of a row y: ``[y - origin, constant]``.
+
+    ``constant`` is 0, and rows are zero, until rows have come that differ.
+    """
+
+    origin: np.ndarray
+    constant: float = 0.0
+
+    def after(self, known: Features) -> Frame:
+        """Frame at the mean of the observed entries, with a constant of the size of the rows."""
+        weight = np.broadcast_to(known.weight, known.mean.shape)
+        variances = known.squares / np.where(weight > 0, weight, np.inf)
+        return Frame(known.mean, _CONSTANT * math.sqrt(float(variances.sum())))
+
+    def rows(self, Y: np.ndarray) -> np.ndarray:
+        """Rows as a rule takes them."""
+        Z = np.empty((len(Y), Y.shape[1] + 1))
+        Z[:, :-1] = Y - self.origin
+        Z[:, -1] = self.constant
+        return Z if self.constant else np.zeros_like(Z)
+
+    def move_to(self, other: Frame, old: np.ndarray) -> Move:
+        """What turns rows of this frame into those of another; features not in ``old`` stay."""
+        shift = np.where(old, self.origin - other.origin, 0.0)
+        return Move(shift / self.constant, other.constant / self.constant)
+
+    def model(self, B: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Affine subspace of a basis: directions, a point, and the factor of their scatter."""
+        b, B = B[:, -1], B[:, :-1]
+        square = float(b @ b)
+        N = np.linalg.svd(b[None])[2][1:]  # coordinates of rows whose constant is 0
+        point = self.origin + (self.constant / square * (b @ B) if square > 0 else 0.0)
+        u = factor @ b
+        length = float(np.linalg.norm(u))
+        if length > 0:  # about the mean of the coordinates
+            u /= length
+            factor = factor - u[:, None] * (u @ factor)
+        return N @ B, point, factor @ N.T
+
+
+@dataclass(frozen=True)
+class Move:
+    """Linear map of rows of one frame to those of another.
+
+    The constant times ``shift`` is added to the features, and the constant times ``scale``.
+    """
+
+    shift: np.ndarray
+    scale: float
+
+    def of(self, B: np.ndarray) -> np.ndarray:
+        """Rows of B moved."""
+        moved = np.empty_like(B)
+        moved[:, :-1] = B[:, :-1] + B[:, -1:] * self.shift
+        moved[:, -1] = B[:, -1] * self.scale
+        return moved
+
+    def of_basis(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Orthonormal basis of the moved rows V, and R: coordinates a in V become R a in it."""
+        Q, R = np.linalg.qr(self.of(V).T)
+        return Q.T, R
+
+
+class AffineTracker(MissingEntriesMixin, StartedTracker):
+    """Base of the trackers that take rows with missing entries.
+
+    With ``center`` the mean is a part of what the rule finds, as running means of observed entries
+    are not in the affine hull of the rows. An affine subspace of dimension k of d features is a
+    linear one of dimension k + 1 of d + 1 features, of which one is constant: the rule takes rows
+    with a constant entry, which is never missing, and one component more.
+
+    Missing entries are predicted by their conditional means, given the noise of recent rows.
+    """
+
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        return super()._block_rows(d, first) + bool(first and self.center and self._from_rows())
+
+    def _start(self, d: int) -> _Tracked:
+        return replace(super()._start(d), frame=Frame(np.zeros(d)))
+
+    def _begin(self, d: int, rng: np.random.RandomState) -> Any:
+        if not self.center:
+            return super()._begin(d, rng)
+        V = self._first_basis(d, rng)
+        k = len(V)
+        lifted = np.zeros((k + 1, d + 1))
+        lifted[:k, :d] = V
+        lifted[k, d] = 1.0
+        return self._begin_at(lifted, np.empty((0, d + 1)))
+
+    @abstractmethod
+    def _moved(self, state: Any, move: Move) -> Any:
+        """State of the rule after rows that were moved."""
+
+    def _rows(
+        self, before: _Tracked, Y: np.ndarray, f: float
+    ) -> tuple[_Tracked, np.ndarray, Features]:
+        Z, known = innovations(before.known, Y, self.center, f)
+        if not self.center:
+            return before, Z, known
+        frame = before.frame.after(known)
+        if before.frame.constant and frame.constant:
+            old = np.broadcast_to(before.known.weight, known.mean.shape) > 0
+            move = before.frame.move_to(frame, old)
+            V, R = move.of_basis(before.basis)
+            before = replace(
+                before,
+                rule_state=self._moved(before.rule_state, move),
+                basis=V,
+                factor=before.factor @ R.T,
+            )
+        return replace(before, frame=frame), frame.rows(Y), known
+
+    @property
+    def _hides_first(self) -> bool:
+        return False
+
+    def _noise(self, before: _Tracked, Z: np.ndarray, C: np.ndarray) -> float:
+        if before.measured == 0 or not before.begun:
+            return math.nan
+        seen = ~np.isnan(Z)
+        free = seen.sum(axis=1) - len(before.basis)
+        some = free > 0
+        if not some.any():
+            return before.noise
+        R = np.where(seen, Z - C @ before.basis, 0.0)[some]
+        now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
+        return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
+
+    def _model(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not self.center:
+            return super()._model(tracked)
+        V, point, factor = tracked.frame.model(tracked.basis, tracked.factor)
+        mean = point + (tracked.known.mean - point) @ V.T @ V
+        return V, mean, factor
+
+    def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
+        super()._show(tracked, n_rows, dtype)
+        self._entry_noise = tracked.noise
+
+    def _ridge(self) -> np.ndarray | None:
+        return noise_ridge(self.explained_variance_, self._entry_noise)

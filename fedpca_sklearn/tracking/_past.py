@@ -1,0 +1,87 @@
+"""How much of the batches before a batch counts."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+# A batch that fits worse than the best one by this factor, in squares, may tell of a change.
+_WORSE = 2.0
+# By how much, in squares, a subspace of a batch alone must fit better for the past to be dropped.
+_BETTER = 2.0
+# Shares of a row's energy up to which a residual is a rounding error.
+_ROUNDING = 1e-28
+
+
+class Misfit(NamedTuple):
+    """What a subspace does not explain of the entries of a batch.
+
+    Attributes
+    ----------
+    residual, square : float
+        Sums of squares of residuals and of entries, about the mean.
+    free, entries : float
+        Number of entries less that of the coordinates that were fitted to them, and of entries.
+    """
+
+    residual: float
+    square: float
+    free: float
+    entries: float
+
+    @property
+    def noise(self) -> float:
+        """Variance of an entry beyond the subspace."""
+        return max(self.residual, 0.0) / self.free if self.free > 0 else math.nan
+
+    @property
+    def share(self) -> float:
+        """The noise over the mean square of an entry."""
+        if not self.square > 0:
+            return math.nan
+        return max(self.noise * self.entries / self.square, _ROUNDING)
+
+
+def misfits(R: np.ndarray, Z: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """The four numbers of `Misfit` for each row; zeros where k numbers fit any entries."""
+    seen = np.sum(~np.isnan(Z), axis=1)
+    parts = np.stack([np.sum(R**2, axis=1), np.nansum(Z**2, axis=1), seen - k, seen], axis=1)
+    parts[seen <= k] = 0.0
+    return parts
+
+
+def averaged(before: float, n: float, now: float, m: int) -> float:
+    """Noise of m rows and of the n before them; NaN is not known."""
+    if math.isnan(now) or math.isnan(before):
+        return before if math.isnan(now) else now
+    return (n * before + m * now) / (n + m)
+
+
+def least_of(misfit: Misfit, least: float, dropped: bool) -> float:
+    """Least share of the batches since the past was dropped, this one included."""
+    share = misfit.share
+    if math.isnan(share):
+        return least
+    return share if dropped or math.isnan(least) else min(share, least)
+
+
+def weight_of_past(share: float, least: float) -> float:
+    """Weight of rows that were filled in with a basis of the misfit ``least``."""
+    return share / least if share < least else 1.0
+
+
+def may_have_changed(share: float, least: float) -> bool:
+    """Whether it is worth while to compare with a subspace of the batch alone."""
+    return share > _WORSE * least
+
+
+def fits_better(alone: Misfit, past: Misfit, m: int, k: int) -> bool:
+    """Whether the subspace of dimension k of m rows alone will fit others clearly better."""
+    return _BETTER * expected(alone.noise, m, k) < past.noise
+
+
+def expected(noise: float, m: int, k: int) -> float:
+    """Noise of other rows beyond the subspace of dimension k that fits m rows best."""
+    return noise * (m + k) / (m - k) if m > k else math.inf
