@@ -30,10 +30,14 @@ class Frame:
     constant: float = 0.0
 
     def after(self, known: Features) -> Frame:
-        """Frame at the mean of the observed entries, with a constant of the size of the rows."""
+        """Frame at the mean of the observed entries, with a constant of the size of the rows.
+
+        It does not fall, as rows may fade until nothing is left.
+        """
         weight = np.broadcast_to(known.weight, known.mean.shape)
         variances = known.squares / np.where(weight > 0, weight, np.inf)
-        return Frame(known.mean, _CONSTANT * math.sqrt(float(variances.sum())))
+        size = _CONSTANT * math.sqrt(float(variances.sum()))
+        return Frame(known.mean, max(size, self.constant))
 
     def rows(self, Y: np.ndarray) -> np.ndarray:
         """Rows as a rule takes them."""
@@ -150,12 +154,15 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
         now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
         return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
 
-    def _model(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _found(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.center:
-            return super()._model(tracked)
+            return super()._found(tracked)
+        known = tracked.known
         V, point, factor = tracked.frame.model(tracked.basis, tracked.factor)
-        mean = point + (tracked.known.mean - point) @ V.T @ V
-        return V, mean, factor
+        if np.allclose(known.weight, known.n_rows, rtol=1e-12, atol=0):  # nothing was missing
+            return V, known.mean, factor
+        mean = point + (known.mean - point) @ V.T @ V
+        return V, np.where(known.weight > 0, mean, 0.0), factor
 
     def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
         super()._show(tracked, n_rows, dtype)

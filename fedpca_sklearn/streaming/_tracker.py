@@ -214,12 +214,12 @@ class Tracker(BlockTransformer):
         """Variance of an entry beyond the basis before, in which rows have coordinates C."""
         return math.nan
 
-    def _model(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _found(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Basis and mean of the rows, and the factor of their scatter matrix in the basis."""
         return tracked.basis, tracked.known.mean, tracked.factor
 
     def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
-        V, mean, factor = self._model(tracked)
+        V, mean, factor = self._found(tracked)
         self._set_fitted(self._summary(tracked, V, mean, factor, dtype), len(V), n_rows)
         self._show_state(tracked.rule_state)
 

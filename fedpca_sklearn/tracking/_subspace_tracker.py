@@ -154,6 +154,10 @@ class SubspaceTracker(PooledTracker):
                 "detect_changes needs fill='conditional' or fill='subspace', got fill='zeros'."
             )
 
+    @property
+    def _measures(self) -> bool:
+        return self.fill != "zeros" and super()._measures
+
     def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         if not self.center:
             return state

@@ -6,7 +6,7 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import f1_score, random_basis, sine
+from helpers import PAPER, f1_score, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import MARGIN, Recorder, assert_same, labels, nan, record, rows
 from sklearn.base import clone
@@ -50,9 +50,11 @@ def test_tracker_equals_the_tracker_of_all_rows(k, given_init, n_iter):
     X, V = stream()
     init = V + 0.1 * np.random.default_rng(1).standard_normal(V.shape) if given_init else "svd"
     options = {"batch_size": 40, "init": init, "store_subspaces": True, "n_iter": n_iter}
-    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **ROUNDS, **options)
+    model = FederatedSubspaceTracker(
+        3, robust=False, random_state=0, **{**PAPER, **ROUNDS, **options}
+    )
     model.fit(X, clients=labels(400, k))
-    pooled = SubspaceTracker(3, **options).fit(X)
+    pooled = SubspaceTracker(3, **{**PAPER, **options}).fit(X)
     assert_same_tracker(model, pooled)
     for a, b in zip(model.subspaces_, pooled.subspaces_, strict=True):
         assert sine(a, b) < 1e-8
@@ -76,9 +78,9 @@ def test_robust_tracker_equals_that_of_all_rows(k):
     X, V = stream(240)
     X, hit = with_outliers(X)
     options = {"batch_size": 40, "init": V, "xi": 0.5, "support_threshold": 3.0}
-    model = FederatedSubspaceTracker(3, random_state=0, **ROUNDS, **options)
+    model = FederatedSubspaceTracker(3, random_state=0, **{**PAPER, **ROUNDS, **options})
     model.fit(X, clients=labels(240, k))
-    pooled = RobustSubspaceTracker(3, **options).fit(X)
+    pooled = RobustSubspaceTracker(3, **{**PAPER, **options}).fit(X)
     assert_same_tracker(model, pooled)
     assert_array_equal(model.outlier_mask_, pooled.outlier_mask_)
     assert_array_equal(model.outlier_mask_, hit)
@@ -93,7 +95,7 @@ def test_outliers_are_found_from_a_given_start(k):
     made = make_subspace_stream(600, 100, 3, delta=0, outliers=0.1, random_state=0)
     init = made.subspace_at(0)
     init = init + 1e-3 * np.random.default_rng(0).standard_normal(init.shape)
-    model = FederatedSubspaceTracker(3, init=init, batch_size=60, random_state=0)
+    model = FederatedSubspaceTracker(3, init=init, batch_size=60, random_state=0, **PAPER)
     model.fit(made.X, clients=np.arange(600) % k)
     true = made.outliers & ~made.missing
     assert f1_score(model.outlier_mask_, true) >= 0.99
@@ -118,15 +120,15 @@ def test_outliers_are_found_from_a_given_start(k):
 )
 def test_tracker_takes_any_labels(given_labels, want):
     X, _ = stream()
-    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **ROUNDS)
+    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **{**PAPER, **ROUNDS})
     model.fit(X, clients=given_labels)
     assert model.clients_ == want
-    assert_same_tracker(model, SubspaceTracker(3).fit(X))
+    assert_same_tracker(model, SubspaceTracker(3, **PAPER).fit(X))
 
 
 def test_labels_are_dealt_round_robin_over_the_whole_stream(recorded):
     X, _ = stream(240, holes=0.0)
-    dealt = FederatedSubspaceTracker(3, n_clients=7, channel=Recorder(), random_state=0)
+    dealt = FederatedSubspaceTracker(3, n_clients=7, channel=Recorder(), random_state=0, **PAPER)
     dealt.fit(X)
     parts, recorded[:] = list(recorded), []
     named = clone(dealt).fit(X, clients=np.arange(240) % 7)
@@ -145,13 +147,13 @@ def test_a_client_without_rows_in_a_batch_takes_no_part():
     X, _ = stream(120)
     codes = np.array([0] * 20 + [1] * 20 + [1] * 40 + [2] * 20 + [0] * 20)
     model = FederatedSubspaceTracker(
-        3, robust=False, batch_size=40, random_state=0, **ROUNDS | {"n_rounds": 20}
+        3, robust=False, batch_size=40, random_state=0, **{**PAPER, **ROUNDS | {"n_rounds": 20}}
     )
     model.fit(X, clients=codes)
     assert model.clients_ == [0, 1, 2]
     messages = [row["messages_up"] for row in model.communication_.table]
     assert messages == [2] * 201 + [1] * 21 + [2] * 21
-    assert_same_tracker(model, SubspaceTracker(3, batch_size=40).fit(X))
+    assert_same_tracker(model, SubspaceTracker(3, batch_size=40, **PAPER).fit(X))
 
 
 class Received(GaussianChannel):
@@ -168,7 +170,7 @@ class Received(GaussianChannel):
 def test_noise_is_fresh_where_rows_that_waited_come_again():
     X, V = stream(61)
     Received.sums = []
-    model = FederatedSubspaceTracker(3, init=V, robust=False, batch_size=50, n_clients=1)
+    model = FederatedSubspaceTracker(3, init=V, robust=False, batch_size=50, n_clients=1, **PAPER)
     model.set_params(n_rounds=2, channel=Received(100.0), random_state=0)
     model.partial_fit(X[:60])
     model.partial_fit(X[60:])
@@ -183,7 +185,7 @@ def test_how_the_stream_is_cut_does_not_matter(channel, robust):
     X, V = stream(90)
     codes = labels(90, 3)
     model = FederatedSubspaceTracker(
-        3, init=V, robust=robust, batch_size=30, n_rounds=3, init_rounds=5, random_state=0
+        3, init=V, robust=robust, batch_size=30, n_rounds=3, init_rounds=5, random_state=0, **PAPER
     ).set_params(channel=channel, store_subspaces=True)
     whole = clone(model).fit(X, clients=codes)
     one_by_one = clone(model)
@@ -200,7 +202,7 @@ def test_how_the_stream_is_cut_does_not_matter(channel, robust):
 
 def test_a_stream_of_batches():
     X, _ = stream(240)
-    model = FederatedSubspaceTracker(3, random_state=0, n_clients=3)
+    model = FederatedSubspaceTracker(3, random_state=0, n_clients=3, **PAPER)
     whole = clone(model).fit(X)
     streamed = clone(model).fit(iter(np.split(X, [10, 90, 100])))
     assert_same_tracker(streamed, whole, 1e-9)
@@ -213,13 +215,15 @@ def test_a_stream_of_batches():
 def test_sparse_rows_of_a_tracker():
     X, _ = stream(120, holes=0.0)
     X[np.abs(X) < 0.3] = 0.0
-    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **ROUNDS)
+    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **{**PAPER, **ROUNDS})
     assert_same_tracker(clone(model).fit(sp.csr_array(X)), clone(model).fit(X), 1e-10)
 
 
 def test_a_change_is_followed():
     made = make_subspace_stream(1200, 60, 3, model="piecewise", random_state=0)
-    model = FederatedSubspaceTracker(3, batch_size=60, random_state=0, store_subspaces=True)
+    model = FederatedSubspaceTracker(
+        3, batch_size=60, random_state=0, store_subspaces=True, **PAPER
+    )
     model.set_params(robust=False).fit(made.X, clients=labels(1200, 4))
     change = made.change_points[0]
     errors = np.array(
@@ -235,7 +239,9 @@ def test_floor_of_the_tracker_is_proportional_to_the_noise():
     X, V = stream(400, noise=0.0)
     errors = []
     for noise in (1e-5, 1e-4, 1e-3):
-        model = FederatedSubspaceTracker(3, init=V, robust=False, batch_size=80, random_state=0)
+        model = FederatedSubspaceTracker(
+            3, init=V, robust=False, batch_size=80, random_state=0, **PAPER
+        )
         model.set_params(channel=GaussianChannel(noise)).fit(X, clients=labels(400, 4))
         errors.append(sine(model.components_, V))
     assert_allclose(errors[1:], 10 * np.array(errors[:-1]), rtol=0.02)
@@ -250,7 +256,7 @@ def test_communication_of_a_tracker_is_as_said():
     X, _ = stream(120)
     d, r, k = 30, 3, 4
     model = FederatedSubspaceTracker(
-        r, robust=False, batch_size=40, n_rounds=6, init_rounds=9, random_state=0
+        r, robust=False, batch_size=40, n_rounds=6, init_rounds=9, random_state=0, **PAPER
     ).fit(X, clients=np.arange(120) % k)
     up, down = [], []
     for rounds in (9, 6, 6):
@@ -269,7 +275,7 @@ def test_communication_of_a_tracker_is_as_said():
 
 def test_dropout_of_a_tracker():
     X, V = stream(400)
-    model = FederatedSubspaceTracker(3, robust=False, batch_size=80, random_state=0)
+    model = FederatedSubspaceTracker(3, robust=False, batch_size=80, random_state=0, **PAPER)
     model.set_params(channel=PerfectChannel(dropout=0.3)).fit(X, clients=np.arange(400) % 5)
     # The last round sums over the clients that were there, at least those with the least variance:
     # noise of 27 features in 3 directions, over their singular value. Missing entries, a tenth,
@@ -300,7 +306,7 @@ def test_dropout_of_a_tracker():
 )
 def test_wrong_labels_of_a_tracker_leave_no_trace(clients, message):
     X, _ = stream(80)
-    new = FederatedSubspaceTracker(3, random_state=0)
+    new = FederatedSubspaceTracker(3, random_state=0, **PAPER)
     fitted = clone(new).fit(X)
     for model in (new, fitted):
         before = joblib.hash(vars(model))
@@ -331,13 +337,13 @@ def test_wrong_labels_of_a_tracker_leave_no_trace(clients, message):
 )
 def test_wrong_parameters_of_a_tracker_are_named(options, name):
     with pytest.raises(ValueError, match=name):
-        FederatedSubspaceTracker(**{"n_components": 3, **options}).fit(stream(80)[0])
+        FederatedSubspaceTracker(**{**PAPER, **{"n_components": 3, **options}}).fit(stream(80)[0])
 
 
 def test_jobs_of_a_tracker_do_not_matter():
     X, V = stream(80)
     model = FederatedSubspaceTracker(
-        3, init=V, n_rounds=3, init_rounds=5, channel=GaussianChannel(0.01), random_state=0
+        3, init=V, n_rounds=3, init_rounds=5, channel=GaussianChannel(0.01), random_state=0, **PAPER
     )
     one = clone(model).fit(X)
     assert_same_tracker(clone(model).set_params(n_jobs=2).fit(X), one, 1e-10)
@@ -361,7 +367,9 @@ class OnDisk:
 def test_labels_for_an_array_on_disk():
     X = np.zeros((80, 2**17), dtype=np.float32)
     X[:, :6] = rows(80, 6, mean=0.0)
-    model = FederatedSubspaceTracker(2, robust=False, n_rounds=40, init_rounds=40, random_state=0)
+    model = FederatedSubspaceTracker(
+        2, robust=False, n_rounds=40, init_rounds=40, random_state=0, **PAPER
+    )
     data, codes = OnDisk(X), np.repeat([0, 1, 2], [20, 20, 40])
     model.fit(data, clients=codes)
     assert sum(data.asked) == 80

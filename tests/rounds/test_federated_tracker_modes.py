@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from helpers import leading, sine
+from helpers import PAPER, leading, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import assert_same, labels, nan
 from sklearn.base import clone
@@ -53,9 +53,11 @@ def stream(n=400, d=30, k=3, seed=0, mean=5.0):
 def test_with_a_perfect_channel_it_is_the_tracker_of_all_rows(k, options, n):
     X = stream(n)
     options = {"batch_size": 40, "store_subspaces": True, **options}
-    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **ROUNDS, **options)
+    model = FederatedSubspaceTracker(
+        3, robust=False, random_state=0, **{**PAPER, **ROUNDS, **options}
+    )
     model.fit(X, clients=labels(n, k))
-    pooled = SubspaceTracker(3, **options).fit(X)
+    pooled = SubspaceTracker(3, **{**PAPER, **options}).fit(X)
     assert_same(model, pooled)
     assert_allclose(model.subspace_.n_samples, pooled.subspace_.n_samples, rtol=1e-12)
     assert_allclose(model.subspace_.scatter, pooled.subspace_.scatter, rtol=1e-9)
@@ -68,16 +70,20 @@ def test_rows_that_do_not_count_displace_no_others():
     X = stream()
     X[100:130, 2:] = nan  # two entries do not determine three coordinates
     options = {"batch_size": 40, "center": True, "forgetting_factor": 0.9}
-    model = FederatedSubspaceTracker(3, robust=False, random_state=0, **ROUNDS, **options)
-    assert_same(model.fit(X[:160]), SubspaceTracker(3, **options).fit(X[:160]))
+    model = FederatedSubspaceTracker(
+        3, robust=False, random_state=0, **{**PAPER, **ROUNDS, **options}
+    )
+    assert_same(model.fit(X[:160]), SubspaceTracker(3, **{**PAPER, **options}).fit(X[:160]))
 
 
 def test_a_robust_tracker_with_a_mean_at_one_client_is_that_of_all_rows():
     made = make_subspace_stream(400, 60, 3, delta=0, outliers=0.05, random_state=0)
     X = made.X + 10 * np.random.default_rng(0).standard_normal(60)
     options = {"center": True, "init": "altproj", "forgetting_factor": 0.95, "batch_size": 50}
-    model = FederatedSubspaceTracker(3, random_state=0, n_clients=1, **ROUNDS, **options).fit(X)
-    pooled = RobustSubspaceTracker(3, **options).fit(X)
+    model = FederatedSubspaceTracker(
+        3, random_state=0, n_clients=1, **{**PAPER, **ROUNDS, **options}
+    ).fit(X)
+    pooled = RobustSubspaceTracker(3, **{**PAPER, **options}).fit(X)
     assert_same(model, pooled, 1e-6)
     assert_array_equal(model.outlier_mask_, pooled.outlier_mask_)
 
@@ -91,7 +97,15 @@ def test_the_first_mean_is_of_the_medians_of_clients_where_there_are_outliers():
     counts = np.array([(~np.isnan(X[owners == i])).sum(axis=0) for i in (0, 1)])
     medians = np.array([np.nanmedian(X[owners == i], axis=0) for i in (0, 1)])
     want = (counts * medians).sum(axis=0) / counts.sum(axis=0)
-    model = FederatedSubspaceTracker(2, center=True, batch_size=100, init="altproj", n_rounds=1)
+    model = FederatedSubspaceTracker(
+        2,
+        center=True,
+        batch_size=100,
+        init="altproj",
+        n_rounds=1,
+        forgetting_factor=0.0,
+        fill="subspace",
+    )
     seen = []
     model._without_outliers = lambda state, Y, owners: (seen.append(state.mean), 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -102,7 +116,15 @@ def test_the_first_mean_is_of_the_medians_of_clients_where_there_are_outliers():
 def test_what_a_mean_costs_is_as_said():
     X, d, r, k = stream(120), 30, 3, 4
     model = FederatedSubspaceTracker(
-        r, robust=False, center=True, batch_size=40, n_rounds=6, init_rounds=9, random_state=0
+        r,
+        robust=False,
+        center=True,
+        batch_size=40,
+        n_rounds=6,
+        init_rounds=9,
+        random_state=0,
+        forgetting_factor=0.0,
+        fill="subspace",
     ).fit(X, clients=np.arange(120) % k)
     up, down = [k * (2 * d + 1)], [k * d]
     for rounds in (9, 6, 6):
@@ -114,7 +136,7 @@ def test_what_a_mean_costs_is_as_said():
 
 
 def test_forgetting_costs_nothing():
-    X, model = stream(120), FederatedSubspaceTracker(3, robust=False, batch_size=40)
+    X, model = stream(120), FederatedSubspaceTracker(3, robust=False, batch_size=40, **PAPER)
     plain = clone(model).fit(X).communication_
     assert clone(model).set_params(forgetting_factor=0.99).fit(X).communication_ == plain
 
@@ -132,7 +154,7 @@ def watching(k=3, size=60, noise=0.0, **options):
     channel = GaussianChannel(noise) if noise else None
     options = {"n_updates": 10, "robust": False, "random_state": 0, **options}
     return FederatedSubspaceTracker(
-        k, batch_size=size, detect_changes=True, channel=channel, **options
+        k, batch_size=size, detect_changes=True, channel=channel, **{**PAPER, **options}
     )
 
 
@@ -168,7 +190,9 @@ def test_where_noise_is_as_large_as_the_rows_none_is_made_up():
 def test_with_a_perfect_channel_changes_are_those_of_the_tracker_of_all_rows(seed):
     # residuals in 8 dimensions scatter so much that some of the changes found are none
     made = moving(1500, 8, 2, change=1010, seed=seed, noise_std=0.1)
-    pooled = SubspaceTracker(2, batch_size=20, detect_changes=True, n_updates=10).fit(made.X)
+    pooled = SubspaceTracker(2, batch_size=20, detect_changes=True, n_updates=10, **PAPER).fit(
+        made.X
+    )
     model = watching(2, 20, n_rounds=30).fit(made.X)
     assert_array_equal(model.change_points_, pooled.change_points_)
     assert_same(model, pooled, 1e-6)
@@ -178,7 +202,9 @@ def test_a_given_threshold_is_that_of_the_tracker_of_all_rows():
     made = moving(1500, 40, 3, change=1000, noise_std=0.05)
     for threshold in (0.0, 0.1, 1e6):
         options = {"n_updates": 5, "change_threshold": threshold}
-        pooled = SubspaceTracker(3, batch_size=60, detect_changes=True, **options).fit(made.X)
+        pooled = SubspaceTracker(3, batch_size=60, detect_changes=True, **{**PAPER, **options}).fit(
+            made.X
+        )
         model = watching(n_rounds=30, **options).fit(made.X)
         assert_array_equal(model.change_points_, pooled.change_points_)
 
@@ -258,7 +284,9 @@ def test_among_outliers_altproj_is_the_better_start(k, share):
         made = make_subspace_stream(400, 150, 5, delta=0, outliers=share, random_state=seed)
         V, errors = made.subspace_at(0), {}
         for init in ("svd", "altproj"):
-            model = FederatedSubspaceTracker(5, init=init, batch_size=60, store_subspaces=True)
+            model = FederatedSubspaceTracker(
+                5, init=init, batch_size=60, store_subspaces=True, **PAPER
+            )
             model.set_params(random_state=0).fit(made.X, clients=np.arange(400) % k)
             errors[init] = [sine(basis, V) for basis in (model.subspaces_[0], model.components_)]
         assert errors["svd"][0] > 0.9  # outliers of up to 25 beside rows of variance 1
@@ -271,7 +299,7 @@ def test_of_few_rows_a_client_tells_outliers_less_well():
     made = make_subspace_stream(100, 150, 5, delta=0, outliers=0.1, random_state=0)
     errors = {}
     for k in (1, 4, 16):
-        model = FederatedSubspaceTracker(5, init="altproj", random_state=0)
+        model = FederatedSubspaceTracker(5, init="altproj", random_state=0, **PAPER)
         model.fit(made.X, clients=np.arange(100) % k)
         errors[k] = sine(model.components_, made.subspace_at(0))
     # six rows and five components leave nothing to tell them by; still better than no search
@@ -281,8 +309,10 @@ def test_of_few_rows_a_client_tells_outliers_less_well():
 def test_the_start_by_altproj_is_that_of_all_rows_for_one_client():
     made = make_subspace_stream(500, 100, 4, delta=0, outliers=0.1, random_state=0)
     options = {"init": "altproj", "batch_size": 50, "init_size": 120}
-    model = FederatedSubspaceTracker(4, n_clients=1, random_state=0, **ROUNDS, **options)
-    pooled = RobustSubspaceTracker(4, **options)
+    model = FederatedSubspaceTracker(
+        4, n_clients=1, random_state=0, **{**PAPER, **ROUNDS, **options}
+    )
+    pooled = RobustSubspaceTracker(4, **{**PAPER, **options})
     assert_same(model.fit(made.X), pooled.fit(made.X), 1e-7)
     assert_array_equal(model.outlier_mask_, pooled.outlier_mask_)
 
@@ -290,7 +320,14 @@ def test_the_start_by_altproj_is_that_of_all_rows_for_one_client():
 def test_the_start_by_altproj_costs_as_many_rounds_as_a_random_one():
     X, d, r, k = stream(200, mean=0), 30, 3, 4
     model = FederatedSubspaceTracker(
-        r, init="altproj", init_size=80, batch_size=40, n_rounds=6, init_rounds=9, random_state=0
+        r,
+        init="altproj",
+        init_size=80,
+        batch_size=40,
+        n_rounds=6,
+        init_rounds=9,
+        random_state=0,
+        **PAPER,
     ).fit(X, clients=np.arange(200) % k)
     up = [k * r * d] * 9
     for _ in range(4):
@@ -320,7 +357,7 @@ def test_with_a_given_start_every_batch_has_the_rounds_of_algorithm_3():
     X, L = stream(160, mean=0), 2
     start = leading(np.nan_to_num(X[:40]), 3)
     model = FederatedSubspaceTracker(
-        3, init=start, batch_size=40, n_rounds=L, robust=False, store_subspaces=True
+        3, init=start, batch_size=40, n_rounds=L, robust=False, store_subspaces=True, **PAPER
     ).fit(X)
     for V, W in zip(model.subspaces_, algorithm_3(X, start.T, L, 40), strict=True):
         assert sine(V, W) < 1e-8
@@ -336,7 +373,7 @@ def test_decompose_after_an_update_is_line_6_of_algorithm_3():
     made = make_subspace_stream(240, 100, 3, delta=0, outliers=0.1, random_state=0)
     start = made.subspace_at(0) + 1e-3 * np.random.default_rng(0).standard_normal((3, 100))
     model = FederatedSubspaceTracker(
-        3, init=start, batch_size=60, xi=10 / 15, support_threshold=5.0, n_rounds=3
+        3, init=start, batch_size=60, xi=10 / 15, support_threshold=5.0, n_rounds=3, **PAPER
     )
     for Y, hit in zip(np.split(made.X, 4), np.split(made.outliers & ~made.missing, 4), strict=True):
         low_rank, sparse = model.partial_fit(Y, clients=np.arange(60) % 4).decompose(Y)

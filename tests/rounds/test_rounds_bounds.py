@@ -19,7 +19,7 @@ from bounds_helpers import (
     swaying,
     waves,
 )
-from helpers import sine, sine_of_orthonormal
+from helpers import PAPER, sine, sine_of_orthonormal
 
 from fedpca_sklearn import FederatedPowerPCA, FederatedSubspaceTracker, GaussianChannel
 
@@ -229,6 +229,7 @@ def over_bound(n, r, alpha, *, missing, outliers, noise, step, eps_init, n_batch
         channel=GaussianChannel(alpha * no_lev * least / (10 * sqrt(n))),
         n_clients=4,
         random_state=0,
+        **PAPER,
     )
     errors = []
     for L, gone, where, S, batch in zip(rows, lost, hit, sparse, batches, strict=True):

@@ -20,7 +20,7 @@ from bounds_helpers import (
     swaying,
     waves,
 )
-from helpers import leading, sine
+from helpers import PAPER, leading, sine
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn import SubspaceTracker, make_subspace_stream
@@ -98,7 +98,9 @@ def tracked(bases, alpha, lose, seed=0, fill="subspace", **options):
     lost = [lose(rng, (alpha, n)) for _ in bases]
     batches = [quantities(L, hole, r) for L, hole in zip(rows, lost, strict=True)]
     holed = [np.where(hole, np.nan, L) for L, hole in zip(rows, lost, strict=True)]
-    model = SubspaceTracker(r, batch_size=alpha, fill=fill, store_subspaces=True)
+    model = SubspaceTracker(
+        r, batch_size=alpha, fill=fill, store_subspaces=True, forgetting_factor=0.0, center=False
+    )
     found = model.fit(np.concatenate(holed)).subspaces_
     errors = np.array([sine(V, batch.P) for V, batch in zip(found, batches, strict=True)])
     return Tracked(rows, batches, holed, found, errors)
@@ -177,7 +179,7 @@ def test_theorem_3_6_admits_no_missing_entry_at_the_sizes_of_the_experiments():
 
 def test_with_a_tenth_missing_as_in_the_experiments_the_error_is_above_theorem_3_6():
     X = make_subspace_stream(60, model="piecewise", change_points=(), missing=0.1, random_state=0)
-    V = SubspaceTracker(30, batch_size=60).fit(X.X).components_
+    V = SubspaceTracker(30, batch_size=60, **PAPER).fit(X.X).components_
     assert sine(V, X.subspace_at(0)) > 5 * theorem_3_6(1, 0.0, 0.0)
 
 
@@ -287,7 +289,7 @@ def test_rows_are_recovered_within_the_bounds_of_theorem_3_6():
     r, alpha = 2, 12_000
     run = tracked(swaying(220, r, 2, 0.05), alpha, each_once(), noise=0.05)
     assert_within_theorem_3_6(run.batches, r)
-    model = SubspaceTracker(r, batch_size=alpha).fit(run.holed[0])
+    model = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(run.holed[0])
     rows, P = run.rows[1], run.batches[1].P
     size, off = (np.linalg.norm(part, axis=1) for part in (rows, rows - rows @ P.T @ P))
     for V in run.bases:
@@ -314,7 +316,7 @@ def test_the_bound_of_a_row_as_printed_leaves_out_a_factor_of_the_modelling_erro
     assert_within_theorem_3_6([batch := quantities(Y, lost, r)], r)
     assert sine(batch.P, P) < 1e-7
     holed = np.where(lost, np.nan, Y)
-    model = SubspaceTracker(r, batch_size=alpha).fit(np.concatenate([holed, holed]))
+    model = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(np.concatenate([holed, holed]))
     error = recovery_errors(model.impute(holed[:n]), Y[:n])
     printed = 1.2 * sine(model.components_, P) * np.linalg.norm(Y[:n], axis=1) + size
     assert np.all(error > printed)
@@ -326,7 +328,7 @@ def test_remark_3_8_incoherent_rows_with_few_holes_are_determined(share):
     # |M| <= c n / (mu r) entries, c < 1; least eigenvalue of Psi_MM at least 1 - c (Fact 3.11)
     n, r = 200, 4
     rng, P = np.random.default_rng(0), waves(n, r)
-    model = SubspaceTracker(r, batch_size=50).fit(bounded(rng, (50, r), 1.0) @ P)
+    model = SubspaceTracker(r, batch_size=50, **PAPER).fit(bounded(rng, (50, r), 1.0) @ P)
     rows = bounded(rng, (20, r), 1.0) @ P
     lost = np.zeros(rows.shape, dtype=bool)
     start = rng.integers(n, size=20)  # neighbours, whose columns of P are most alike
@@ -342,7 +344,7 @@ def test_remark_3_8_does_not_follow_from_counting_entries():
     n, r = 20, 2
     rng, P = np.random.default_rng(0), np.eye(n)[:r]
     rows = bounded(rng, (40, r), 1.0) @ P
-    model = SubspaceTracker(r, batch_size=40).fit(rows)
+    model = SubspaceTracker(r, batch_size=40, **PAPER).fit(rows)
     holed = rows[:1].copy()
     holed[0, 0] = np.nan
     assert abs(model.impute(holed)[0, 0] - rows[0, 0]) > 0.1
@@ -371,7 +373,7 @@ def test_lemma_3_10_bounds_pca_in_sparse_data_dependent_noise(b, q, f, noise, al
     W = sparse_noise(rng, L, V, b, q, aligned)
     assert np.mean(W != 0, axis=0).max() <= b
     off = batch_of(rng, V, alpha, variances=0.0, noise=noise)
-    found = SubspaceTracker(r, batch_size=alpha).fit(L + W + off).components_
+    found = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(L + W + off).components_
     error = sine(found, V)
     assert error <= eps
     if aligned and not noise:  # the order is right: 7 / .4 is more than enough, by about ten

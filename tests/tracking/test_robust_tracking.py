@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import assert_finite_and_orthonormal, f1_score, peak_bytes, random_basis
+from helpers import PAPER, assert_finite_and_orthonormal, f1_score, peak_bytes, random_basis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -601,7 +601,7 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_edges_give_finite_numbers(kind, variant):
     X = EDGES[kind]
-    model = RobustSubspaceTracker(**{"n_components": 3, **VARIANTS[variant]}).fit(X)
+    model = RobustSubspaceTracker(**{**PAPER, **{"n_components": 3, **VARIANTS[variant]}}).fit(X)
     full, sparse = model.decompose(X)
     more = full, sparse, model.transform(X), model.impute(X), model.score(X)
     assert_finite_and_orthonormal(model, *more, model.support_threshold_)
@@ -635,7 +635,7 @@ def test_edges_are_separated_into_finite_numbers(kind, options):
 @pytest.mark.parametrize("n", [1, 30, 300])
 def test_one_feature_is_never_an_outlier(n, center):
     X = np.random.default_rng(0).standard_normal((n, 1))
-    model = RobustSubspaceTracker(1, center=center).fit(X)
+    model = RobustSubspaceTracker(1, center=center, forgetting_factor=0.0, fill="subspace").fit(X)
     assert_array_equal(model.components_, [[1.0]])
     assert not model.outlier_mask_.any()
     assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-12)
@@ -645,7 +645,7 @@ def test_one_feature_is_never_an_outlier(n, center):
 
 @pytest.mark.parametrize("kind", ["constant", "zeros", "duplicates"])
 def test_rows_of_low_rank_have_no_outliers(kind):
-    model = RobustSubspaceTracker(3).fit(EDGES[kind])
+    model = RobustSubspaceTracker(3, **PAPER).fit(EDGES[kind])
     assert not model.outlier_mask_.any()
     assert_allclose(model.decompose(EDGES[kind])[0], EDGES[kind], atol=1e-12)
 
@@ -666,7 +666,7 @@ def test_rows_of_low_rank_have_no_outliers(kind):
 )
 def test_outliers_of_the_streams_of_the_paper_are_found(n, options, least):
     stream = make_subspace_stream(n, 1000, 30, random_state=0, **options)
-    model = RobustSubspaceTracker(30).fit(stream.X)
+    model = RobustSubspaceTracker(30, **PAPER).fit(stream.X)
     assert f1_score(model.outlier_mask_, stream.outliers & ~stream.missing) >= least
     if options.get("model") == "piecewise" or options.get("delta") == 0:
         assert subspace_distance(model.components_, stream.subspace_at(n - 1)) < 1e-4
@@ -677,7 +677,7 @@ def test_outliers_of_the_streams_of_the_paper_are_found(n, options, least):
 @pytest.mark.parametrize("missing", [0.0, 0.1, 0.3])
 def test_every_outlier_is_found(pattern, share, missing):
     stream = constant_stream(580, 300, 5, share, outlier_pattern=pattern, missing=missing)
-    model = RobustSubspaceTracker(5).fit(stream.X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert model.outlier_mask_[stream.visible].all()
     # entries that the second subspace, known to 1e-4, fails to explain
     assert np.mean(model.outlier_mask_ & ~stream.visible) < 1e-4
@@ -689,13 +689,13 @@ def test_every_outlier_is_found(pattern, share, missing):
 @pytest.mark.parametrize(("seed", "d", "k"), [(0, 100, 10), (2, 200, 10)])
 def test_a_bad_start_is_overcome(seed, d, k):
     stream = constant_stream(900, d, k, 0.1, seed=seed)
-    model = RobustSubspaceTracker(k).fit(stream.X)
+    model = RobustSubspaceTracker(k, **PAPER).fit(stream.X)
     assert subspace_distance(model.components_, stream.V) < 1e-8
 
 
 def test_paper_settings_find_every_outlier():
     stream = constant_stream(600, 300, 5, 0.05)
-    model = RobustSubspaceTracker(5, xi=10 / 15, support_threshold=5.0).fit(stream.X)
+    model = RobustSubspaceTracker(5, xi=10 / 15, support_threshold=5.0, **PAPER).fit(stream.X)
     assert_array_equal(model.outlier_mask_, stream.visible)
     assert subspace_distance(model.components_, stream.V) < 1e-10
     assert_array_equal(model.support_threshold_, 5.0)
@@ -705,7 +705,7 @@ def test_paper_settings_find_every_outlier():
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_is_no_outlier(noise, seed):
     stream = constant_stream(600, 200, 5, 0.0, noise_std=noise, seed=seed)
-    model = RobustSubspaceTracker(5).fit(stream.X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     # The threshold is six deviations of all of a batch at least, known to 2 %: an entry in 2e8
     # is above, of 108000 here.
     assert not model.outlier_mask_.any()
@@ -715,7 +715,7 @@ def test_noise_is_no_outlier(noise, seed):
 @pytest.mark.parametrize("noise", [0.05, 0.2])
 def test_outliers_are_found_in_noise(noise):
     stream = constant_stream(600, 300, 5, 0.05, noise_std=noise)
-    model = RobustSubspaceTracker(5).fit(stream.X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert_array_equal(model.outlier_mask_, stream.visible)
     assert_allclose(model.transform(stream.X), model.transform(stream.clean), atol=1e-12)
     assert_array_equal(
@@ -737,8 +737,8 @@ def test_outliers_are_found_in_noise(noise):
 def test_it_is_the_tracker_that_is_told_the_outliers(options):
     stream = constant_stream(600, 120, 5)
     options = {**options, "init": stream.V, "store_subspaces": True}
-    robust = RobustSubspaceTracker(5, **options).fit(stream.X)
-    told = SubspaceTracker(5, **options).fit(stream.clean)
+    robust = RobustSubspaceTracker(5, **{**PAPER, **options}).fit(stream.X)
+    told = SubspaceTracker(5, **{**PAPER, **options}).fit(stream.clean)
     assert len(robust.subspaces_) == len(told.subspaces_) == 600 // options.get("batch_size", 40)
     for V, W in zip(robust.subspaces_, told.subspaces_, strict=True):
         assert subspace_distance(V, W) < 1e-10
@@ -750,8 +750,8 @@ def test_it_is_the_tracker_that_is_told_the_outliers(options):
 def test_centred_it_is_the_tracker_that_is_told_the_outliers(mean):
     stream = constant_stream(1500, 120, 5, 0.05)
     options = {"center": True, "init": stream.V}
-    robust = RobustSubspaceTracker(5, **options).fit(stream.X + mean)
-    told = SubspaceTracker(5, **options).fit(stream.clean + mean)
+    robust = RobustSubspaceTracker(5, **{**PAPER, **options}).fit(stream.X + mean)
+    told = SubspaceTracker(5, **{**PAPER, **options}).fit(stream.clean + mean)
     assert_array_equal(robust.outlier_mask_, stream.visible)
     # the means of the first batches differ, the median here
     assert subspace_distance(robust.components_, told.components_) < 1e-8
@@ -762,7 +762,9 @@ def test_centred_it_is_the_tracker_that_is_told_the_outliers(mean):
 def test_centred_streams_may_be_far_from_the_origin(mean):
     stream = constant_stream(1000, 120, 5, 0.05)
     offset = mean * np.random.default_rng(0).standard_normal(120)
-    model = RobustSubspaceTracker(5, center=True).fit(stream.X + offset)
+    model = RobustSubspaceTracker(5, center=True, forgetting_factor=0.0, fill="subspace").fit(
+        stream.X + offset
+    )
     assert_array_equal(model.outlier_mask_, stream.visible)
     assert subspace_distance(model.components_, stream.V) < 1e-7
     low_rank, sparse = model.decompose(stream.X + offset)
@@ -772,7 +774,7 @@ def test_centred_streams_may_be_far_from_the_origin(mean):
 
 def test_the_first_subspace_may_come_from_an_svd():
     stream = constant_stream(600, 300, 5, 0.05)
-    model = RobustSubspaceTracker(5, init="svd", store_subspaces=True).fit(stream.X)
+    model = RobustSubspaceTracker(5, init="svd", store_subspaces=True, **PAPER).fit(stream.X)
     # nothing is removed from the first batch
     assert not model.outlier_mask_[:40].any()
     filled = np.where(stream.missing, 0, stream.X)[:40]
@@ -785,7 +787,7 @@ def test_the_first_subspace_may_come_from_an_svd():
 def test_the_first_subspace_may_be_given(part):
     stream = constant_stream(600, 300, 5, 0.05)
     init = np.random.default_rng(0).standard_normal((part, 5)) @ stream.V
-    model = RobustSubspaceTracker(5, init=init).fit(stream.X)
+    model = RobustSubspaceTracker(5, init=init, **PAPER).fit(stream.X)
     assert np.mean(model.outlier_mask_[300:] != stream.visible[300:]) < 1e-4
     assert subspace_distance(model.components_, stream.V) < 1e-8
     if part == 5:
@@ -795,7 +797,9 @@ def test_the_first_subspace_may_be_given(part):
 @pytest.mark.parametrize("init_size", [1, 10, 40, 137, 600, 1000])
 def test_the_first_batch_may_have_any_size(init_size):
     stream = constant_stream(600, 300, 5, 0.05)
-    model = RobustSubspaceTracker(5, init_size=init_size, store_subspaces=True).fit(stream.X)
+    model = RobustSubspaceTracker(5, init_size=init_size, store_subspaces=True, **PAPER).fit(
+        stream.X
+    )
     full = 0 if init_size > 600 else 1 + (600 - init_size) // 40
     assert len(model.subspaces_) == full
     assert np.mean(model.outlier_mask_[300:] != stream.visible[300:]) < 1e-4
@@ -808,7 +812,7 @@ def test_the_first_batch_may_have_any_size(init_size):
 @pytest.mark.parametrize(("k", "expected"), [(5, 100), (30, 150)])
 def test_the_first_batch_of_auto_has_five_rows_a_component_and_at_least_100(k, expected):
     stream = constant_stream(expected, 80, k, 0.0)
-    model = RobustSubspaceTracker(k, store_subspaces=True)
+    model = RobustSubspaceTracker(k, store_subspaces=True, **PAPER)
     assert model.partial_fit(stream.X[:-1]).subspaces_ == []
     assert len(model.partial_fit(stream.X[-1:]).subspaces_) == 1
 
@@ -825,7 +829,7 @@ def pieces(X):
 
 def test_the_mask_is_that_of_the_rows_of_the_last_call():
     stream = constant_stream(sum(PIECES), 120, 5)
-    model = RobustSubspaceTracker(5)
+    model = RobustSubspaceTracker(5, **PAPER)
     masks = []
     for rows in pieces(stream.X):
         model.partial_fit(rows)
@@ -834,7 +838,7 @@ def test_the_mask_is_that_of_the_rows_of_the_last_call():
         masks.append(model.outlier_mask_)
     # rows that wait for the first batch are searched without it
     assert_array_equal(np.concatenate(masks[-1:]), stream.visible[-300:])
-    whole = RobustSubspaceTracker(5).fit(stream.X)
+    whole = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert_array_equal(whole.components_, model.components_)
     assert_array_equal(whole.outlier_mask_[-300:], masks[-1])
     assert_array_equal(whole.support_threshold_, model.support_threshold_)
@@ -842,21 +846,21 @@ def test_the_mask_is_that_of_the_rows_of_the_last_call():
 
 def test_rows_may_come_one_by_one():
     stream = constant_stream(260, 120, 5)
-    model = RobustSubspaceTracker(5).fit(stream.X[:200])
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:200])
     masks = []
     for x in stream.X[200:]:
         masks.append(model.partial_fit(x[None]).outlier_mask_)
         assert masks[-1].shape == (1, 120)
     # thresholds of a few rows, of a subspace that is known to 1e-4, are not exact
     assert np.mean(np.concatenate(masks) & ~stream.visible[200:]) < 0.01
-    whole = RobustSubspaceTracker(5).fit(stream.X)
+    whole = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert_array_equal(model.components_, whole.components_)
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_outliers_of_a_few_rows_are_found(n):
     stream = constant_stream(300 + n, 120, 5)
-    model = RobustSubspaceTracker(5).fit(stream.X[:300])
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:300])
     model.partial_fit(stream.X[300:])
     assert_array_equal(model.outlier_mask_, stream.visible[300:])
     assert subspace_distance(model.components_, stream.V) < 1e-3
@@ -864,21 +868,23 @@ def test_outliers_of_a_few_rows_are_found(n):
 
 def test_outliers_of_a_moving_object_are_found_in_the_rows_that_wait():
     stream = constant_stream(600, 300, 5, 0.1, outlier_pattern="moving")
-    model = RobustSubspaceTracker(5).fit(stream.X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert_array_equal(model.outlier_mask_[580:], stream.visible[580:])
 
 
 def test_the_mask_of_an_iterable_is_that_of_its_last_batch():
     stream = constant_stream(600, 120, 5)
-    model = RobustSubspaceTracker(5).fit(iter([stream.X[:200], stream.X[200:333], stream.X[333:]]))
+    model = RobustSubspaceTracker(5, **PAPER).fit(
+        iter([stream.X[:200], stream.X[200:333], stream.X[333:]])
+    )
     assert_array_equal(model.outlier_mask_, stream.visible[333:])
-    whole = RobustSubspaceTracker(5).fit(stream.X)
+    whole = RobustSubspaceTracker(5, **PAPER).fit(stream.X)
     assert_array_equal(model.components_, whole.components_)
 
 
 def test_the_mask_is_not_shared_between_calls():
     stream = constant_stream(300, 120, 5)
-    model = RobustSubspaceTracker(5).fit(stream.X[:200])
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:200])
     mask = model.outlier_mask_
     copy = mask.copy()
     model.partial_fit(stream.X[200:])
@@ -888,7 +894,7 @@ def test_the_mask_is_not_shared_between_calls():
 
 def test_a_failed_call_changes_neither_mask_nor_threshold():
     stream = constant_stream(300, 120, 5)
-    model = RobustSubspaceTracker(5).fit(stream.X[:200])
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:200])
     before = dict(vars(model))
     with pytest.raises(ValueError, match="infinity"):
         model.partial_fit(np.full((3, 120), inf))
@@ -899,24 +905,24 @@ def test_a_failed_call_changes_neither_mask_nor_threshold():
 
 def test_changes_are_detected_among_outliers():
     stream = make_subspace_stream(2000, 200, 5, model="piecewise", outliers=0.05, random_state=0)
-    model = RobustSubspaceTracker(5, detect_changes=True).fit(stream.X)
+    model = RobustSubspaceTracker(5, detect_changes=True, **PAPER).fit(stream.X)
     # batches begin at 100 + 40 i
     assert_array_equal(model.change_points_, [980])
     assert_array_equal(model.outlier_mask_, stream.outliers & ~stream.missing)
     assert subspace_distance(model.components_, stream.subspace_at(1999)) < 1e-10
     constant = constant_stream(2000, 200, 5, 0.05)
-    still = RobustSubspaceTracker(5, detect_changes=True).fit(constant.X)
+    still = RobustSubspaceTracker(5, detect_changes=True, **PAPER).fit(constant.X)
     assert not len(still.change_points_)
 
 
 def test_one_subspace_is_stored_for_each_full_batch():
     stream = constant_stream(230, 120, 5)
-    model = RobustSubspaceTracker(5, store_subspaces=True).fit(stream.X)
+    model = RobustSubspaceTracker(5, store_subspaces=True, **PAPER).fit(stream.X)
     assert len(model.subspaces_) == 1 + 130 // 40
     for V in model.subspaces_:
         assert V.shape == (5, 120)
         assert subspace_distance(V, stream.V) < 2e-2
-    assert "subspaces_" not in vars(RobustSubspaceTracker(5).fit(stream.X))
+    assert "subspaces_" not in vars(RobustSubspaceTracker(5, **PAPER).fit(stream.X))
 
 
 # ---------------------------------------------------------------------------------- new rows
@@ -925,7 +931,7 @@ def test_one_subspace_is_stored_for_each_full_batch():
 @pytest.fixture(scope="module")
 def fitted():
     stream = constant_stream(700, 120, 5)
-    stream.model = RobustSubspaceTracker(5).fit(stream.X[:500])
+    stream.model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:500])
     return stream
 
 
@@ -964,13 +970,13 @@ def test_outliers_do_not_move_the_score(fitted):
     robust, clean = fitted.model.score(fitted.X), fitted.model.score(fitted.clean)
     assert_allclose(robust, clean, rtol=0, atol=1e-12)
     assert robust > 1 - 1e-9
-    told = SubspaceTracker(5).fit(fitted.clean)
+    told = SubspaceTracker(5, **PAPER).fit(fitted.clean)
     assert told.score(fitted.X) < 0.5
 
 
 @pytest.mark.parametrize("threshold", ["auto", 5.0])
 def test_new_rows_stand_for_themselves(fitted, threshold):
-    model = RobustSubspaceTracker(5, support_threshold=threshold).fit(fitted.X[:500])
+    model = RobustSubspaceTracker(5, support_threshold=threshold, **PAPER).fit(fitted.X[:500])
     X = fitted.X + 0.3 * np.random.default_rng(0).standard_normal(fitted.X.shape)
     order = np.random.default_rng(0).permutation(700)
     Z, (low_rank, sparse) = model.transform(X), model.decompose(X)
@@ -993,7 +999,10 @@ def test_new_rows_change_nothing(fitted):
 def test_sparse_rows_are_the_dense_ones(form):
     stream = constant_stream(300, 120, 5, missing=0.0)
     X = getattr(sp, form)(stream.X)
-    dense, model = RobustSubspaceTracker(5).fit(stream.X), RobustSubspaceTracker(5).fit(X)
+    dense, model = (
+        RobustSubspaceTracker(5, **PAPER).fit(stream.X),
+        RobustSubspaceTracker(5, **PAPER).fit(X),
+    )
     assert_array_equal(model.components_, dense.components_)
     assert_array_equal(model.outlier_mask_, dense.outlier_mask_)
     assert_array_equal(model.transform(X), dense.transform(stream.X))
@@ -1008,8 +1017,12 @@ def test_sparse_rows_are_the_dense_ones(form):
 @pytest.mark.parametrize("center", [False, True])
 def test_the_scale_of_the_rows_does_not_matter(scale, center):
     stream = constant_stream(300, 120, 5)
-    model = RobustSubspaceTracker(5, center=center).fit(stream.X)
-    scaled = RobustSubspaceTracker(5, center=center).fit(scale * stream.X)
+    model = RobustSubspaceTracker(5, center=center, forgetting_factor=0.0, fill="subspace").fit(
+        stream.X
+    )
+    scaled = RobustSubspaceTracker(5, center=center, forgetting_factor=0.0, fill="subspace").fit(
+        scale * stream.X
+    )
     assert_array_equal(scaled.outlier_mask_, model.outlier_mask_)
     assert subspace_distance(scaled.components_, model.components_) < 1e-9
     for part, other in zip(
@@ -1022,14 +1035,14 @@ def test_the_scale_of_the_rows_does_not_matter(scale, center):
 def test_thresholds_are_in_units_of_the_rows(scale):
     stream = constant_stream(300, 120, 5)
     options = {"xi": 10 / 15 * scale, "support_threshold": 5 * scale}
-    model = RobustSubspaceTracker(5, **options).fit(scale * stream.X)
+    model = RobustSubspaceTracker(5, **{**PAPER, **options}).fit(scale * stream.X)
     assert_array_equal(model.outlier_mask_, stream.visible)
 
 
 def test_single_precision_is_kept():
     stream = constant_stream(600, 120, 5)
     X = stream.X.astype(np.float32)
-    model = RobustSubspaceTracker(5).fit(X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(X)
     assert model.components_.dtype == model.mean_.dtype == np.float32
     assert subspace_distance(model.components_.astype(float), stream.V) < 1e-6
     low_rank, sparse = model.decompose(X)
@@ -1042,7 +1055,7 @@ def test_single_precision_is_kept():
 def test_rounding_errors_of_single_precision_are_not_outliers():
     stream = constant_stream(600, 120, 5)
     X = stream.X.astype(np.float32)
-    model = RobustSubspaceTracker(5).fit(X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(X)
     assert_array_equal(model.outlier_mask_, stream.visible)
     assert_array_equal(model.decompose(X)[1] != 0, stream.visible)
 
@@ -1056,7 +1069,7 @@ def test_a_column_may_be_hit_in_less_than_half_of_a_batch():
     often = np.arange(600) % 40 < 15
     X[often, 7] += np.where(np.arange(600) % 3, 100, -100)[often]
     hit[often, 7] = ~stream.missing[often, 7]
-    model = RobustSubspaceTracker(5).fit(X)
+    model = RobustSubspaceTracker(5, **PAPER).fit(X)
     assert_array_equal(model.outlier_mask_[100:], hit[100:])
     assert subspace_distance(model.components_, stream.V) < 1e-5
 
@@ -1065,7 +1078,7 @@ def test_what_is_always_in_a_column_is_a_direction_not_an_outlier():
     stream = constant_stream(600, 200, 5, 0.0)
     X = stream.X.copy()
     X[:, 7] += 20 * np.random.default_rng(0).choice([-1, 1], 600)
-    model = RobustSubspaceTracker(6).fit(X)
+    model = RobustSubspaceTracker(6, **PAPER).fit(X)
     assert not model.outlier_mask_.any()
     axis = np.concatenate([stream.V, np.eye(200)[[7]]])
     assert subspace_distance(model.components_, np.linalg.qr(axis.T)[0].T) < 1e-8
@@ -1076,7 +1089,7 @@ def test_an_outlier_below_the_threshold_stays_in_the_row():
     X = stream.X.copy()
     X[150, 3] = stream.low_rank[150, 3] + 2
     X[150, 4] = stream.low_rank[150, 4] + 20
-    model = RobustSubspaceTracker(5, init=stream.V, xi=0.0, support_threshold=5.0).fit(X)
+    model = RobustSubspaceTracker(5, init=stream.V, xi=0.0, support_threshold=5.0, **PAPER).fit(X)
     assert_array_equal(np.argwhere(model.outlier_mask_), [[150, 4]])
 
 
@@ -1086,7 +1099,7 @@ def test_an_outlier_below_the_threshold_stays_in_the_row():
 @pytest.mark.parametrize("d", [1000, 4000])
 def test_memory_is_that_of_a_few_batches_and_bases(d):
     stream = constant_stream(180, d, 5, 0.05)
-    model = RobustSubspaceTracker(5)
+    model = RobustSubspaceTracker(5, **PAPER)
     # some 15 arrays of a batch's size are held at once by the iteration
     assert peak_bytes(lambda: model.partial_fit(stream.X[:100])) < 20 * 8 * d * (100 + 5)
     assert peak_bytes(lambda: model.partial_fit(stream.X[100:])) < 20 * 8 * d * (40 + 5)
@@ -1094,7 +1107,7 @@ def test_memory_is_that_of_a_few_batches_and_bases(d):
 
 def test_memory_grows_by_a_byte_an_entry_with_the_rows():
     stream = constant_stream(1300, 1000, 5, 0.05)
-    model = RobustSubspaceTracker(5).partial_fit(stream.X[:100])
+    model = RobustSubspaceTracker(5, **PAPER).partial_fit(stream.X[:100])
     few = peak_bytes(lambda: model.partial_fit(stream.X[100:300]))
     many = peak_bytes(lambda: model.partial_fit(stream.X[300:1300]))
     # the masks of blocks and their concatenation
@@ -1103,7 +1116,7 @@ def test_memory_grows_by_a_byte_an_entry_with_the_rows():
 
 def test_new_rows_take_the_memory_of_a_copy():
     stream = constant_stream(400, 1000, 5, 0.05)
-    model = RobustSubspaceTracker(5).fit(stream.X[:200])
+    model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:200])
     one = peak_bytes(lambda: model.transform(stream.X[:100]))
     two = peak_bytes(lambda: model.transform(stream.X))
     assert two - one < 2.5 * 8 * 300 * 1000
@@ -1115,7 +1128,9 @@ def test_a_grid_search_picks_rank_and_threshold():
         "robustsubspacetracker__n_components": [2, 4],
         "robustsubspacetracker__support_threshold": ["auto", 5.0, 1e6],
     }
-    search = GridSearchCV(make_pipeline(RobustSubspaceTracker()), grid, cv=KFold(3)).fit(stream.X)
+    search = GridSearchCV(make_pipeline(RobustSubspaceTracker(**PAPER)), grid, cv=KFold(3)).fit(
+        stream.X
+    )
     assert search.best_params_["robustsubspacetracker__n_components"] == 4
     assert search.best_params_["robustsubspacetracker__support_threshold"] != 1e6
     assert search.best_score_ > 0.8
@@ -1145,7 +1160,7 @@ def test_a_grid_search_picks_rank_and_threshold():
 )
 def test_a_bad_parameter_of_the_tracker_is_named(name, value):
     with pytest.raises(ValueError, match=name):
-        RobustSubspaceTracker(3, **{name: value}).fit(constant_stream(30, 120, 3).X)
+        RobustSubspaceTracker(3, **{**PAPER, **{name: value}}).fit(constant_stream(30, 120, 3).X)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import joblib
 import numpy as np
 import pytest
-from helpers import random_basis, sine
+from helpers import PAPER, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -162,14 +162,14 @@ def test_the_functions_are_algorithm_1():
         P = np.linalg.svd(np.array(L).T, full_matrices=False)[0][:, :r]  # lines 10 and 11
         V = r_svd(fill(Y, np.zeros(100), V).rows, r, nothing(), alpha, 0.0).components
         assert sine(V, P.T) < 1e-8
-    assert sine(V, SubspaceTracker(r, batch_size=alpha).fit(X).components_) < 1e-10
+    assert sine(V, SubspaceTracker(r, batch_size=alpha, **PAPER).fit(X).components_) < 1e-10
 
 
 def test_impute_before_and_after_an_update_is_both_estimates_of_algorithm_1():
     stream = make_subspace_stream(600, 100, 5, random_state=0)
     alpha = 40
     batches = list(zip(*(np.split(A, 15) for A in (stream.X, stream.low_rank)), strict=True))
-    tracker = SubspaceTracker(5, batch_size=alpha).partial_fit(batches[0][0])
+    tracker = SubspaceTracker(5, batch_size=alpha, **PAPER).partial_fit(batches[0][0])
     for Y, truth in batches[1:]:
         errors = []
         for learnt in (False, True):
@@ -194,9 +194,11 @@ def nothing(d=100):
 @pytest.mark.parametrize(
     "tracker",
     [
-        SubspaceTracker(3, detect_changes=True, forgetting_factor=0.99, center=True, n_iter=2),
-        RobustSubspaceTracker(3, detect_changes=True, store_subspaces=True),
-        FederatedSubspaceTracker(3, n_clients=3, random_state=0, store_subspaces=True),
+        SubspaceTracker(
+            3, detect_changes=True, forgetting_factor=0.99, center=True, n_iter=2, fill="subspace"
+        ),
+        RobustSubspaceTracker(3, detect_changes=True, store_subspaces=True, **PAPER),
+        FederatedSubspaceTracker(3, n_clients=3, random_state=0, store_subspaces=True, **PAPER),
     ],
     ids=lambda tracker: type(tracker).__name__,
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import leading, peak_bytes, random_basis, sine, with_holes
+from helpers import PAPER, leading, peak_bytes, random_basis, sine, with_holes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -152,7 +152,7 @@ def assert_sound(model, *rows):
 
 
 MODELS = {
-    "tracker": SubspaceTracker(3),
+    "tracker": SubspaceTracker(3, **PAPER),
     "grouse": GROUSE(3, random_state=0),
     "petrels": PETRELS(3, random_state=0),
 }
@@ -188,7 +188,7 @@ OPTIONS = {
 
 def tracker(k, size, f=0.0, **options):
     options = {"batch_size": size, "forgetting_factor": f, "store_subspaces": True, **options}
-    return SubspaceTracker(k, **options)
+    return SubspaceTracker(k, **{**PAPER, **options})
 
 
 @pytest.mark.parametrize(("n", "d", "k", "size", "share"), SIZES)
@@ -221,14 +221,14 @@ def test_the_first_batch_is_filled_by_a_given_subspace(k_init):
 def test_the_batches_of_auto_have_at_least_40_rows():
     for k, size in ((1, 40), (20, 40), (21, 42)):
         X = planted(2 * size, 60, 21, noise=0.1)[0]
-        model = SubspaceTracker(k, store_subspaces=True)
+        model = SubspaceTracker(k, store_subspaces=True, **PAPER)
         assert len(model.fit(X[:-1]).subspaces_) == 1
         assert len(model.fit(X).subspaces_) == 2
 
 
 def test_only_the_last_batch_counts_without_fading():
     (X, _), (Y, V) = planted(400, noise=0.3), planted(40, noise=0.3, seed=1)
-    model = SubspaceTracker(3, batch_size=40).fit(np.concatenate([X, Y]))
+    model = SubspaceTracker(3, batch_size=40, **PAPER).fit(np.concatenate([X, Y]))
     assert sine(model.components_, leading(Y, 3)) < 1e-12
     assert sine(model.components_, V) < 0.5
 
@@ -236,7 +236,7 @@ def test_only_the_last_batch_counts_without_fading():
 @pytest.mark.parametrize("center", [False, True])
 def test_whole_rows_without_fading_are_those_of_the_svd(center):
     X = planted(200, noise=0.3, mean=2.0)[0]
-    model = SubspaceTracker(20, forgetting_factor=1.0, center=center).fit(X)
+    model = SubspaceTracker(20, forgetting_factor=1.0, center=center, fill="subspace").fit(X)
     _, s, Vt = np.linalg.svd(X - center * X.mean(axis=0), full_matrices=False)
     assert_allclose(model.singular_values_, s, rtol=1e-10)
     assert_allclose(np.abs(np.sum(model.components_ * Vt, axis=1)), 1, rtol=1e-10)
@@ -255,7 +255,7 @@ def errors(stream, model, size):
 
 def test_a_piecewise_constant_subspace_is_found_to_machine_precision():
     stream = make_subspace_stream(model="piecewise", missing=0.1, random_state=0)
-    error = errors(stream, SubspaceTracker(30), 60)
+    error = errors(stream, SubspaceTracker(30, **PAPER), 60)
     assert error[:25][0] > 0.1
     assert error[25] > 0.1  # the change, after 25 batches
     assert error[19] < 1e-6
@@ -273,15 +273,17 @@ def test_the_error_of_a_constant_subspace_has_no_floor(share):
     stream = make_subspace_stream(
         4000, 100, 5, model="piecewise", change_points=(), missing=share, random_state=1
     )
-    error = errors(stream, SubspaceTracker(5), 40)
+    error = errors(stream, SubspaceTracker(5, **PAPER), 40)
     assert error[-20:].max() < 1e-13
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_rotating_subspace_is_followed_three_times_closer_than_by_simple_pca(seed):
     stream = make_subspace_stream(model="rotation", random_state=seed)
-    filled = errors(stream, SubspaceTracker(30), 60)
-    zeros = errors(stream, SubspaceTracker(30, fill="zeros"), 60)
+    filled = errors(stream, SubspaceTracker(30, **PAPER), 60)
+    zeros = errors(
+        stream, SubspaceTracker(30, fill="zeros", forgetting_factor=0.0, center=False), 60
+    )
     assert np.all(3 * filled[4:] < zeros[4:])
     # the r-SVD of the batch without holes; missing 10 % of the entries costs 1.36 times at most
     last = np.arange(59, 3000, 60)
@@ -301,7 +303,10 @@ def test_both_fills_are_the_r_svd_of_rows_without_holes():
 def test_fading_averages_noise():
     X, V = planted(2000, 100, 3, noise=0.5)
     X = with_holes(X, 0.1)
-    last, many = (SubspaceTracker(3, forgetting_factor=f).fit(X).components_ for f in (0.0, 0.999))
+    last, many = (
+        SubspaceTracker(3, forgetting_factor=f, fill="subspace", center=False).fit(X).components_
+        for f in (0.0, 0.999)
+    )
     # 40 rows against about 1000: the error falls with the root of their number, by 5
     assert sine(many, V) < sine(last, V) / 3
 
@@ -346,7 +351,7 @@ def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change, see
     stream = make_subspace_stream(
         3000, d, k, model="piecewise", change_points=(change,), random_state=seed
     )
-    model = SubspaceTracker(k, batch_size=size, detect_changes=True).fit(stream.X)
+    model = SubspaceTracker(k, batch_size=size, detect_changes=True, **PAPER).fit(stream.X)
     # Without noise there is no margin to speak of: the residuals of a batch are rounding errors,
     # of the order of 1e-30, or those of a change, of which one row in a batch is enough.
     assert_array_equal(model.change_points_, [change // size * size])
@@ -437,13 +442,13 @@ def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found)
     X = np.zeros((60, 5))
     X[:, :2] = np.concatenate([signs * [10, 1], signs * [10, np.sqrt(power)], signs * [10, 1]])
     options = {"init": np.eye(1, 5), "n_updates": 1, "change_threshold": threshold}
-    model = SubspaceTracker(1, batch_size=20, detect_changes=True, **options).fit(X)
+    model = SubspaceTracker(1, batch_size=20, detect_changes=True, **{**PAPER, **options}).fit(X)
     assert_array_equal(model.change_points_, [20] if found else [])
 
 
 def test_all_changes_are_below_a_large_threshold_and_none_below_zero():
     stream = make_subspace_stream(2000, 50, 3, model="piecewise", noise_std=0.01, random_state=0)
-    model = SubspaceTracker(3, detect_changes=True, n_updates=5)
+    model = SubspaceTracker(3, detect_changes=True, n_updates=5, **PAPER)
     high = clone(model).set_params(change_threshold=1e6).fit(stream.X)
     assert_array_equal(high.change_points_, [])
     # the sixth update would be in the seventh batch; then every fifth one is taken for a change
@@ -455,7 +460,9 @@ def test_all_changes_are_below_a_large_threshold_and_none_below_zero():
 def test_thresholds_are_in_units_of_the_rows_squared(scale):
     stream = make_subspace_stream(2000, 50, 3, model="piecewise", noise_std=0.01, random_state=0)
     for threshold in ("auto", 0.01):
-        model = SubspaceTracker(3, detect_changes=True, n_updates=8, change_threshold=threshold)
+        model = SubspaceTracker(
+            3, detect_changes=True, n_updates=8, change_threshold=threshold, **PAPER
+        )
         changes = clone(model).fit(stream.X).change_points_
         assert_array_equal(changes, [1000])
         if threshold != "auto":
@@ -465,7 +472,7 @@ def test_thresholds_are_in_units_of_the_rows_squared(scale):
 
 def test_times_go_on_over_calls_and_start_anew_with_fit():
     stream = make_subspace_stream(2000, 50, 3, model="piecewise", random_state=0)
-    model = SubspaceTracker(3, detect_changes=True)
+    model = SubspaceTracker(3, detect_changes=True, **PAPER)
     for rows in np.split(stream.X, [11, 900, 1003, 1700]):
         model.partial_fit(rows)
     assert_array_equal(model.change_points_, [1000])
@@ -479,7 +486,7 @@ def test_times_go_on_over_calls_and_start_anew_with_fit():
 @pytest.mark.parametrize("tail", [1, 5])
 def test_a_few_rows_at_the_end_are_not_taken_for_a_change(d, tail):
     X = planted(1200 + tail, d, noise=0.1, seed=3)[0]
-    model = SubspaceTracker(3, detect_changes=True).fit(X)
+    model = SubspaceTracker(3, detect_changes=True, **PAPER).fit(X)
     assert_array_equal(model.change_points_, [])
 
 
@@ -489,7 +496,7 @@ def test_a_change_during_the_last_updates_is_followed(change, n_updates):
     stream = make_subspace_stream(
         2000, 200, 5, model="piecewise", delta=0.02, change_points=(change,), random_state=0
     )
-    model = SubspaceTracker(5, batch_size=20, n_updates=n_updates, detect_changes=True)
+    model = SubspaceTracker(5, batch_size=20, n_updates=n_updates, detect_changes=True, **PAPER)
     model.fit(stream.X)
     assert_array_equal(model.change_points_, [change])
     # an update leaves of the error about the share of missing entries, a tenth; 20 rows are few,
@@ -558,7 +565,7 @@ EDGES = edges()
 @pytest.mark.parametrize("kind", EDGES)
 def test_edges_give_finite_numbers_and_an_orthonormal_basis(options, kind):
     X = EDGES[kind]
-    model = SubspaceTracker(3, **options).fit(X)
+    model = SubspaceTracker(3, **{**PAPER, **options}).fit(X)
     assert_sound(model, X, with_holes(planted(30)[0], 0.5))
     assert model.n_samples_seen_ == len(X)
     assert len(model.components_) == model.n_components_ == min(3, len(X))
@@ -572,7 +579,7 @@ def test_edges_give_finite_numbers_and_an_orthonormal_basis(options, kind):
     variant=st.sampled_from(sorted(VARIANTS)),
 )
 def test_edges_in_any_order_give_finite_numbers(parts, variant):
-    model = SubspaceTracker(3, **VARIANTS[variant])
+    model = SubspaceTracker(3, **{**PAPER, **VARIANTS[variant]})
     for kind, n in [*parts, ("two rows", 2)]:
         model.partial_fit(EDGES[kind][:n])
         assert_sound(model, EDGES["few entries at last"])
@@ -582,7 +589,11 @@ def test_edges_in_any_order_give_finite_numbers(parts, variant):
 @pytest.mark.parametrize("center", [False, True])
 def test_a_stream_may_start_without_news(kind, center):
     X, V = planted(1000, seed=1)
-    model = SubspaceTracker(3, center=center).fit(EDGES[kind]).partial_fit(with_holes(X, 0.1))
+    model = (
+        SubspaceTracker(3, center=center, forgetting_factor=0.0, fill="subspace")
+        .fit(EDGES[kind])
+        .partial_fit(with_holes(X, 0.1))
+    )
     # the rows of the start stand in one batch with the first others, all of which are replaced
     assert sine(model.components_, V) < 1e-6
 
@@ -592,7 +603,9 @@ def test_rows_without_enough_entries_do_not_count(center):
     X = with_holes(planted(200, noise=0.1)[0], 0.1)
     few = np.full((200, 20), nan)
     few[::2, 3], few[::2, 4] = 100.0, -100.0
-    model = SubspaceTracker(3, batch_size=40, center=center).fit(X)
+    model = SubspaceTracker(
+        3, batch_size=40, center=center, forgetting_factor=0.0, fill="subspace"
+    ).fit(X)
     before = model.components_.copy(), model.mean_.copy(), model.singular_values_.copy()
     model.partial_fit(few)
     after = model.components_, model.mean_, model.singular_values_
@@ -607,7 +620,7 @@ def test_rows_that_count_displace_their_share_of_the_past():
     history = naive(X[:80], 3, 40)
     L = naive_fill(np.delete(X[80:], np.arange(0, 40, 4), axis=0), history[-1].V, np.zeros(20))
     want = naive_update(history[-1], L, 3, 1 - 30 / 40, False)
-    model = SubspaceTracker(3, batch_size=40).fit(X)
+    model = SubspaceTracker(3, batch_size=40, **PAPER).fit(X)
     assert sine(model.components_, want.V) < 1e-8
     assert_allclose(model.singular_values_, want.s, rtol=1e-8)
 
@@ -616,7 +629,9 @@ def test_rows_that_count_displace_their_share_of_the_past():
 def test_a_feature_that_is_never_there_has_no_part(center):
     X, V = planted(800, mean=center * 5.0)
     X[:, [4, 11]] = nan
-    model = SubspaceTracker(3, center=center).fit(with_holes(X, 0.1))
+    model = SubspaceTracker(3, center=center, forgetting_factor=0.0, fill="subspace").fit(
+        with_holes(X, 0.1)
+    )
     assert_allclose(model.components_[:, [4, 11]], 0, atol=1e-15)
     assert_allclose(model.mean_[[4, 11]], 0, atol=1e-13)
     assert_allclose(model.impute(X)[:, [4, 11]], 0, atol=1e-13)
@@ -629,7 +644,7 @@ def test_a_feature_may_come_late(n_missing):
     X, V = planted(1200)
     X = with_holes(X, 0.1)
     X[:n_missing, [4, 11]] = nan
-    assert sine(SubspaceTracker(3).fit(X).components_, V) < 1e-8
+    assert sine(SubspaceTracker(3, **PAPER).fit(X).components_, V) < 1e-8
 
 
 @pytest.mark.parametrize("center", [False, True])
@@ -637,7 +652,7 @@ def test_a_feature_may_fall_silent(center):
     X, V = planted(1600)
     X = with_holes(X, 0.1)
     X[400:, [4, 11]] = nan
-    model = SubspaceTracker(3, center=center).fit(X)
+    model = SubspaceTracker(3, center=center, forgetting_factor=0.0, fill="subspace").fit(X)
     assert_sound(model, X)
     # its loadings are filled in from those before, for ever
     assert sine(model.components_, V) < 1e-6
@@ -649,7 +664,7 @@ def test_a_mean_far_away_is_no_trouble_when_centred(mean, f):
     X, V = planted(1600)
     away = mean * np.random.default_rng(1).uniform(-1, 1, 20)
     Y = with_holes(X + away, 0.1)
-    model = SubspaceTracker(3, center=True, forgetting_factor=f).fit(Y)
+    model = SubspaceTracker(3, center=True, forgetting_factor=f, fill="subspace").fit(Y)
     # The first mean is off by about sqrt(4^2 / 40), the next ones by less. Then the rows are
     # rounded to mean * EPS, and so is the mean of 40 rows, a few times.
     assert sine(model.components_, V) < 1e-5 + 100 * mean * EPS
@@ -661,7 +676,9 @@ def test_a_mean_far_away_is_no_trouble_when_centred(mean, f):
 @pytest.mark.parametrize("center", [False, True])
 def test_there_may_be_as_many_components_as_features(d, center):
     X = np.random.default_rng(0).standard_normal((200, d))
-    model = SubspaceTracker(d, batch_size=40, center=center).fit(with_holes(X, 0.2))
+    model = SubspaceTracker(
+        d, batch_size=40, center=center, forgetting_factor=0.0, fill="subspace"
+    ).fit(with_holes(X, 0.2))
     assert_sound(model, with_holes(X, 0.2))
     assert model.noise_variance_ == 0
     # a row with a hole does not determine d coordinates: only whole rows count after the first
@@ -673,7 +690,9 @@ def test_there_may_be_as_many_components_as_features(d, center):
 
 def test_one_feature_is_all_or_nothing():
     X = np.array([[2.0], [nan], [4.0], [nan]])
-    model = SubspaceTracker(1, batch_size=4, center=True).fit(X)
+    model = SubspaceTracker(
+        1, batch_size=4, center=True, forgetting_factor=0.0, fill="subspace"
+    ).fit(X)
     assert_allclose(model.mean_, [3.0])
     assert_allclose(model.impute(X), [[2.0], [3.0], [4.0], [3.0]])
     assert_allclose(np.abs(model.transform(X)), [[1.0], [0.0], [1.0], [0.0]])
@@ -682,7 +701,7 @@ def test_one_feature_is_all_or_nothing():
 @pytest.mark.parametrize("center", [False, True])
 def test_single_precision_is_rounded_only_at_the_end(center):
     X = with_holes(planted(300, noise=0.1, mean=10.0)[0], 0.2).astype(np.float32)
-    model = SubspaceTracker(3, center=center)
+    model = SubspaceTracker(3, center=center, forgetting_factor=0.0, fill="subspace")
     single, double = clone(model).fit(X), clone(model).fit(X.astype(np.float64))
     assert single.components_.dtype == single.mean_.dtype == np.float32
     assert_allclose(single.components_, double.components_, atol=1e-6)
@@ -694,7 +713,7 @@ def test_single_precision_is_rounded_only_at_the_end(center):
 @pytest.mark.parametrize("options", LARGER.values(), ids=LARGER.keys())
 def test_the_scale_of_the_rows_does_not_matter(options, scale):
     X = with_holes(planted(300, noise=0.1)[0], 0.2)
-    model, scaled = (SubspaceTracker(3, **options).fit(a * X) for a in (1.0, scale))
+    model, scaled = (SubspaceTracker(3, **{**PAPER, **options}).fit(a * X) for a in (1.0, scale))
     assert sine(scaled.components_, model.components_) < 1e-10
     assert_allclose(scaled.impute(scale * X), scale * model.impute(X), rtol=1e-9, atol=1e-9 * scale)
     assert_allclose(scaled.singular_values_, scale * model.singular_values_, rtol=1e-9)
@@ -703,7 +722,7 @@ def test_the_scale_of_the_rows_does_not_matter(options, scale):
 
 def test_rows_of_lower_rank_replace_as_many_directions():
     (X, V), (Y, W) = planted(40), planted(40, k=1, seed=1)
-    model = SubspaceTracker(3).fit(np.concatenate([X, Y]))
+    model = SubspaceTracker(3, **PAPER).fit(np.concatenate([X, Y]))
     # the strongest two of the others stay
     rest = V - V @ W.T @ W
     kept = np.linalg.svd(model.components_ @ rest.T)[1]
@@ -718,13 +737,13 @@ def test_rows_of_lower_rank_replace_as_many_directions():
 def test_directions_stay_over_many_batches_of_lower_rank(n_batches):
     X, V = planted(40)
     constant = np.tile(X[0], (40 * n_batches, 1))
-    model = SubspaceTracker(3).fit(np.concatenate([X, constant]))
+    model = SubspaceTracker(3, **PAPER).fit(np.concatenate([X, constant]))
     assert sine(model.components_, V) < 100 * EPS  # every batch lies in the span, so only rounding
 
 
 def test_the_subspace_stays_while_the_stream_is_silent():
     X, V = planted(40)
-    model = SubspaceTracker(3).fit(X).partial_fit(np.zeros((4000, 20)))
+    model = SubspaceTracker(3, **PAPER).fit(X).partial_fit(np.zeros((4000, 20)))
     assert sine(model.components_, V) < 1e-9
 
 
@@ -750,14 +769,16 @@ def test_a_row_without_coordinates_does_not_take_the_others_with_it(hole):
 def test_a_given_subspace_stays_but_for_what_the_first_rows_replace(n):
     X, V = planted(5)
     X[n:] = nan
-    model = SubspaceTracker(3, init=V).fit(X)
+    model = SubspaceTracker(3, init=V, **PAPER).fit(X)
     assert sine(model.components_, V) < 100 * EPS  # the rows lie in the given span
 
 
 @pytest.mark.parametrize("mean", [1e3, 1e8])
 def test_a_given_subspace_may_be_far_from_the_origin(mean):
     X, V = planted(800)
-    model = SubspaceTracker(3, init=V, center=True).fit(with_holes(X + mean, 0.2))
+    model = SubspaceTracker(3, init=V, center=True, forgetting_factor=0.0, fill="subspace").fit(
+        with_holes(X + mean, 0.2)
+    )
     assert sine(model.components_, V) < 1e-6 + 100 * mean * EPS
 
 
@@ -767,14 +788,14 @@ def test_a_feature_may_come_late_and_from_far_away(mean):
     X = with_holes(X + mean, 0.1)
     X[:40, [4, 11]] = nan
     # its mean is taken for zero at first, and rows where it is missing do not count meanwhile
-    model = SubspaceTracker(3, center=True).fit(X)
+    model = SubspaceTracker(3, center=True, forgetting_factor=0.0, fill="subspace").fit(X)
     assert sine(model.components_, V) < 1e-6
 
 
 def test_a_centred_stream_may_start_without_entries_and_go_on_far_away():
     X, V = planted(800)
     X = np.concatenate([np.full((40, 20), nan), with_holes(X + 1e8, 0.1)])
-    model = SubspaceTracker(3, center=True).fit(X)
+    model = SubspaceTracker(3, center=True, forgetting_factor=0.0, fill="subspace").fit(X)
     # entries are rounded by 1e8 EPS / 2 at most and turn the axes as noise does, by that times
     # (sqrt(17) + sqrt(3)) / (2 (sqrt(40) - sqrt(3))), less than one; so do the mean's
     assert sine(model.components_, V) < 2 * 1e8 * EPS
@@ -784,7 +805,9 @@ def test_no_row_may_count_when_a_batch_is_filled_again():
     X = np.zeros((20, 6))
     X[:, 3:5] = np.random.default_rng(0).standard_normal((20, 2))
     X[::2, 3] = X[1::2, 4] = nan  # the first pass finds the two features of which one is missing
-    model = SubspaceTracker(2, n_iter=2, center=True, batch_size=20).fit(X)
+    model = SubspaceTracker(
+        2, n_iter=2, center=True, batch_size=20, forgetting_factor=0.0, fill="subspace"
+    ).fit(X)
     assert_sound(model, X)
 
 
@@ -794,7 +817,7 @@ def test_a_sensor_that_dies_does_not_stop_the_tracker():
     X[:, alone] = 6 * np.random.default_rng(0).standard_normal((800, 1))
     Y[:, alone] = nan
     X[200:, alone] = nan
-    model = SubspaceTracker(4).fit(with_holes(np.concatenate([X, Y]), 0.05))
+    model = SubspaceTracker(4, **PAPER).fit(with_holes(np.concatenate([X, Y]), 0.05))
     V = np.where(alone, 0, V)
     inside = V @ model.components_.T @ model.components_
     assert (
@@ -1001,7 +1024,7 @@ def test_weights_of_the_score_are_checked(model):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_grid_search_over_rows_with_holes_picks_the_rank(seed):
     X = with_holes(planted(450, 40, 3, noise=0.3, seed=seed)[0], 0.2)
-    pipeline = Pipeline([("scale", StandardScaler()), ("track", SubspaceTracker())])
+    pipeline = Pipeline([("scale", StandardScaler()), ("track", SubspaceTracker(**PAPER))])
     grid = {
         "track__n_components": [1, 2, 3, 4, 6],
         "track__batch_size": [30, 100],
@@ -1046,8 +1069,8 @@ def test_one_subspace_is_stored_for_each_full_batch():
 
 
 def test_subspaces_are_not_stored_unless_asked():
-    assert not hasattr(SubspaceTracker(3).fit(planted(100)[0]), "subspaces_")
-    assert not hasattr(SubspaceTracker(3).fit(planted(100)[0]), "change_points_")
+    assert not hasattr(SubspaceTracker(3, **PAPER).fit(planted(100)[0]), "subspaces_")
+    assert not hasattr(SubspaceTracker(3, **PAPER).fit(planted(100)[0]), "change_points_")
 
 
 def test_stored_subspaces_are_not_shared():
@@ -1085,7 +1108,7 @@ def test_a_failed_call_stores_nothing(method, kind):
 
 def test_subspaces_may_be_stored_from_later_on():
     X = planted(80)[0]
-    model = SubspaceTracker(3, batch_size=40).fit(X)
+    model = SubspaceTracker(3, batch_size=40, **PAPER).fit(X)
     model.set_params(store_subspaces=True).partial_fit(X)
     assert len(model.subspaces_) == 2
 
@@ -1110,7 +1133,7 @@ def test_memory_is_that_of_a_few_batches_and_bases():
     X = with_holes(np.random.default_rng(0).standard_normal((8 * m, d)), 0.1)
     peaks = []
     for n in (2, 8):
-        model = SubspaceTracker(k, batch_size=m).fit(X[:m])
+        model = SubspaceTracker(k, batch_size=m, **PAPER).fit(X[:m])
         peaks.append(peak_bytes(lambda n=n, model=model: model.partial_fit(X[: n * m])))
     # m x d: the rows, less the mean, their fit, that plus the mean, the filled rows, and two masks
     # of an eighth each; k x d: the basis, the next, the one shown; 2^18 products of loadings
@@ -1121,7 +1144,7 @@ def test_memory_is_that_of_a_few_batches_and_bases():
 def test_memory_does_not_grow_with_the_stream():
     d, m = 5000, 20
     X = with_holes(np.random.default_rng(0).standard_normal((m, d)), 0.1)
-    model = SubspaceTracker(3, batch_size=m, detect_changes=True)
+    model = SubspaceTracker(3, batch_size=m, detect_changes=True, **PAPER)
     for _ in range(3):
         model.partial_fit(X)
     peaks = [peak_bytes(lambda: model.partial_fit(X)) for _ in range(15)]
@@ -1158,7 +1181,7 @@ def test_memory_does_not_grow_with_the_stream():
 )
 def test_a_bad_parameter_is_named(name, value):
     with pytest.raises(ValueError, match=name):
-        SubspaceTracker(**{"n_components": 3, name: value}).fit(planted(50)[0])
+        SubspaceTracker(**{**PAPER, **{"n_components": 3, name: value}}).fit(planted(50)[0])
 
 
 # ---------------------------------------------------------------------- the shell of block by block
@@ -1215,7 +1238,9 @@ def test_blocks_are_of_finite_rows():
 
 
 def test_changes_are_not_looked_for_with_zeros_filled_in():
-    model = SubspaceTracker(2, fill="zeros", detect_changes=True)
+    model = SubspaceTracker(
+        2, fill="zeros", detect_changes=True, forgetting_factor=0.0, center=False
+    )
     with pytest.raises(ValueError, match="detect_changes needs fill='subspace'"):
         model.fit(np.ones((50, 4)))
 
@@ -1223,11 +1248,13 @@ def test_changes_are_not_looked_for_with_zeros_filled_in():
 @pytest.mark.parametrize(
     "model",
     [
-        SubspaceTracker(2, batch_size=10),
-        SubspaceTracker(2, batch_size=10, center=True),
-        RobustSubspaceTracker(2, batch_size=10, init="svd", center=True),
+        SubspaceTracker(2, batch_size=10, **PAPER),
+        SubspaceTracker(2, batch_size=10, center=True, forgetting_factor=0.0, fill="subspace"),
+        RobustSubspaceTracker(
+            2, batch_size=10, init="svd", center=True, forgetting_factor=0.0, fill="subspace"
+        ),
         OjaPCA(2, random_state=0),
-        FederatedSubspaceTracker(2, batch_size=10, random_state=0),
+        FederatedSubspaceTracker(2, batch_size=10, random_state=0, **PAPER),
         OnlineDistributedPCA(2),
     ],
 )
