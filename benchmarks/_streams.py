@@ -11,6 +11,8 @@ import numpy as np
 from fedpca_sklearn import subspace_distance
 
 RANK, BATCH, N_FEATURES = 30, 60, 1000
+# Parameters of the paper: about the origin, by least squares, by the last batch alone.
+PAPER = {"forgetting_factor": 0.0, "fill": "subspace", "center": False}
 SHOWN = (1, 2, 3, 5, 10, 20, 25, 26, 27, 28, 30, 40, 50)
 
 

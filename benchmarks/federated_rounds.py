@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks._streams import (
     BATCH,
+    PAPER,
     RANK,
     claim,
     draw_lines,
@@ -99,6 +100,7 @@ def tracker(sigma, **options):
         n_clients=4,
         channel=GaussianChannel(sigma),
         random_state=0,
+        **PAPER,
         **options,
     )
 
@@ -129,7 +131,7 @@ def figure_3(quick):
     for name in ("piecewise",) if quick else ("walk", "piecewise"):
         stream = make_subspace_stream(model=name, random_state=0)
         P = targets(stream)
-        norst = SubspaceTracker(RANK, batch_size=BATCH, detect_changes=True)
+        norst = SubspaceTracker(RANK, batch_size=BATCH, detect_changes=True, **PAPER)
         methods = {
             "noise 1e-6": tracker(1e-6),
             "noise 1e-3, variance 1e-6": tracker(1e-3),
@@ -167,8 +169,8 @@ def outliers_through_a_channel():
     stream = make_subspace_stream(
         model="piecewise", change_points=(), outliers=0.05, random_state=0
     )
-    start = RobustSubspaceTracker(RANK, batch_size=BATCH).fit(stream.X[:150]).components_
-    model = tracker(1e-3, init=start).set_params(robust=True)
+    start = RobustSubspaceTracker(RANK, batch_size=BATCH, **PAPER).fit(stream.X[:150])
+    model = tracker(1e-3, init=start.components_).set_params(robust=True)
     line, seconds = errors(model, stream, targets(stream))
     table("federated_rounds_outliers", [{"5 % outliers": 1e-3, "seconds": seconds, **shown(line)}])
 

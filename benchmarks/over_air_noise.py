@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks._streams import (
     BATCH,
     N_FEATURES,
+    PAPER,
     RANK,
     claim,
     draw_lines,
@@ -44,6 +45,7 @@ def tracker(sigma, n_rounds):
         channel=GaussianChannel(sigma),
         n_clients=4,
         random_state=0,
+        **PAPER,
     )
 
 

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks._streams import PAPER
 from benchmarks._tools import load, peak_bytes, picture, table
 from fedpca_sklearn import (
     AlternatingProjections,
@@ -57,7 +58,7 @@ def streams(quick):
 def made(quick):
     rows, lines = [], {}
     for name, batch, stream in streams(quick):
-        tracker = RobustSubspaceTracker(RANK, batch_size=batch, store_subspaces=True)
+        tracker = RobustSubspaceTracker(RANK, batch_size=batch, store_subspaces=True, **PAPER)
         before = perf_counter()
         tracker.fit(stream.X)
         seconds = perf_counter() - before
@@ -131,7 +132,7 @@ def at_once(quick=False):
         "AlternatingProjections": projections,
         "the same, tol=1e-7": lambda X: projections(X, tol=1e-7),
         "RobustSubspaceTracker": lambda X: (
-            RobustSubspaceTracker(10, batch_size=40).fit(X).decompose(X)
+            RobustSubspaceTracker(10, batch_size=40, **PAPER).fit(X).decompose(X)
         ),
         "pursuit, numpy": pursuit,
         "PCA": plain,
@@ -165,7 +166,7 @@ def memory(quick):
     rows = []
     for d in (1000, 4000) if quick else (1000, 4000, 16000):
         stream = make_subspace_stream(400, d, 10, delta=0, outliers=0.05, random_state=0)
-        tracker = RobustSubspaceTracker(10, batch_size=40).fit(stream.X[:200])
+        tracker = RobustSubspaceTracker(10, batch_size=40, **PAPER).fit(stream.X[:200])
         peak = peak_bytes(lambda t=tracker, X=stream.X[200:]: t.partial_fit(X))
         rows.append({"d": d, "peak MB": peak / 1e6, "over 8 d (m + k)": peak / (8 * d * 50)})
     table("robust_tracking_memory", rows)
@@ -178,7 +179,7 @@ def video():
     X, n = data["X"].astype(float), int(data["n_train"])
     before = perf_counter()
     tracker = RobustSubspaceTracker(
-        2, center=True, forgetting_factor=1.0, support_threshold=25.0
+        2, forgetting_factor=1.0, fill="subspace", support_threshold=25.0
     ).fit(X[:n])
     low_rank, sparse = tracker.decompose(X[n:])
     share = (sparse != 0).mean(axis=1)

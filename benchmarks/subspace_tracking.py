@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks._streams import (
     BATCH,
+    PAPER,
     RANK,
     claim,
     draw_lines,
@@ -34,14 +35,14 @@ AUTHORS = {1: 0.64, 2: 0.21, 3: 0.079, 5: 7.9e-3, 10: 3.3e-5, 27: 0.24, 28: 0.07
 
 
 def methods():
-    tracker = {"n_components": RANK, "batch_size": BATCH}
+    tracker = {"n_components": RANK, "batch_size": BATCH, **PAPER}
     papers = {"center": False, "init": "random", "random_state": 0}
     return {
         "STMiss": SubspaceTracker(**tracker),
         "NORST-like": SubspaceTracker(**tracker, detect_changes=True),
         "PETRELS": PETRELS(RANK, forgetting_factor=0.98, **papers),
         "GROUSE": GROUSE(RANK, step_size="greedy", **papers),
-        "simple PCA": SubspaceTracker(**tracker, fill="zeros"),
+        "simple PCA": SubspaceTracker(**{**tracker, "fill": "zeros"}),
         "STMiss, n_iter=2": SubspaceTracker(**tracker, n_iter=2),
     }
 
@@ -94,7 +95,7 @@ def figure_1a(quick):
 def delta_of_the_text():
     """delta_t = 1e-4, which the text gives with Delta_tv of about 1e-2."""
     stream = make_subspace_stream(delta=1e-4, random_state=0)
-    line, _ = errors(SubspaceTracker(RANK, batch_size=BATCH), stream, targets(stream))
+    line, _ = errors(SubspaceTracker(RANK, batch_size=BATCH, **PAPER), stream, targets(stream))
     change, last = stream.subspace_changes(BATCH).max(), np.median(line[-20:])
     print(f"delta_t = 1e-4: largest change between batches {change:.2g}, STMiss {last:.2g}")
 
@@ -147,7 +148,7 @@ def mnist(quick):
         mean = np.nanmean(Y, axis=0)
         options = {"batch_size": 200, "forgetting_factor": 1.0, "center": True}
         start = perf_counter()
-        tracker = SubspaceTracker(40, **options).fit(Y)
+        tracker = SubspaceTracker(40, fill="subspace", **options).fit(Y)
         seconds = perf_counter() - start
         simple = SubspaceTracker(40, fill="zeros", **options).fit(Y)
         petrels = PETRELS(40, forgetting_factor=1.0, init="random", random_state=0).fit(Y[:500])

@@ -57,11 +57,12 @@ print(f"{np.isnan(seen).mean():.0%} of the entries are missing")
 # The number of components, from what was seen
 # --------------------------------------------
 # ``score`` hides entries that were seen, and is the share of their variation that the rest of their
-# row explains; the fit has seen them. With ``forgetting_factor=1`` all batches count alike; the
-# default, 0, keeps the last batch only, which follows changes at once and is noisier.
+# row explains; the fit has seen them. With ``forgetting_factor=1`` all batches count alike; 0
+# keeps the last batch only, which follows changes at once and is noisier. The default forgets where
+# a batch does not fit what came before.
 
 for rank in range(1, 8):
-    tracker = SubspaceTracker(rank, center=True, forgetting_factor=1.0).fit(seen)
+    tracker = SubspaceTracker(rank, forgetting_factor=1.0).fit(seen)
     print(f"{rank} components: score {tracker.score(seen):.4f}")
 
 # %%
@@ -76,8 +77,8 @@ filled = {
             for x, known in zip(seen.T, (hole == 0).T, strict=True)
         ]
     ),
-    "tracker, last batch": SubspaceTracker(4, center=True).fit(seen).impute(seen),
-    "tracker": SubspaceTracker(4, center=True, forgetting_factor=1.0).fit(seen).impute(seen),
+    "tracker, last batch": SubspaceTracker(4, forgetting_factor=0.0).fit(seen).impute(seen),
+    "tracker": SubspaceTracker(4, forgetting_factor=1.0).fit(seen).impute(seen),
 }
 error = {
     name: [np.sqrt(np.mean((values - true)[hole == length] ** 2)) for length in LENGTHS]

@@ -35,8 +35,8 @@ frames[lost] = np.nan
 # An outlier must be rare in a batch at every pixel. In 80 frames the disc goes all its way; in 40
 # it stays too long at some places, and half of it is taken for background with half of the seeds.
 
-robust = RobustSubspaceTracker(2, center=True, batch_size=80).fit(frames)
-plain = SubspaceTracker(2, center=True, batch_size=80).fit(frames)
+robust = RobustSubspaceTracker(2, batch_size=80).fit(frames)
+plain = SubspaceTracker(2, batch_size=80).fit(frames)
 last = frames[-80:]
 _, sparse = robust.decompose(last)
 found, true = sparse != 0, np.array(disc[-80:]) & ~lost[-80:]

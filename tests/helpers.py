@@ -15,8 +15,8 @@ from numpy.testing import assert_allclose
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
-# Parameters of the trackers of batches as in Narayanamurthy et al. (2022): about the origin, by least
-# squares, and by the last batch alone.
+# Trackers of batches as in Narayanamurthy et al. (2022): about the origin, by least squares, by the
+# last batch alone.
 PAPER = {"forgetting_factor": 0.0, "fill": "subspace", "center": False}
 
 # ------------------------------------------------------------------------------ spans

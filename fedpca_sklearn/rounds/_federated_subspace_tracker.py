@@ -73,11 +73,14 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         `RobustSubspaceTracker`.
     support_threshold : float or "auto", default="auto"
         Entries of the sparse part above it are outliers, as in `RobustSubspaceTracker`.
-    forgetting_factor : float in [0, 1], default=0.0
+    forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
-        no message more.
+        no message more. With "auto" a batch that may tell of a change has the rounds of the power
+        method twice, once for the batch alone. 0: the last batch alone, as in [1]_.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.
+    fill : {"conditional", "subspace"}, default="conditional"
+        What stands for missing entries and outliers, as in `SubspaceTracker`; "subspace" in [1]_.
     detect_changes : bool, default=False
         After ``n_updates`` updates keep the subspace, until rows do not fit it any more, as in
         `SubspaceTracker`. In every batch ``n_rounds`` rounds of 10 directions find the largest
@@ -88,8 +91,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
         from which on a change is detected. "auto": twice that of the last update. Either is raised
         by what the channel's noise may add.
-    center : bool, default=False
+    center : bool, default=True
         Subtract the mean of the filled rows that count, which one more round for each batch finds.
+        False: about the origin, as in [1]_.
     channel : Channel or None, default=None
         What the messages pass. None: `PerfectChannel`. A schedule of those who drop out has a
         column for each client of a batch, and begins with each batch.
@@ -115,7 +119,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         in each round of the power method, K (r^2 + 2) up and K r d down in the last. With
         ``detect_changes`` as many rounds with 10 in place of r in all batches but the first. With
         ``center`` a round of K (d + 1) up and K d down for each batch, and one of K (2 d + 1) up
-        and K d down before the first.
+        and K d down before the first. With ``forgetting_factor="auto"`` or ``fill="conditional"`` a
+        round of 15 K up and K r down for each batch: sums of squares of residuals and entries,
+        which tell the noise, and ten zeros, which tell that of the channel.
 
     See Also
     --------

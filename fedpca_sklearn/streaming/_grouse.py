@@ -42,8 +42,9 @@ class GROUSE(AffineTracker):
         fits the row exactly, without noise. A float eta: by eta |residual| |projection| [1]_, in
         units of the rows squared, so that rows should have norms near 1.
     center : bool, default=True
-        Subtract the running mean of each feature's observed entries. False: about the origin, as in
-        [1]_.
+        The mean is a part of the model: rows have a constant entry more, and the rule one component
+        more, as a running mean of observed entries is not where rows of low rank are. False: about
+        the origin, as in [1]_.
     init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
         First basis. "rows": the SVD of the first 2 n_components rows, whose missing entries are
         filled in by a soft SVD of their own; random where too few entries are there for that, as
@@ -59,7 +60,8 @@ class GROUSE(AffineTracker):
             (n_components_,)
         Not part of the method: measured on the least-squares coordinates of the rows as they came.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
-        As in `StreamingPCA`; the total variance from the entries that are there.
+        As in `StreamingPCA`; the total variance from the entries that are there. Where entries are
+        missing, the mean is that of the observed ones within the affine subspace.
 
     Notes
     -----
@@ -68,7 +70,8 @@ class GROUSE(AffineTracker):
     O(d (k + b)) a row in matrix products, and O((k + b) k) for itself. The basis is made
     orthonormal after every block.
 
-    `transform` takes rows with missing entries: their coordinates are by least squares.
+    `transform` and `impute` take rows with missing entries: these are predicted by their means
+    given the rest of their row, as in `SubspaceTracker`, with the noise of recent rows.
 
     References
     ----------

@@ -40,8 +40,9 @@ class PETRELS(AffineTracker):
         First value of the covariance of the coordinates, relative to the mean square of the first
         rows that are not zero.
     center : bool, default=True
-        Subtract the running mean of each feature's observed entries, which forgets as well. False:
-        about the origin, as in [1]_.
+        The mean is a part of the model: rows have a constant entry more, and the rule one component
+        more, as a running mean of observed entries is not where rows of low rank are. False: about
+        the origin, as in [1]_.
     init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"
         First basis. "rows": the SVD of the first 2 n_components rows, whose missing entries are
         filled in by a soft SVD of their own; random where too few entries are there for that, as
@@ -58,14 +59,16 @@ class PETRELS(AffineTracker):
             (n_components_,)
         Not part of the method: measured on the least-squares coordinates of the rows as they came.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
-        As in `StreamingPCA`; the total variance from the entries that are there.
+        As in `StreamingPCA`; the total variance from the entries that are there. Where entries are
+        missing, the mean is that of the observed ones within the affine subspace.
 
     Notes
     -----
     [1]_, Algorithm 1, but for rows with no more entries than components: they fit any basis, and
     only age the others, where [1]_ refits with them. Memory O(d k^2) and time O(d k^2) a row as
-    soon as entries are missing, for all features at once; O(d k) before. `transform` takes rows
-    with missing entries: their coordinates are by least squares.
+    soon as entries are missing, for all features at once; O(d k) before. `transform` and `impute`
+    take rows with missing entries: these are predicted by their means given the rest of their row,
+    as in `SubspaceTracker`, with the noise of recent rows.
 
     References
     ----------

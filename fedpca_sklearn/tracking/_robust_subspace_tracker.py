@@ -44,11 +44,13 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         Entries of the sparse part above are outliers; omega_supp of [1]_, which takes s_min / 2.
         "auto": six robust standard deviations of what is left of the row, of the column, or of the
         batch, whichever is most.
-    forgetting_factor : float in [0, 1], default=0.0
-        The weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch.
-        0: the subspace is that of the last batch alone, as in [1]_.
+    forgetting_factor : float in [0, 1] or "auto", default="auto"
+        As in `SubspaceTracker`: "auto" drops the past where the subspace changes. 0: the subspace
+        is that of the last batch alone, as in [1]_.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.
+    fill : {"conditional", "subspace"}, default="conditional"
+        What stands for missing entries and outliers, as in `SubspaceTracker`; "subspace" in [1]_.
     detect_changes : bool, default=False
         After ``n_updates`` updates keep the subspace, until rows do not fit it any more.
     n_updates : int, default=20
@@ -56,8 +58,9 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     change_threshold : float or "auto", default="auto"
         Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
         from which on a change is detected. "auto": twice that of the last update.
-    center : bool, default=False
-        Subtract the mean of the filled rows that count. False: about the origin.
+    center : bool, default=True
+        Subtract the mean of the filled rows that count; at first the median of each feature's
+        observed entries. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
         Keep the basis after every batch in ``subspaces_``, which grows with the stream.
 

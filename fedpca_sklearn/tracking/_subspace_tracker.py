@@ -17,9 +17,9 @@ __all__ = ["SubspaceTracker"]
 class SubspaceTracker(PooledTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
-    Missing entries (NaN) of a batch are filled in by least squares from the rest of their row and
-    the last subspace; the r leading singular vectors of the filled batch are the next. A batch
-    suffices for a subspace, so changes are followed at once.
+    Missing entries (NaN) of a batch are filled in from the rest of their row and the last subspace;
+    the r leading singular vectors of the filled batch, and of what still counts of those before,
+    are the next. A batch suffices for a subspace, so changes are followed at once.
 
     Parameters
     ----------
@@ -28,15 +28,22 @@ class SubspaceTracker(PooledTracker):
     batch_size : int or "auto", default="auto"
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
         40)``.
-    forgetting_factor : float in [0, 1], default=0.0
-        The weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch,
-        or less if not all its rows count; rows of a batch count alike. 0: the subspace is that of
-        the last batch alone, as in [1]_. Closer to 1, noise is averaged over more rows, and changes
-        are followed more slowly.
+    forgetting_factor : float in [0, 1] or "auto", default="auto"
+        "auto": all batches count, until one fits less than half as well as the best before it, in
+        squares, and the subspace of this batch alone would fit others at least twice as well: then
+        the past is dropped. Batches that were filled in with a worse basis count less. A float: the
+        weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch, or
+        less if not all its rows count; rows of a batch count alike. 0: the subspace is that of the
+        last batch alone, as in [1]_; 1: all count alike, for one model of all rows of a stream that
+        comes back to where it was.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last. 1 as in [1]_.
-    fill : {"subspace", "zeros"}, default="subspace"
-        "zeros": the baseline of [1]_, simple PCA of each batch with zeros filled in.
+    fill : {"conditional", "subspace", "zeros"}, default="conditional"
+        What stands for a missing entry. "conditional": its mean given the rest of its row, the
+        variances along the subspace and the noise of an entry, as in probabilistic PCA [3]_; where
+        nothing is left beyond the subspace, the same as "subspace": by least squares, as in [1]_,
+        which amplify noise where few entries are there. "zeros": the baseline of [1]_, simple PCA
+        of each batch with zeros filled in.
     init : "svd" or array-like of shape (k, n_features), default="svd"
         "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
         An array: rows that span the first subspace.
@@ -50,7 +57,7 @@ class SubspaceTracker(PooledTracker):
         Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
         from which on a change is detected; omega_evals of [2]_. "auto": twice that of the last
         update, which is also looked for between updates.
-    center : bool, default=False
+    center : bool, default=True
         Subtract the mean of the filled rows that count. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
         Keep the basis after every batch in ``subspaces_``, which grows with the stream.
@@ -60,8 +67,7 @@ class SubspaceTracker(PooledTracker):
     components_ : ndarray of shape (n_components_, n_features)
         Orthonormal basis, along the principal axes of the filled rows that count.
     singular_values_, explained_variance_, explained_variance_ratio_, mean_, noise_variance_ :
-        As in `StreamingPCA`, for the filled rows that count: with the default
-        ``forgetting_factor`` those of the last batch. What is filled in has no noise.
+        As in `StreamingPCA`, for the filled rows that count. What is filled in has no noise.
     n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`; rows seen.
     change_points_ : ndarray of int
@@ -76,9 +82,10 @@ class SubspaceTracker(PooledTracker):
 
     Notes
     -----
-    Algorithm 1 of [1]_ (STMiss-NoDet). For a full batch Y after full batches, ``impute(Y)`` before
-    ``partial_fit(Y)`` is its first estimate (line 7), and after it the optional, better second one
-    of lines 12 to 14, by the subspace of the batch itself.
+    With ``forgetting_factor=0, fill="subspace", center=False`` Algorithm 1 of [1]_ (STMiss-NoDet).
+    For a full batch Y after full batches, ``impute(Y)`` before ``partial_fit(Y)`` is its first
+    estimate (line 7), and after it the optional, better second one of lines 12 to 14, by the
+    subspace of the batch itself.
 
     A row with h holes costs O(d k^2) time for its k x k system; the r-SVD of m rows O(d (m + k)^2).
     Memory O(d (m + k)).
@@ -101,6 +108,8 @@ class SubspaceTracker(PooledTracker):
        incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
     .. [2] P. Narayanamurthy, N. Vaswani, "Provable dynamic robust PCA or robust subspace tracking",
        IEEE Transactions on Information Theory 2019 (NORST).
+    .. [3] M. E. Tipping, C. M. Bishop, "Probabilistic principal component analysis", Journal of the
+       Royal Statistical Society B 1999.
 
     Examples
     --------
