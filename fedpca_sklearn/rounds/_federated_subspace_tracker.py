@@ -22,8 +22,8 @@ from ..federated._clients import label_order, labels_of
 from ..federated._label_column import LabelColumnMixin
 from ..summary import Subspace
 from ..tracking._outlier_tracker import OutlierTracker
+from ..tracking._outliers import find_outliers
 from ..tracking._past import Misfit
-from ..tracking._sparse_recovery import find_outliers
 from ..tracking._stmiss import Filled, State, faded, residuals
 from ._batch_sums import (
     largest_eigenvalue,

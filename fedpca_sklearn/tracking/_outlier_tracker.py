@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._kernels.slices import slices_of
-from ._sparse_recovery import find_outliers
+from ._outliers import find_outliers
 from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outlier_tracker import OutlierTracker, known_thresholds
-from ._sparse_recovery import find_outliers
+from ._outliers import find_outliers, fits, remembered, search_batch, search_rows
 from ._stmiss import State
 from ._stmiss_tracker import PooledTracker
 
@@ -167,13 +167,18 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         if not len(state.basis):
             mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
             return Y, replace(state, outliers=mask, threshold=threshold)
-        # a batch that is not full is judged by the last one
         full = len(Y) >= self._block_rows(Y.shape[1], not state.summary.n_samples)
-        mask, threshold = find_outliers(
-            Y - state.mean,
-            state.basis,
-            self.xi,
-            self.support_threshold,
-            None if full else known_thresholds(state.threshold),
-        )
+        mask, threshold = self._find(state, Y - state.mean, full)
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
+
+    def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
+        V, columns = state.basis, known_thresholds(state.threshold)
+        if columns is None or self.support_threshold != "auto":
+            return find_outliers(Z, V, self.xi, self.support_threshold)
+        found = search_rows(Z, V, self.xi, columns)
+        if not full:
+            return found.mask, columns
+        if not fits(found.level):
+            return search_batch(Z, V, found.start)
+        return found.mask, remembered(columns, Z, V, found.mask)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import scipy.special
 from sklearn.utils import check_array
 
 from .._kernels import linalg
-from .._kernels.missing import coordinates, gram_inverses
-from .._kernels.tolerances import GIVEN_BASIS_TOL, OUTLIER_DEVIATIONS
+from .._kernels.missing import gram_inverses
+from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.checks import float_array
 
 __all__ = ["projected_sparse_recovery"]
@@ -24,18 +23,6 @@ _RELAXATION = 1.6
 _STEP = 0.1
 # A projected row below this share of the row is a rounding error.
 _ROUNDING = 1e-12
-# The automatic xi over the norm of white noise that would have the projected rows' decile.
-_XI = 0.3
-# The least automatic threshold, over the fit's root mean square: residuals below are rounding
-# errors. And how often it is computed.
-_LEAST = 1e-6
-_ROUNDS = 5
-# Quantiles of absolute values that standard deviations are taken from.
-_MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
-# Entries from which on a column has a standard deviation of its own; and by how much that from the
-# median exceeds the one from the quartile where half of a column is outliers.
-_COLUMN_ROWS = 10
-_COLUMN_RATIO = 3.0
 
 
 def projected_sparse_recovery(
@@ -121,14 +108,14 @@ def projected_sparse_recovery(
         raise ValueError(f"tol must be a positive number, got {tol!r}.")
     if not (isinstance(max_iter, Integral) and max_iter >= 1):
         raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
-    return _recover(X, V, np.broadcast_to(xi, len(X)), tol, max_iter)
+    return recover(X, V, np.broadcast_to(xi, len(X)), tol, max_iter)
 
 
-def _recover(
+def recover(
     Z: np.ndarray, V: np.ndarray, xi: np.ndarray, tol: float, max_iter: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Core of `projected_sparse_recovery`."""
-    project = _Complement(~np.isnan(Z), V)
+    project = Complement(~np.isnan(Z), V)
     Z = np.where(np.isnan(Z), 0.0, Z)
     sparse, gaps = np.zeros_like(Z), np.zeros(len(Z))
     Y = project(Z)
@@ -170,7 +157,7 @@ def _recover(
     return sparse, gaps
 
 
-class _Complement:
+class Complement:
     """Projection of rows, zero where entries are missing, on the complement of the basis there."""
 
     def __init__(self, seen: np.ndarray, V: np.ndarray):
@@ -181,9 +168,9 @@ class _Complement:
             self.mask = seen.astype(np.float64)
             self.inverse = gram_inverses(seen, V)[0]
 
-    def rows(self, which: np.ndarray) -> _Complement:
+    def rows(self, which: np.ndarray) -> Complement:
         """The projection for some of the rows."""
-        part = object.__new__(_Complement)
+        part = object.__new__(Complement)
         part.V, part.mask, part.inverse = self.V, self.mask, self.inverse
         if self.mask is not None and self.inverse is not None:
             part.mask, part.inverse = self.mask[which], self.inverse[which]
@@ -203,86 +190,10 @@ def _norms(X: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("ij,ij->i", X, X))
 
 
-def _nearest(project: _Complement, Y: np.ndarray, S: np.ndarray, xi: np.ndarray) -> np.ndarray:
+def _nearest(project: Complement, Y: np.ndarray, S: np.ndarray, xi: np.ndarray) -> np.ndarray:
     """Nearest rows that satisfy the constraint."""
     R = Y - project(S)
     norms = np.maximum(_norms(R), np.finfo(np.float64).tiny)[:, None]
     R *= np.maximum(1.0 - xi / norms, 0.0)
     R += S
     return R
-
-
-def find_outliers(
-    Z: np.ndarray,
-    V: np.ndarray,
-    xi: float | Literal["auto"] = "auto",
-    threshold: float | Literal["auto"] = "auto",
-    least: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
-
-    Entries of the sparse part above a threshold. With "auto", xi comes from the lower decile of the
-    projected rows, which outliers raise only a little; and the support from the residuals of a
-    least-squares fit to the entries outside of it, in turn: entries above six robust standard
-    deviations of their row, of all, and of their column if that has ten entries or more. What a
-    subspace that is not known exactly fails to explain is large in all of a column or of a row, an
-    outlier is not; it may be in up to half of a column and most of a row.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, d)
-        Rows about the mean, NaN where missing.
-    V : ndarray of shape (k, d)
-    xi, threshold : float or "auto"
-    least : ndarray of shape (d,), default=None
-        Thresholds of the columns from rows before, so that each row stands for itself.
-
-    Returns
-    -------
-    mask : ndarray of shape (m, d), bool
-    least : ndarray of shape (d,)
-        What an entry of a column had to exceed in any row.
-    """
-    m, d = Z.shape
-    seen = ~np.isnan(Z)
-    if xi == "auto":
-        projected = np.where(seen, _Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
-        bounds = _XI * _deviations(projected, _DECILE, axis=1) * np.sqrt(seen.sum(axis=1))
-    else:
-        bounds = np.full(m, float(xi))
-    sparse, _ = _recover(Z, V, bounds, _GAP, 500)
-    if threshold != "auto":
-        return np.abs(sparse) > threshold, np.full(d, float(threshold))
-    C, _ = coordinates(Z - sparse, V)
-    mask = np.zeros_like(seen)
-    for _ in range(_ROUNDS):
-        R = Z - C @ V
-        kept = np.where(mask, np.nan, R)
-        if least is not None:
-            columns = least
-        else:
-            size = np.sqrt(np.einsum("ij,ij->", C, C) / Z.size)
-            every = float(_deviations(kept.ravel(), _MEDIAN, 0))
-            columns = _deviations(R, _MEDIAN, axis=0)
-            low = _deviations(R, _QUARTILE, axis=0)
-            columns = np.where(columns > _COLUMN_RATIO * low, low, columns)
-            columns = np.where(seen.sum(axis=0) < _COLUMN_ROWS, 0.0, columns)
-            columns = np.maximum(OUTLIER_DEVIATIONS * np.maximum(columns, every), _LEAST * size)
-        rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
-        before, mask = mask, np.abs(R) > np.maximum.outer(rows, columns)
-        if np.array_equal(before, mask):
-            break
-        C, _ = coordinates(np.where(mask, np.nan, Z), V)
-    return mask, columns
-
-
-def _deviations(R: np.ndarray, share: float, axis: int) -> np.ndarray:
-    """Standard deviation along an axis by a quantile of absolute values, 0 of no entries.
-
-    The median is the more efficient, the decile good for up to four fifths of outliers.
-    """
-    size = np.sort(np.abs(R), axis=axis)  # NaN last
-    count = (~np.isnan(R)).sum(axis=axis, keepdims=True)
-    quantile = np.take_along_axis(size, (share * count).astype(int), axis)
-    quantile = np.where(count > 0, quantile, 0.0).squeeze(axis)
-    return quantile / scipy.special.ndtri((1 + share) / 2)

@@ -28,7 +28,7 @@ from fedpca_sklearn import (
     projected_sparse_recovery,
     subspace_distance,
 )
-from fedpca_sklearn.tracking._sparse_recovery import find_outliers
+from fedpca_sklearn.tracking._outliers import find_outliers
 
 nan, inf = np.nan, np.inf
 examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)

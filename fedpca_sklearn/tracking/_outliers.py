@@ -1,0 +1,205 @@
+"""Where rows near a known subspace have outliers: thresholds of columns and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.special
+
+from .._kernels.missing import coordinates
+from .._kernels.tolerances import OUTLIER_DEVIATIONS
+from ._sparse_recovery import Complement, recover
+
+# The automatic xi over the norm of white noise that would have the projected rows' decile.
+_XI = 0.3
+# Relative duality gap for finding supports, and iterations for it.
+_GAP = 1e-3
+_ITERATIONS = 500
+# The least automatic threshold, over the fit's root mean square: residuals below are rounding
+# errors. And how often it is computed.
+_LEAST = 1e-6
+_ROUNDS = 5
+# Quantiles of absolute values that standard deviations are taken from.
+_MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
+# Entries from which on a column has a standard deviation of its own; and by how much that from the
+# median exceeds the one from the quartile where half of a column is outliers.
+_COLUMN_ROWS = 10
+_COLUMN_RATIO = 3.0
+# Rows whose residuals make up what is known of a column's, beside those of a batch.
+_REMEMBERED = 200
+# Residuals that are so many times as large as before, or as small, are of another subspace.
+_FIT = 3.0
+
+
+class Search(NamedTuple):
+    """What was found in rows, each by itself.
+
+    Attributes
+    ----------
+    start : ndarray of shape (m, k)
+        Coordinates by the sparse recovery, which the support starts from.
+    mask : ndarray of shape (m, d), bool
+        Outliers.
+    level : ndarray of shape (m,)
+        Robust standard deviation of what is left of a row, each entry over that of its column.
+    """
+
+    start: np.ndarray
+    mask: np.ndarray
+    level: np.ndarray
+
+
+def start_of_support(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
+    """Coordinates of rows without the sparse part.
+
+    With "auto", xi comes from the lower decile of the projected rows, which outliers raise only a
+    little.
+    """
+    sparse = sparse_part(Z, V, xi)
+    return coordinates(Z - sparse, V)[0]
+
+
+def sparse_part(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
+    """Modified compressed sensing of rows about the mean."""
+    if xi == "auto":
+        seen = ~np.isnan(Z)
+        projected = np.where(seen, Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
+        bounds = _XI * _deviations(projected, _DECILE, axis=1) * np.sqrt(seen.sum(axis=1))
+    else:
+        bounds = np.full(len(Z), float(xi))
+    return recover(Z, V, bounds, _GAP, _ITERATIONS)[0]
+
+
+def search_rows(
+    Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"], columns: np.ndarray
+) -> Search:
+    """Outliers by thresholds of the columns that are known, each row by itself."""
+    start = start_of_support(Z, V, xi)
+    mask, R = _support(Z, V, start, lambda R, kept, C: columns)
+    scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(columns > 0, columns, 1.0))
+    return Search(start, mask, _deviations(scaled, _DECILE, axis=1))
+
+
+def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Outliers by the batch alone, and the thresholds of its columns.
+
+    What a subspace that is not known exactly fails to explain is large in all of a column or of a
+    row, an outlier is not; it may be in up to half of a column and most of a row.
+    """
+    found = np.zeros(Z.shape[1])
+
+    def columns(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
+        found[:] = columns_of_batch(R, kept, C)
+        return found
+
+    mask, _ = _support(Z, V, start, columns)
+    return mask, found
+
+
+def columns_of_batch(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Six robust standard deviations of each column, but at least of all entries."""
+    own = _deviations(R, _MEDIAN, axis=0)
+    low = _deviations(R, _QUARTILE, axis=0)
+    own = np.where(own > _COLUMN_RATIO * low, low, own)
+    own = np.where((~np.isnan(R)).sum(axis=0) < _COLUMN_ROWS, 0.0, own)
+    return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, C))
+
+
+def remembered(columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Thresholds of columns after a batch: six standard deviations of some 200 rows.
+
+    Of entries that are no outliers; a column that is all outliers keeps its own.
+    """
+    kept = np.where(mask, np.nan, Z)
+    C, _ = coordinates(kept, V)
+    kept -= C @ V
+    n = (~np.isnan(kept)).sum(axis=0)
+    squares = np.nansum(kept**2, axis=0)
+    before = (columns / OUTLIER_DEVIATIONS) ** 2
+    after = np.sqrt((_REMEMBERED * before + squares) / (_REMEMBERED + n))
+    return np.maximum(OUTLIER_DEVIATIONS * after, _floor(kept, C))
+
+
+def fits(level: np.ndarray) -> bool:
+    """Whether what is left of most rows is as large as it was."""
+    typical = float(np.median(level))
+    return 1 / _FIT <= typical <= _FIT
+
+
+def _floor(kept: np.ndarray, C: np.ndarray) -> float:
+    """Six robust standard deviations of all entries, or what exceeds rounding errors."""
+    size = np.sqrt(np.einsum("ij,ij->", C, C) / kept.size)
+    every = float(_deviations(kept.ravel(), _MEDIAN, 0))
+    return max(OUTLIER_DEVIATIONS * every, _LEAST * size)
+
+
+def _support(
+    Z: np.ndarray,
+    V: np.ndarray,
+    C: np.ndarray,
+    columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Entries above the thresholds of column and row, and residuals of a fit to the others.
+
+    Support and least squares alternate until they agree.
+    """
+    mask = np.zeros(Z.shape, dtype=bool)
+    for _ in range(_ROUNDS):
+        R = Z - C @ V
+        kept = np.where(mask, np.nan, R)
+        rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
+        before, mask = mask, np.abs(R) > np.maximum.outer(rows, columns(R, kept, C))
+        if np.array_equal(before, mask):
+            break
+        C, _ = coordinates(np.where(mask, np.nan, Z), V)
+    return mask, R
+
+
+def find_outliers(
+    Z: np.ndarray,
+    V: np.ndarray,
+    xi: float | Literal["auto"] = "auto",
+    threshold: float | Literal["auto"] = "auto",
+    least: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
+
+    Entries of the sparse part above a threshold. With "auto" the support comes from the residuals
+    of a least-squares fit to the entries outside of it, in turn: entries above six robust standard
+    deviations of their row, of all, and of their column if that has ten entries or more.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, d)
+        Rows about the mean, NaN where missing.
+    V : ndarray of shape (k, d)
+    xi, threshold : float or "auto"
+    least : ndarray of shape (d,), default=None
+        Thresholds of the columns from rows before, so that each row stands for itself.
+
+    Returns
+    -------
+    mask : ndarray of shape (m, d), bool
+    least : ndarray of shape (d,)
+        What an entry of a column had to exceed in any row.
+    """
+    if threshold != "auto":
+        sparse = sparse_part(Z, V, xi)
+        return np.abs(sparse) > threshold, np.full(Z.shape[1], float(threshold))
+    if least is not None:
+        return search_rows(Z, V, xi, least).mask, least
+    return search_batch(Z, V, start_of_support(Z, V, xi))
+
+
+def _deviations(R: np.ndarray, share: float, axis: int) -> np.ndarray:
+    """Standard deviation along an axis by a quantile of absolute values, 0 of no entries.
+
+    The median is the more efficient, the decile good for up to four fifths of outliers.
+    """
+    size = np.sort(np.abs(R), axis=axis)  # NaN last
+    count = (~np.isnan(R)).sum(axis=axis, keepdims=True)
+    quantile = np.take_along_axis(size, (share * count).astype(int), axis)
+    quantile = np.where(count > 0, quantile, 0.0).squeeze(axis)
+    return quantile / scipy.special.ndtri((1 + share) / 2)
