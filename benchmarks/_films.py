@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Grey levels between an object and the mean of what is behind it, and the noise of the sensor.
+# Grey levels of the sensor's noise.
 NOISE = 2.5
 
 
@@ -84,13 +84,10 @@ def make_film(
         y, x = np.mgrid[:height, :height]
         disc = (y - (height - 1) / 2) ** 2 + (x - (height - 1) / 2) ** 2 <= (height / 2) ** 2
         look = (-1) ** i * contrast + 8 * smooth(rng, disc.shape, 3)
-        level = X[:n_train].mean()
         corners = places(rng, motion, n, n_train, shape, height)
         for t, (top, left) in enumerate(corners, n_train):
             part = np.s_[top : top + height, left : left + height]
             behind = X[0][part] if kind != "drift" else X[t][part]
-            del level
-            level = behind
             X[t][part] = np.where(disc, behind + look, X[t][part])
             mask[t][part] |= disc
     X += noise * rng.standard_normal(X.shape)

@@ -396,8 +396,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     def _by_altproj(self) -> bool:
         return isinstance(self.init, str) and self.init == "altproj"
 
-    def _usable(self, X: Any) -> np.ndarray:
-        return super()._usable(X) if self.robust else X
+    def _outliers_removed(self, X: Any) -> np.ndarray:
+        return super()._outliers_removed(X) if self.robust else X
 
 
 def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[Client]:

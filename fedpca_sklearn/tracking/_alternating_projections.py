@@ -14,14 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
+from .._kernels.slices import slices_of
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
 from ..summary import Subspace
+from ._decomposition import DecompositionMixin
+from ._outliers import search_rows, thresholds_of_columns
 
 __all__ = ["AlternatingProjections"]
 
@@ -30,9 +32,11 @@ _RESTING = 0.99
 # Error that is to be reached before a tracker starts from the result.
 _INIT_TOL = 1e-4
 _INIT_ITER = 1000
+# Rows that are searched for outliers at once.
+_ROWS_AT_ONCE = 64
 
 
-class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
+class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
     Alternates between the best matrix of rank k for the rows less the outliers, and the outliers,
@@ -76,9 +80,10 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     robust standard deviations of what is left, so that noise is in neither part, and with a first
     one of at most as many of the data, so that large outliers do not hide smaller ones. A stage k
     ends when the second term is below half of the first, as it cannot gain more. A missing entry is
-    treated as an outlier at a known place. `transform` and `score` do not search for outliers: for
-    new rows use `RobustSubspaceTracker`. Time O(n d min(n, d)) an iteration, by the smaller
-    Gram matrix; memory O(n d).
+    treated as an outlier at a known place. `decompose` searches new rows for outliers, each by
+    itself, with thresholds of six robust standard deviations of what was left of each feature
+    here; `transform` and `score` do not. Time O(n d min(n, d)) an iteration, by the smaller Gram
+    matrix; memory O(n d).
 
     References
     ----------
@@ -170,7 +175,17 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
             self._set_fitted(low_rank, rank, len(X))
             self.low_rank_ = (L + mean).astype(X.dtype)
             self.sparse_ = S.astype(X.dtype)
+            self._thresholds = thresholds_of_columns(
+                np.where(S != 0, np.nan, X - mean - L), X - mean - L, L
+            )
         return self
+
+    def _outliers_removed(self, X: Any) -> np.ndarray:
+        U = X.copy()
+        V, mean = self._float64_model()
+        for at in slices_of(len(U), _ROWS_AT_ONCE):
+            U[at][search_rows(U[at] - mean, V, "auto", self._thresholds).mask] = np.nan
+        return U
 
     def _iterations(self, max_iter: int) -> Iterator[int]:
         return progress(self, range(max_iter), None, "iterations")

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._kernels.slices import slices_of
+from ._decomposition import DecompositionMixin
 from ._outliers import find_outliers
 from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
@@ -19,7 +20,7 @@ from ._stmiss_tracker import STMissTracker
 _ROWS_AT_ONCE = 64
 
 
-class OutlierTracker(STMissTracker):
+class OutlierTracker(DecompositionMixin, STMissTracker):
     """Base of the trackers that find outliers and then treat them as missing entries.
 
     A subclass marks them in `_without_outliers`, and notes mask and threshold in the state.
@@ -61,38 +62,16 @@ class OutlierTracker(STMissTracker):
     # ---------------------------------------------------------------- new rows
 
     def _usable(self, X: Any) -> np.ndarray:
+        return self._outliers_removed(X)
+
+    def _outliers_removed(self, X: Any) -> np.ndarray:
         U = X.toarray() if sp.issparse(X) else X.copy()
         V, mean = self._float64_model()
+        least = known_thresholds(self.support_threshold_)
         for at in slices_of(len(U), _ROWS_AT_ONCE):
-            rows = U[at]
-            least = known_thresholds(self.support_threshold_)
-            mask, _ = find_outliers(rows - mean, V, self.xi, self.support_threshold, least)
-            rows[mask] = np.nan
+            mask, _ = find_outliers(U[at] - mean, V, self.xi, self.support_threshold, least)
+            U[at][mask] = np.nan
         return U
-
-    def decompose(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Separate rows into what the subspace explains and outliers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows, with NaN where entries are missing.
-
-        Returns
-        -------
-        low_rank : ndarray of shape (n, d)
-            X without outliers: at outliers and missing entries the least-squares fit of the
-            subspace to the rest of the row, elsewhere X itself, noise included.
-        sparse : ndarray of shape (n, d)
-            ``X - low_rank`` at outliers, else zero.
-        """
-        X = self._check_X(X)
-        X = X.toarray() if sp.issparse(X) else X
-        usable = self._usable(X)
-        lost = np.isnan(usable)
-        low_rank = self._fill_in(X, usable, lost)
-        sparse = np.where(lost & ~np.isnan(X), X - low_rank, 0.0).astype(X.dtype)
-        return low_rank, sparse
 
 
 def known_thresholds(threshold: np.ndarray | None) -> np.ndarray | None:

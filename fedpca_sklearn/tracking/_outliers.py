@@ -31,6 +31,12 @@ _COLUMN_RATIO = 3.0
 _REMEMBERED = 200
 # Residuals that are so many times as large as before, or as small, are of another subspace.
 _FIT = 3.0
+# Deviations down to which a row's thresholds may fall, and what for: entries between that are so
+# many times as many as of normal noise, and so many more.
+_LOWEST = 3.0
+_STEPS = 12
+_EXCESS = 3.0
+_MORE = 8
 
 
 class Search(NamedTuple):
@@ -91,20 +97,20 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
     found = np.zeros(Z.shape[1])
 
     def columns(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
-        found[:] = columns_of_batch(R, kept, C)
+        found[:] = thresholds_of_columns(kept, R, C @ V)
         return found
 
     mask, _ = _support(Z, V, start, columns)
     return mask, found
 
 
-def columns_of_batch(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Six robust standard deviations of each column, but at least of all entries."""
+def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> np.ndarray:
+    """Six robust standard deviations of each column, but at least of all entries that are kept."""
     own = _deviations(R, _MEDIAN, axis=0)
     low = _deviations(R, _QUARTILE, axis=0)
     own = np.where(own > _COLUMN_RATIO * low, low, own)
     own = np.where((~np.isnan(R)).sum(axis=0) < _COLUMN_ROWS, 0.0, own)
-    return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, C))
+    return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, fit))
 
 
 def remembered(columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -114,12 +120,31 @@ def remembered(columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarr
     """
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
-    kept -= C @ V
+    fit = C @ V
+    kept -= fit
     n = (~np.isnan(kept)).sum(axis=0)
     squares = np.nansum(kept**2, axis=0)
     before = (columns / OUTLIER_DEVIATIONS) ** 2
     after = np.sqrt((_REMEMBERED * before + squares) / (_REMEMBERED + n))
-    return np.maximum(OUTLIER_DEVIATIONS * after, _floor(kept, C))
+    return np.maximum(OUTLIER_DEVIATIONS * after, _floor(kept, fit))
+
+
+def unused(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Entries that nothing is learnt from: outliers, and columns that are outliers for the most.
+
+    The rest of such a column is what an object leaves below the thresholds.
+    """
+    return mask | _mostly(mask, Z)
+
+
+def rows_held(before: np.ndarray | None, mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Rows for which each column has been outliers for the most, after a batch."""
+    held = np.zeros(Z.shape[1]) if before is None else before
+    return np.where(_mostly(mask, Z), held + len(Z), 0.0)
+
+
+def _mostly(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    return mask.sum(axis=0) > 0.5 * (~np.isnan(Z)).sum(axis=0)
 
 
 def fits(level: np.ndarray) -> bool:
@@ -128,9 +153,9 @@ def fits(level: np.ndarray) -> bool:
     return 1 / _FIT <= typical <= _FIT
 
 
-def _floor(kept: np.ndarray, C: np.ndarray) -> float:
+def _floor(kept: np.ndarray, fit: np.ndarray) -> float:
     """Six robust standard deviations of all entries, or what exceeds rounding errors."""
-    size = np.sqrt(np.einsum("ij,ij->", C, C) / kept.size)
+    size = np.sqrt(np.einsum("ij,ij->", fit, fit) / fit.size)
     every = float(_deviations(kept.ravel(), _MEDIAN, 0))
     return max(OUTLIER_DEVIATIONS * every, _LEAST * size)
 
@@ -150,11 +175,37 @@ def _support(
         R = Z - C @ V
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
-        before, mask = mask, np.abs(R) > np.maximum.outer(rows, columns(R, kept, C))
+        limits = np.maximum.outer(rows, columns(R, kept, C))
+        limits *= lowered(np.abs(R), limits)[:, None]
+        before, mask = mask, np.abs(R) > limits
         if np.array_equal(before, mask):
             break
         C, _ = coordinates(np.where(mask, np.nan, Z), V)
     return mask, R
+
+
+def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Factor of the thresholds of each row, 1 but where lower ones find what is no noise.
+
+    Of noise one entry in 5e8 is above six deviations; where an object is faint, a good part of it
+    is below. A row's thresholds fall to where what they let in exceeds three times that of normal
+    noise by most, and by eight entries. Rows that are much less noisy than the thresholds keep
+    them.
+    """
+    z = np.divide(size, limits, out=np.full(size.shape, np.nan), where=limits > 0)
+    z *= OUTLIER_DEVIATIONS
+    bounds = np.linspace(OUTLIER_DEVIATIONS, _LOWEST, _STEPS + 1)
+    tails = 2 * scipy.special.ndtr(-bounds)
+    rows, columns = np.nonzero((z <= OUTLIER_DEVIATIONS) & (z > _LOWEST))
+    step = (OUTLIER_DEVIATIONS - z[rows, columns]) * _STEPS / (OUTLIER_DEVIATIONS - _LOWEST)
+    bins = rows * _STEPS + np.minimum(step.astype(int), _STEPS - 1)
+    found = np.bincount(bins, minlength=len(z) * _STEPS).reshape(-1, _STEPS).cumsum(axis=1)
+    seen = (~np.isnan(z)).sum(axis=1)
+    gain = found - _EXCESS * np.multiply.outer(seen, tails[1:] - tails[0]) - _MORE
+    best = gain.argmax(axis=1)
+    noise = _deviations(np.where(z > OUTLIER_DEVIATIONS, np.nan, z), _DECILE, axis=1)
+    falls = (np.take_along_axis(gain, best[:, None], 1)[:, 0] > 0) & (noise >= 1 / _FIT)
+    return np.where(falls, bounds[1 + best], OUTLIER_DEVIATIONS) / OUTLIER_DEVIATIONS
 
 
 def find_outliers(

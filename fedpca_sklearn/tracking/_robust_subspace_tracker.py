@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outlier_tracker import OutlierTracker, known_thresholds
-from ._outliers import find_outliers, fits, remembered, search_batch, search_rows
+from ._outliers import (
+    Search,
+    find_outliers,
+    fits,
+    remembered,
+    rows_held,
+    search_batch,
+    search_rows,
+    unused,
+)
 from ._stmiss import State
 from ._stmiss_tracker import PooledTracker
+from ._support_warnings import warn_of_support
 
 __all__ = ["RobustSubspaceTracker"]
 
@@ -42,8 +54,12 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         not explain, for each row.
     support_threshold : float or "auto", default="auto"
         Entries of the sparse part above are outliers; omega_supp of [1]_, which takes s_min / 2.
-        "auto": six robust standard deviations of what is left of the row, of the column, or of the
-        batch, whichever is most.
+        "auto": six standard deviations of what the subspace left of the column in some 200 rows,
+        and six robust ones of what is left of the row, whichever is more; lower, down to three, in
+        rows with many more entries between than normal noise has. See Notes.
+    absorb_after : int or None, default=1000
+        Rows after which a feature that is an outlier in most of them is learnt, as the subspace has
+        changed there. None: never.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`: "auto" drops the past where the subspace changes. 0: the subspace
         is that of the last batch alone, as in [1]_.
@@ -74,7 +90,13 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         Outliers among the rows given last: to `fit` or `partial_fit`, or as the last batch of an
         iterable, or the last part of an array on disk.
     support_threshold_ : ndarray of shape (n_features,)
-        What entries of each feature had to exceed in the last batch, in any row.
+        What entries of each feature have to exceed in rows to come, six standard deviations.
+
+    Warns
+    -----
+    UserWarning
+        Of a batch without outliers, though what the subspace leaves of it is no noise, and of one
+        with so many that what is left of its rows does not determine their coordinates.
 
     See Also
     --------
@@ -86,17 +108,21 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     RST-miss-NoDet of [1]_: per batch Algorithm 4's modified compressed sensing for all rows at once
     (`projected_sparse_recovery`), support by threshold, then least squares on what is not in it,
     and the r-SVD. With ``support_threshold="auto"`` support and least squares alternate until they
-    agree. Time O(d k) a row and iteration, some 20 iterations, beyond `SubspaceTracker`;
-    memory O(d (m + k)), and a byte for each entry given for ``outlier_mask_``.
+    agree. Time O(d k) a row and iteration, some 20 iterations, beyond `SubspaceTracker`; rows that
+    wait for a full batch are searched once. Memory O(d (m + k)), and a byte for each entry given
+    for ``outlier_mask_``.
 
-    Outliers must be a minority of each row's entries and of each feature's in a batch, and not lie
-    near the subspace. An outlier below the threshold stays in the row. With batches of less than
-    ten rows features have no thresholds of their own, and errors of the subspace may pass for
-    outliers.
+    What is left of a column in the rows so far says what an outlier is, so that an object may stay
+    where it is. Where what is left of most rows is more than three times as large as it was, or
+    less than a third, the subspace has changed: then the batch alone gives the standard deviation
+    of each column, by the median, and outliers must be a minority of a column. So it is for the
+    first batch, too, and with ``init="svd"`` for the first two. A column has at least the standard
+    deviation of all. Outliers must leave most of a row, and not lie near the subspace. Nothing is
+    learnt from a column of a batch that is outliers for the most. With batches of less than ten
+    rows features have no thresholds of their own, and errors of the subspace may pass for outliers.
 
-    `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself: the
-    threshold is
-    ``support_threshold_``, or six robust standard deviations of the row if that is more.
+    `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
+    thresholds ``support_threshold_``.
 
     References
     ----------
@@ -118,6 +144,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     True
     """
 
+    _parameter_constraints: dict = {
+        **OutlierTracker._parameter_constraints,
+        "absorb_after": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -127,6 +158,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         init_size: int | Literal["auto"] = "auto",
         xi: float | Literal["auto"] = "auto",
         support_threshold: float | Literal["auto"] = "auto",
+        absorb_after: int | None = 1000,
         forgetting_factor: float | Literal["auto"] = "auto",
         n_iter: int = 1,
         fill: str = "conditional",
@@ -142,6 +174,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.init_size = init_size
         self.xi = xi
         self.support_threshold = support_threshold
+        self.absorb_after = absorb_after
         self.forgetting_factor = forgetting_factor
         self.n_iter = n_iter
         self.fill = fill
@@ -164,21 +197,42 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     def _without_outliers(
         self, state: State, Y: np.ndarray, owners: np.ndarray
     ) -> tuple[np.ndarray, State]:
+        d = Y.shape[1]
         if not len(state.basis):
-            mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+            mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(d)
             return Y, replace(state, outliers=mask, threshold=threshold)
-        full = len(Y) >= self._block_rows(Y.shape[1], not state.summary.n_samples)
-        mask, threshold = self._find(state, Y - state.mean, full)
-        return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=threshold)
+        full = len(Y) >= self._block_rows(d, not state.summary.n_samples)
+        Z = Y - state.mean
+        mask, threshold = self._find(state, Z, full)
+        held = rows_held(state.held, mask, Z)
+        if state.held is not None and self.absorb_after is not None:
+            mask[:, state.held >= self.absorb_after] = False
+        Y = np.where(unused(mask, Z), np.nan, Y)
+        return Y, replace(state, outliers=mask, threshold=threshold, held=held)
 
     def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
         V, columns = state.basis, known_thresholds(state.threshold)
         if columns is None or self.support_threshold != "auto":
-            return find_outliers(Z, V, self.xi, self.support_threshold)
-        found = search_rows(Z, V, self.xi, columns)
-        if not full:
-            return found.mask, columns
-        if not fits(found.level):
-            return search_batch(Z, V, found.start)
-        return found.mask, remembered(columns, Z, V, found.mask)
+            mask, columns = find_outliers(Z, V, self.xi, self.support_threshold)
+        else:
+            found = self._search(state, Z, columns)
+            if not full:
+                return found.mask.copy(), columns
+            if not fits(found.level):
+                return search_batch(Z, V, found.start)
+            mask = found.mask
+            columns = remembered(columns, Z, V, unused(mask, Z))
+        if full:
+            warn_of_support(mask, Z, V, state.mean, self.support_threshold)
+        return mask, columns
+
+    def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
+        """Search of rows, but for those that waited: they were searched by the same basis."""
+        basis, xi, before = getattr(self, "_searched", (None, None, None))
+        known = before is not None and basis is state.basis and xi == self.xi
+        found = search_rows(Z[len(before.mask) if known else 0 :], state.basis, self.xi, columns)
+        if known:
+            found = Search(*map(np.concatenate, zip(before, found, strict=True)))
+        self._searched = state.basis, self.xi, found
+        return found

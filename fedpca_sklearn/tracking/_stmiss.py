@@ -47,7 +47,9 @@ class State:
         Of `detect`: updates before the subspace is kept, the residuals' largest eigenvalue at the
         last one, and the first row of each batch with a change.
     outliers, threshold : ndarray or None
-        Mask of the last batch, and what an entry of each column had to exceed.
+        Mask of the last batch, and what an entry of each column has to exceed.
+    held : ndarray of shape (d,) or None
+        Rows for which each column has been outliers for the most.
     begun : int
         Rows taken or waiting when the rows given last came.
     owners : ndarray of shape (m,)
@@ -70,6 +72,7 @@ class State:
     change_points: tuple[int, ...] = ()
     outliers: np.ndarray | None = None
     threshold: np.ndarray | None = None
+    held: np.ndarray | None = None
     begun: int = 0
     owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=object))
     seed: int = 0

@@ -1,0 +1,115 @@
+"""Warnings of supports that say little: empty though much is left, or almost full."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import numpy as np
+
+from .._kernels import linalg
+from .._kernels.missing import coordinates
+from .._kernels.tolerances import MAX_GAIN_IN_SVD
+from ._outliers import search_batch
+
+# Rows from which on a batch is judged.
+_ROWS = 10
+# Share of entries up to which a support is empty, and from which on others are missed.
+_EMPTY = 1e-4
+_MISSED = 1e-3
+# Share of a batch's squares about the mean that is much, and how many times as large as that of
+# noise the largest singular value, squared, of what is left then is.
+_MUCH = 0.05
+_STRUCTURE = 2.0
+# Share of the squares about the origin from which on the subspace says nothing of the rows.
+_MOST = 0.75
+
+
+def warn_of_support(
+    mask: np.ndarray,
+    Z: np.ndarray,
+    V: np.ndarray,
+    mean: np.ndarray,
+    threshold: float | Literal["auto"],
+) -> None:
+    """Warn of a batch whose support is empty or almost full, though it should not be."""
+    seen = ~np.isnan(Z)
+    if len(Z) < _ROWS or not len(V) or not seen.any():
+        return
+    share = mask.sum() / seen.sum()
+    if threshold == "auto":
+        _warn_of_rest(mask, Z, V, mean, share)
+    elif share <= _EMPTY:
+        _warn_of_empty(Z, V, threshold)
+    if share > 0.5:
+        _warn_of_full(mask, Z, V, threshold)
+
+
+def _warn_of_rest(
+    mask: np.ndarray, Z: np.ndarray, V: np.ndarray, mean: np.ndarray, share: float
+) -> None:
+    kept = np.where(mask, np.nan, Z)
+    C, _ = coordinates(kept, V)
+    R = kept - C @ V
+    left = np.nansum(R**2)
+    if left > _MOST * np.nansum((kept + mean) ** 2):
+        _warn(
+            f"{len(V)} components explain little of what is no outlier in a batch: n_components is "
+            "too small, or about half of the entries are outliers or more, which only "
+            "support_threshold can tell apart."
+        )
+    elif share <= _EMPTY and left > _MUCH * np.nansum(Z**2) and _lacks(kept, C @ V, len(V)):
+        _warn(
+            f"No entry of a batch is an outlier, though {len(V)} components leave a part of it that "
+            "is no noise: thresholds follow what is left. Raise n_components, or set "
+            "support_threshold."
+        )
+
+
+def _warn_of_empty(Z: np.ndarray, V: np.ndarray, threshold: float | Literal["auto"]) -> None:
+    missed = search_batch(Z, V, coordinates(Z, V)[0])[0].sum() / np.sum(~np.isnan(Z))
+    if missed > _MISSED:
+        _warn(
+            f"No entry of a batch is above support_threshold={threshold}, though some are far "
+            'above what is left of the others: lower support_threshold, or leave it at "auto".'
+        )
+
+
+def _lacks(Z: np.ndarray, fit: np.ndarray, k: int) -> bool:
+    """Whether k directions of a batch's own leave more of it than noise."""
+    Z = np.where(np.isnan(Z), fit, Z)
+    _, W = linalg.eigh_top(Z @ Z.T, k)
+    W = W[:, :k]
+    rest = Z - W @ (W.T @ Z)
+    return bool(np.sum(rest**2) > _MUCH * np.sum(Z**2)) and _structured(rest)
+
+
+def _structured(R: np.ndarray) -> bool:
+    """Whether rows have a direction with more than the largest variance of noise."""
+    size = np.sqrt(np.einsum("ij,ij->j", R, R) / len(R))
+    R = R / np.where(size > 0, size, 1.0)
+    m, d = R.shape
+    largest = np.linalg.norm(R @ R.T if m <= d else R.T @ R, 2)
+    return bool(largest > _STRUCTURE * (np.sqrt(m) + np.sqrt(d)) ** 2)
+
+
+def _warn_of_full(
+    mask: np.ndarray,
+    Z: np.ndarray,
+    V: np.ndarray,
+    threshold: float | Literal["auto"],
+) -> None:
+    _, before = coordinates(Z, V)
+    _, after = coordinates(np.where(mask, np.nan, Z), V)
+    lost = np.mean((before <= MAX_GAIN_IN_SVD) & (after > MAX_GAIN_IN_SVD))
+    if lost > 0.5:
+        change = "set" if threshold == "auto" else "raise"
+        _warn(
+            "Almost all entries of a batch are outliers, so that what is left of most rows does "
+            f"not determine their coordinates: {change} support_threshold (now {threshold!r}), or "
+            "raise n_components."
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=2)
