@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import scipy.sparse as sp
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, is_stream, validated_batches
-from .callbacks import CallbackSupportMixin, progress, with_callbacks
+from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
+from .late import Late, LateMixin, is_tame_state
 from .missing_entries import MissingEntriesMixin
+from .published_state import LATE
 from .transformer import SubspaceTransformer
 
 
@@ -30,12 +33,13 @@ class _Stream:
     dtype: np.dtype
 
 
-class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
+class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
     """Base of the estimators whose state changes block by block.
 
     The blocks of a stream do not depend on the batches in which it comes. Rows that do not fill a
     block are kept until more rows come; the fitted attributes are those of a copy of the state that
-    has taken them. A subclass has a parameter ``n_components`` and a state of its choice, for which
+    has taken them. Where rows come one by one, they are made when somebody reads one of them. A
+    subclass has a parameter ``n_components`` and a state of its choice, for which
     it writes four methods:
 
     - ``_block_rows(d, first=True)`` returns the number of rows of the first block, or of a later
@@ -70,7 +74,6 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """
         return self._process(X, None)
 
-    @with_callbacks
     def partial_fit(self, X: Any, y: Any = None) -> Any:
         """Update the fit with more rows; the result does not depend on the batches.
 
@@ -89,7 +92,38 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         self : object
             Unchanged if an error is raised.
         """
-        return self._process(X, getattr(self, "_stream", None))
+        return self if self._waits(X) else self._go_on(X)
+
+    @with_callbacks
+    def _go_on(self, X: Any) -> Any:
+        late = vars(self).get(LATE)
+        stream = getattr(self, "_stream", None)
+        self._process(X, stream if late is None else _after(stream, late.waiting))
+        if getattr(X, "shape", ())[:1] == (1,):
+            self._let_rows_wait()
+        return self
+
+    def _let_rows_wait(self) -> None:
+        """From now on rows may come one by one, until the block is full."""
+        stream = self._stream
+        n, d = stream.waiting.shape
+        room = self._block_rows(d, stream.n_rows == n)
+        subspace = getattr(self, "subspace_", None)
+        if (
+            n + 1 >= room
+            or hasattr(self, "feature_names_in_")
+            or has_callbacks(self)
+            or subspace is None
+            or not is_tame_state(subspace.mean, subspace.total_variance, stream.dtype)
+        ):
+            return
+        rows = np.empty((room, d))
+        rows[:n] = stream.waiting
+        takes_nan = isinstance(self, MissingEntriesMixin)
+        vars(self)[LATE] = Late(dict(vars(self)), rows, n, stream.dtype, takes_nan, checked=True)
+
+    def _replay(self, rows: np.ndarray) -> None:
+        self._take(_after(self._stream, rows[:-1]), [rows[-1:]], None)
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -178,30 +212,37 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                     f"{name}={value!r} differs from {stream.fixed[name]!r} for the rows seen "
                     "before; call fit to start again."
                 )
-        with self._unchanged_on_error():
+        with self._taking_rows():
             batches = validated_batches(self, X, stream is None)
             n_batches = None if is_stream(X) else 1
-            for batch in progress(self, batches, n_batches, "batches"):
-                n, d = batch.shape
-                if stream is None:
-                    check_at_most_features(self.n_components, d)
-                    stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
-                state = self._begin_batch(stream, n, labels)
-                with self._threads(d):
-                    for Y, full in self._blocks(stream, batch):
-                        if full:
-                            state = self._next_state(state, Y)
-                            self._after_block(state, full=True)
-                stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
-            assert stream is not None  # a stream without batches has been refused
-            self._stream = stream
-            with self._threads(d):
-                state = stream.state
-                if len(stream.waiting):
-                    state = self._next_state(state, stream.waiting)
-                    self._after_block(state, full=False)
-                self._show(state, stream.n_rows, stream.dtype)
+            batches = progress(self, batches, n_batches, "batches")
+            if stream is None:
+                first = next(batches)
+                batches, d = chain([first], batches), first.shape[1]
+                check_at_most_features(self.n_components, d)
+                stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(first))
+            self._take(stream, batches, labels)
         return self
+
+    def _take(self, stream: _Stream, batches: Iterable[Any], labels: Any) -> None:
+        """Take validated batches, and set the fitted attributes."""
+        d = stream.waiting.shape[1]
+        for batch in batches:
+            n = batch.shape[0]
+            state = self._begin_batch(stream, n, labels)
+            with self._threads(d):
+                for Y, full in self._blocks(stream, batch):
+                    if full:
+                        state = self._next_state(state, Y)
+                        self._after_block(state, full=True)
+            stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+        self._stream = stream
+        with self._threads(d):
+            state = stream.state
+            if len(stream.waiting):
+                state = self._next_state(state, stream.waiting)
+                self._after_block(state, full=False)
+            self._show(state, stream.n_rows, stream.dtype)
 
     def _threads(self, d: int) -> AbstractContextManager[None]:
         return threads_for(d * (self._block_rows(d) + self._rank(d)))
@@ -215,9 +256,15 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             rows = batch[at : at + size - len(waiting)]
             at += rows.shape[0]
             rows = rows.toarray() if sp.issparse(rows) else rows
-            rows = rows.astype(np.float64)
+            rows = rows.astype(np.float64, order="C")
             check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
             waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
             full = len(waiting) >= size
             yield waiting, full
             waiting, started = waiting[:0], True
+
+
+def _after(stream: _Stream, waiting: np.ndarray) -> _Stream:
+    """The stream after rows that wait, of which its own are the first."""
+    n_rows = stream.n_rows + len(waiting) - len(stream.waiting)
+    return replace(stream, waiting=waiting, n_rows=n_rows)

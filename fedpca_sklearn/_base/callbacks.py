@@ -20,7 +20,19 @@ except ImportError:  # scikit-learn < 1.9
         return method
 
 
-__all__ = ["CallbackSupportMixin", "callback_state", "progress", "rounds_of", "with_callbacks"]
+__all__ = [
+    "CallbackSupportMixin",
+    "callback_state",
+    "has_callbacks",
+    "progress",
+    "rounds_of",
+    "with_callbacks",
+]
+
+
+def has_callbacks(estimator: Any) -> bool:
+    """Whether somebody wants to know how a fit goes on."""
+    return _SUPPORTED and bool(getattr(estimator, "_skl_callbacks", None))
 
 
 def callback_state(estimator: Any) -> dict[str, Any]:
@@ -38,7 +50,7 @@ def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) ->
     A callback that asks to stop ends the iteration early. ``n_items=None``: not known in advance;
     tasks then take more and more items.
     """
-    if not _SUPPORTED or not getattr(estimator, "_skl_callbacks", None):
+    if not has_callbacks(estimator):
         yield from items
         return
     per_task = 1 if n_items is None else -(-n_items // MAX_TASKS)

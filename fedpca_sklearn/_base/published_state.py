@@ -12,7 +12,9 @@ from .callbacks import callback_state
 from .doc_link import DocLinkMixin
 
 # Where an estimator keeps, while it is fitted, by which thread, and what it was before.
-_BEFORE = "_before_fit"
+BEFORE = "_before_fit"
+# Where it keeps rows whose fitted attributes are made when they are read, see `late`.
+LATE = "_late_rows"
 # Methods that read the fitted state. Each works on a view of it, taken once.
 _READERS = (
     "transform",
@@ -38,9 +40,12 @@ class PublishedStateMixin:
     def _published(self) -> Any:
         """A view of the state now, or of that before the fit in which another thread is."""
         state = dict(vars(self))  # at once: no assignment comes in between
-        fitting, before = state.pop(_BEFORE, (None, state))
+        fitting, before = state.pop(BEFORE, (None, state))
+        if fitting != threading.get_ident():
+            state = dict(before)
+        late = state.pop(LATE, None)
         view = object.__new__(type(self))
-        view.__dict__ = state if fitting == threading.get_ident() else dict(before)
+        view.__dict__ = state if late is None else {**state, **late.attributes(type(self))}
         return view
 
 
@@ -59,14 +64,14 @@ class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
     def _unchanged_on_error(self):
         """Undo every attribute assignment if the block raises; a nested block is a part of it."""
         before = dict(vars(self))
-        vars(self).setdefault(_BEFORE, (threading.get_ident(), before))
+        vars(self).setdefault(BEFORE, (threading.get_ident(), before))
         try:
             yield
         except BaseException:
             self.__dict__ = {**before, **callback_state(self)}
             raise
-        if _BEFORE not in before:
-            del vars(self)[_BEFORE]
+        if BEFORE not in before:
+            del vars(self)[BEFORE]
 
     def __getstate__(self):
         return super(UnchangedOnErrorMixin, self._published()).__getstate__()

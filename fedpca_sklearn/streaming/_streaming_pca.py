@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from .._base.batches import count_rows, cut, float_dtype, is_on_disk, is_stream, validated_batches
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.published_state import LATE
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.threads import threads_for
@@ -25,6 +26,7 @@ from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
 from ..summary._updating import updated_by_block
+from ._one_by_one import ROWS_THAT_WAIT, OneByOneMixin, is_one_row
 from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.
@@ -41,7 +43,7 @@ class _State:
     blocks_since_change: int = 0
 
 
-class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
+class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
     The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
@@ -281,14 +283,14 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             self._publish(take(X, sample_weight, None))
         return self
 
-    @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
         """Update the fit with more rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-            One row or more, the first time as well.
+            One row or more, the first time as well. Dense rows that come one by one wait for each
+            other, see Notes.
         y : Ignored
             Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
@@ -299,9 +301,29 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        state = getattr(self, "_state", None)
+        if sample_weight is None and self._waits(X):
+            return self
+        return self._go_on(X, sample_weight)
+
+    @with_callbacks
+    def _go_on(self, X: Any, sample_weight: Any) -> StreamingPCA:
+        state, late = getattr(self, "_state", None), vars(self).get(LATE)
+        waiting = self._waiting()
         with self._processing(X, sample_weight, state) as take:
-            self._publish(take(X, sample_weight, state))
+            rows = None
+            by_batch = self.rank_rule is not None or self.forgetting == "blocks"
+            if sample_weight is None and not by_batch and is_one_row(X):
+                dtype = self._dtype(state) if waiting is None else waiting.dtype
+                ((row, _),) = self._blocks(X, None, dtype)
+                rows = self._one_more(row, state, waiting)
+            if rows is None:
+                if waiting is not None:
+                    state = self._take_rows(waiting, state)
+                self._publish(take(X, sample_weight, state))
+            elif len(rows) == self._room(rows.shape[1]):
+                self._publish(self._take_rows(rows, state))
+            else:
+                self._let_wait(rows, {} if late is None else late.base)
         return self
 
     def _check_parameters(self) -> None:
@@ -315,7 +337,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     ) -> Iterator[Callable[[Any, Any, _State | None], _State]]:
         """How the rows of a call are taken; it leaves no trace if an error is raised."""
         self._check_parameters()
-        with self._unchanged_on_error():
+        with self._taking_rows():
             if sample_weight is not None and is_stream(X):
                 raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
             if state is not None and state.subspace.centered != self.center:
@@ -327,7 +349,8 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
             yield self._take_blocks if in_order else self._merge_chunks
 
     def _publish(self, state: _State) -> None:
-        """Keep the state of a stream, and set the fitted attributes."""
+        """Keep the state of a stream without rows that wait, and set the fitted attributes."""
+        self.__dict__.pop(ROWS_THAT_WAIT, None)
         self._state = state
         request = self.n_components if self.rank_rule is None else state.rank
         self._set_fitted(state.subspace, request, state.n_rows)
@@ -337,7 +360,7 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     def _take_blocks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
         """Go through rows in their order."""
         new = state is None
-        blocks = self._blocks(X, sample_weight, new)
+        blocks = self._blocks(X, sample_weight, self._dtype(state))
         first = next(blocks)
         rows, d = first[0], first[0].shape[1]
         if state is None:
@@ -380,10 +403,20 @@ class StreamingPCA(SizesMixin, CallbackSupportMixin, SubspaceTransformer):
     def _empty_state(self, d: int, dtype: Any) -> _State:
         return _State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
 
-    def _blocks(self, X: Any, sample_weight: Any, first: bool) -> Iterator[tuple[Any, Any]]:
-        """Validated blocks of rows with their weights."""
-        dtype = None if first else self._state.subspace.components.dtype
-        weight, seen = None, 0
+    def _take_rows(self, rows: np.ndarray, state: _State | None) -> _State:
+        d = rows.shape[1]
+        state = replace(state or self._empty_state(d, rows.dtype), rank=None)
+        with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
+            subspace = updated_by_block(state.subspace, rows, **self._update_options(state))
+        return self._next_state(state, subspace, len(rows))
+
+    @staticmethod
+    def _dtype(state: _State | None) -> Any:
+        return None if state is None else state.subspace.components.dtype
+
+    def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
+        """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
+        first, weight, seen = dtype is None, None, 0
         for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
             n, d = batch.shape
             if not seen:

@@ -1,0 +1,180 @@
+"""Rows that come one by one: they wait, and what a fit shows of them is made when it is read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .published_state import BEFORE, LATE
+
+# Names of the columns are those of the rows that were validated, whatever waits.
+_OF_COLUMNS = ("n_features_in_", "feature_names_in_")
+# Squared norms up to which no sum over a stream overflows, and variances that it has by then.
+_TAME = {np.dtype(np.float64): 1e200, np.dtype(np.float32): 1e30}
+
+
+class Late:
+    """Rows that an estimator has taken, and has not shown yet.
+
+    Parameters
+    ----------
+    base : dict
+        Attributes of the estimator as of the rows before.
+    rows : ndarray of shape (room, d)
+        Room for the rows that wait. The last one is not taken here, as it fills the block.
+    n : int
+        Number of rows that wait already.
+    dtype : dtype
+        Of the rows that are taken as they are.
+    takes_nan : bool
+        Whether entries may be missing.
+    checked : bool
+        Whether nothing else is to be checked of a row than its shape, dtype and entries.
+    shown : bool, default=True
+        Whether ``base`` has the fitted attributes with the rows that wait already.
+    """
+
+    def __init__(
+        self,
+        base: dict[str, Any],
+        rows: np.ndarray,
+        n: int,
+        dtype: np.dtype,
+        takes_nan: bool,
+        checked: bool,
+        shown: bool = True,
+    ):
+        self.base, self.rows, self.n, self.dtype = base, rows, n, dtype
+        self.takes_nan = takes_nan
+        self.shape = (1, rows.shape[1]) if checked else None
+        self.made = (n if shown else -1, base)
+
+    @property
+    def waiting(self) -> np.ndarray:
+        """The rows that wait."""
+        return self.rows[: self.n]
+
+    def take(self, X: Any) -> bool:
+        """Keep a copy of a row, if it is one that needs no other check."""
+        if type(X) is not np.ndarray or X.shape != self.shape or X.dtype != self.dtype:
+            return False
+        row, n = X[0], self.n
+        if n + 1 >= len(self.rows) or not is_tame(row, self.dtype, self.takes_nan):
+            return False
+        self.rows[n] = row
+        self.n = n + 1
+        return True
+
+    def attributes(self, kind: type) -> dict[str, Any]:
+        """All attributes of an estimator of a class, with the rows that wait."""
+        n, made = self.made
+        if n != self.n:
+            n, view = self.n, object.__new__(kind)
+            view.__dict__ = dict(self.base)
+            view._replay(self.rows[:n])
+            made = vars(view)
+            self.made = n, made
+        return made
+
+
+class LateMixin:
+    """Estimators whose rows may come one by one.
+
+    A row in an array of the width and dtype of those before is kept, and nothing else is done: the
+    fitted attributes leave the estimator's dictionary, and are made when one of them is read. An
+    assignment, as of a parameter, comes after that, so that rows are taken by the parameters with
+    which they came. A subclass writes ``_replay(rows)``.
+    """
+
+    @abstractmethod
+    def _replay(self, rows: np.ndarray) -> None:
+        """Take rows that waited, and set the fitted attributes.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            Those of `Late`, which are not to be kept.
+        """
+
+    def _waits(self, X: Any) -> bool:
+        """Keep a row for later, if it is one that needs no other check."""
+        state = vars(self)
+        late = state.get(LATE)
+        if late is None or BEFORE in state or not late.take(X):
+            return False
+        if "n_samples_" in state:
+            self._hide()
+        return True
+
+    def _hide(self) -> None:
+        """Leave the fitted attributes to `__getattr__`."""
+        state = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.endswith("_") or name in _OF_COLUMNS
+        }
+        object.__setattr__(self, "__dict__", state)
+
+    @contextmanager
+    def _taking_rows(self):
+        """Undo what is done if an error is raised; nothing is late meanwhile."""
+        with self._unchanged_on_error():
+            late = vars(self).pop(LATE, None)
+            yield
+            if late is not None and LATE not in vars(self):
+                for name, value in late.base.items():  # what somebody set, and no fit sets
+                    vars(self).setdefault(name, value)
+
+    def _late(self) -> Late | None:
+        """What other threads read while this one fits is late as well."""
+        state = vars(self)
+        return state.get(LATE) or state.get(BEFORE, (None, state))[1].get(LATE)
+
+    def _settle(self, name: str) -> None:
+        """Show all rows before an attribute is set."""
+        late = vars(self).get(LATE)
+        if late is not None:
+            shown = {**vars(self), **late.attributes(type(self))}
+            del shown[LATE]
+            object.__setattr__(self, "__dict__", shown)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "__dict__":
+            self._settle(name)
+        super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # which would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.endswith("_") and not name.startswith("_") and name not in _OF_COLUMNS:
+                late = self._late()
+                if late is not None:
+                    attributes = late.attributes(type(self))
+                    if name in attributes:
+                        return attributes[name]
+            return object.__getattribute__(self, name)  # the error
+
+    def __dir__(self):
+        late = self._late()
+        return sorted({*super().__dir__(), *(late.attributes(type(self)) if late else ())})
+
+
+def is_tame(row: np.ndarray, dtype: np.dtype, takes_nan: bool = False) -> bool:
+    """Whether a row is finite, and so small that no sum of squares can overflow."""
+    most = _TAME[dtype]
+    with np.errstate(over="ignore"):
+        size = row.dot(row)
+    if size < most:  # not so if it is NaN
+        return True
+    if takes_nan and np.isnan(size):
+        return is_tame(row[~np.isnan(row)], dtype)
+    return False
+
+
+def is_tame_state(mean: np.ndarray, variance: float, dtype: np.dtype) -> bool:
+    """Whether what has been seen is so small that no sum with tame rows can overflow."""
+    most = _TAME[dtype]
+    return bool(variance < most and np.abs(mean).max(initial=0.0) < most**0.5)

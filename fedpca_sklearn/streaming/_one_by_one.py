@@ -1,0 +1,110 @@
+"""Rows of `StreamingPCA` that come one by one, and are taken as one batch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._base.batches import is_on_disk, is_stream
+from .._base.callbacks import has_callbacks, progress
+from .._base.late import Late, LateMixin, is_tame, is_tame_state
+from .._base.published_state import BEFORE, LATE
+from .._dask import is_dask
+
+# Entries of the rows that wait: 2 MB of float64.
+_WAITING_ENTRIES = 2**18
+# Rows for which the work of a block is hardly more than for one.
+_ROWS_AT_LEAST = 32
+# Where an estimator that has shown all its rows keeps those that wait, and its state after them.
+ROWS_THAT_WAIT = "_rows_that_wait"
+
+
+class OneByOneMixin(LateMixin):
+    """Rows wait for each other, as those of trackers do, but the next batch ends their block.
+
+    What is read meanwhile includes them. Whether it is read, and whether the estimator is copied,
+    changes no later number: ``_state`` is that before them. An assignment takes them into it.
+    """
+
+    _state: Any
+
+    @abstractmethod
+    def _publish(self, state: Any) -> None:
+        """Keep a state, and set the fitted attributes."""
+
+    @abstractmethod
+    def _take_rows(self, rows: np.ndarray, state: Any) -> Any:
+        """The state after some validated rows, at most a block."""
+
+    @abstractmethod
+    def _block_size(self, n_features: int, sparse: bool) -> int:
+        """Rows of a block."""
+
+    def _replay(self, rows: np.ndarray) -> None:
+        state = getattr(self, "_state", None)
+        if len(rows):
+            after = self._take_rows(rows, state)
+            self._publish(after)
+            vars(self).update({"_state": state, ROWS_THAT_WAIT: (rows.copy(), after)})
+        else:
+            self._publish(state)
+
+    def _settle(self, name: str) -> None:
+        super()._settle(name)
+        if ROWS_THAT_WAIT in vars(self) and not name.startswith("_"):
+            _, vars(self)["_state"] = vars(self).pop(ROWS_THAT_WAIT)
+
+    def _waiting(self) -> np.ndarray | None:
+        """Rows that wait, in memory that later rows may use."""
+        late, state = vars(self).get(LATE), vars(self)
+        if late is not None:
+            return late.waiting if late.n else None
+        return state[ROWS_THAT_WAIT][0] if ROWS_THAT_WAIT in state else None
+
+    def _room(self, d: int) -> int:
+        """Rows that wait for each other before they are taken."""
+        most = max(_WAITING_ENTRIES // d, 1)
+        return min(self._block_size(d, False), max(4 * d, _ROWS_AT_LEAST), most)
+
+    def _one_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
+        """The rows that wait with a validated one after them, or None if it cannot wait."""
+        subspace = None if state is None else state.subspace
+        if (
+            sp.issparse(rows)
+            or self._room(rows.shape[1]) == 1
+            or not is_tame(rows[0], rows.dtype)
+            or not (
+                subspace is None
+                or is_tame_state(subspace.mean, subspace.total_variance, rows.dtype)
+            )
+        ):
+            return None
+        for _ in progress(self, [rows], 1, "blocks"):
+            pass
+        return rows if before is None else np.concatenate([before, rows])
+
+    def _let_wait(self, rows: np.ndarray, base: dict[str, Any]) -> None:
+        """Show rows when they are read, and take single ones without other checks from now on.
+
+        ``base`` has the attributes that were hidden before.
+        """
+        n, d = rows.shape
+        vars(self).pop(ROWS_THAT_WAIT, None)
+        base = {**base, **vars(self)}
+        base.pop(BEFORE, None)
+        space = np.empty((self._room(d), d), rows.dtype)
+        space[:n] = rows
+        checked = "feature_names_in_" not in base and not has_callbacks(self)
+        vars(self)[LATE] = Late(base, space, n, rows.dtype, False, checked, shown=False)
+        self._hide()
+
+
+def is_one_row(X: Any) -> bool:
+    """Whether something is one row in memory."""
+    if sp.issparse(X) or is_stream(X) or is_dask(X) or is_on_disk(X):
+        return False
+    shape = getattr(X, "shape", None)
+    return hasattr(X, "__len__") and shape != () and len(X) == 1

@@ -1,0 +1,364 @@
+"""Rows that come one by one: the same numbers as in batches, and as little work as can be."""
+
+import copy
+import pickle
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from fedpca_sklearn import (
+    GROUSE,
+    PAST,
+    PETRELS,
+    SPIRIT,
+    EnergyBounds,
+    FrequentDirections,
+    OjaPCA,
+    RobustSubspaceTracker,
+    StreamingPCA,
+    StreamingPowerMethod,
+    SubspaceTracker,
+)
+
+TRACKERS = {
+    "frequent-directions": FrequentDirections(3),
+    "power": StreamingPowerMethod(3, random_state=0),
+    "oja": OjaPCA(3, random_state=0),
+    "oja-rows": OjaPCA(3, batch_size=1, random_state=0),
+    "grouse": GROUSE(3, random_state=0),
+    "past": PAST(3, random_state=0),
+    "petrels": PETRELS(3, random_state=0),
+    "spirit": SPIRIT(),
+    "stmiss": SubspaceTracker(3, store_subspaces=True, detect_changes=True),
+    "robust": RobustSubspaceTracker(3, store_subspaces=True),
+}
+HOLES = (GROUSE, PETRELS, SubspaceTracker, RobustSubspaceTracker)
+MODELS = {"streaming": StreamingPCA(3), **TRACKERS}
+every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+D = 8
+examples = settings(max_examples=15, deadline=None)
+
+
+def rows(n, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((n, D)) * np.arange(1, D + 1) + 3).astype(dtype)
+
+
+def fitted(model):
+    """All that a fit shows, a summary as its numbers."""
+    shown = {name: getattr(model, name) for name in dir(model) if is_fitted_name(name)}
+    shown.update(vars(shown.pop("subspace_")))
+    return shown
+
+
+def is_fitted_name(name):
+    return name.endswith("_") and not name.startswith("_")
+
+
+def assert_same(model, expected, without=()):
+    found, expected = fitted(model), fitted(expected)
+    assert found.keys() == expected.keys()
+    for name in found.keys() - set(without):
+        assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def one_by_one(model, X):
+    for i in range(len(X)):
+        model.partial_fit(X[i : i + 1])
+    return model
+
+
+def waits(model):
+    return "components_" not in vars(model)
+
+
+@pytest.mark.parametrize("model", TRACKERS.values(), ids=TRACKERS)
+@examples
+@given(data=st.data())
+def test_a_tracker_sees_the_same_stream_however_it_is_cut_and_read(model, data):
+    n = data.draw(st.integers(1, 120))
+    X = rows(n, dtype=data.draw(st.sampled_from([np.float64, np.float32])))
+    if isinstance(model, HOLES):
+        X[np.random.default_rng(n).random(X.shape) < data.draw(st.sampled_from([0, 0.2]))] = np.nan
+    whole, parts, at = clone(model).fit(X), clone(model), 0
+    while at < n:
+        size = data.draw(st.sampled_from([1, 1, 1, 1, 2, 30]))
+        repeats = data.draw(st.integers(1, 30)) if size == 1 else 1
+        for _ in range(repeats):
+            if at < n:
+                form = data.draw(st.sampled_from([np.array, np.array, sp.csr_array, list]))
+                parts.partial_fit(form(X[at : at + size]))
+                at += size
+        parts = data.draw(st.sampled_from(READS))(parts)
+    assert_same(parts, whole, without=["outlier_mask_"])
+
+
+def read(model):
+    assert np.isfinite(model.components_).all()
+    return model
+
+
+def transformed(model):
+    model.transform(rows(2))
+    return model
+
+
+READS = [
+    lambda model: model,
+    read,
+    transformed,
+    copy.copy,
+    copy.deepcopy,
+    lambda model: pickle.loads(pickle.dumps(model)),
+    lambda model: (
+        model.set_params(n_components=model.n_components)
+        if hasattr(model, "n_components")
+        else model
+    ),
+]
+
+
+# Rows that wait for each other, of so many features.
+ROOM = {8: 32, 300: 40}
+
+
+@pytest.mark.parametrize("d", ROOM)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_single_rows_of_a_streaming_pca_are_one_batch(d, dtype):
+    X = np.random.default_rng(0).standard_normal((90, d)).astype(dtype) * 3 + 1
+    model, batches = StreamingPCA(3, block_size=40), StreamingPCA(3, block_size=40)
+    forms = [np.array, np.array, pd.DataFrame] + [np.ndarray.tolist] * (dtype == np.float64)
+    for i in range(60):
+        model.partial_fit(forms[i % len(forms)](X[i : i + 1]))
+        if i == 15:
+            model.transform(X[:3])
+        if i == 25:
+            model = pickle.loads(pickle.dumps(model))
+        if i == 50:
+            model = copy.deepcopy(model)
+            assert model.n_samples_seen_ == 51
+    for part in np.split(X[:60], range(ROOM[d], 60, ROOM[d])):
+        batches.partial_fit(part)
+    assert_same(model, batches)
+    assert_same(model.partial_fit(X[60:]), batches.partial_fit(X[60:]))
+    assert model.components_.dtype == dtype
+
+
+@every_model
+def test_single_rows_are_kept_and_shown_when_they_are_read(model):
+    X = rows(70)
+    model = one_by_one(clone(model), X[:61])
+    assert waits(model)
+    check_is_fitted(model)
+    assert model.n_features_in_ == D
+    assert waits(model)
+    assert model.n_samples_seen_ == 61
+    assert {"components_", "mean_", "subspace_"} <= set(dir(model))
+    assert waits(model)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
+        assert not waits(twin)
+        assert_same(twin, model)
+        assert_same(one_by_one(twin, X[61:]), one_by_one(copy.deepcopy(model), X[61:]))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(clone(model))
+    with pytest.raises(AttributeError, match="nothing_"):
+        model.nothing_  # noqa: B018
+    assert list(model.get_feature_names_out()) == [
+        f"{type(model).__name__.lower()}{i}" for i in range(model.n_components_)
+    ]
+    assert "components_" in model._repr_html_() or not hasattr(model, "_get_fitted_attr_html")
+    frame = model.set_output(transform="pandas").transform(X[:2])
+    assert frame.shape == (2, model.n_components_)
+    assert_allclose(model.set_output(transform="default").transform(X[:2]), frame)
+
+
+@every_model
+def test_a_caller_may_use_one_row_for_all(model):
+    X = rows(60)
+    reused, row = clone(model), np.empty((1, D))
+    for x in X:
+        row[:] = x
+        reused.partial_fit(row)
+    row[:] = 1e9
+    assert_same(reused, one_by_one(clone(model), X))
+
+
+def takes(model, value):
+    """Missing entries are for some trackers; those by STMiss warn of sums that overflow."""
+    by_stmiss = isinstance(model, SubspaceTracker | RobustSubspaceTracker)
+    return (np.isnan(value) and isinstance(model, HOLES)) or (value == 1e200 and by_stmiss)
+
+
+@every_model
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e200])
+def test_a_wrong_row_is_an_error_and_changes_nothing(model, bad):
+    X = rows(61)
+    model = one_by_one(clone(model), X[:45])
+    wrong = X[45:46].copy()
+    wrong[0, 3] = bad
+    expected = one_by_one(clone(model), X)
+    if not takes(model, bad):
+        before = copy.deepcopy(model)
+        with pytest.raises(ValueError, match=r"infinity|NaN|too large"):
+            model.partial_fit(wrong)
+        assert waits(model)
+        assert_same(model, before)
+    for width in (D - 1, D + 1):
+        with pytest.raises(ValueError, match="features"):
+            model.partial_fit(np.ones((1, width)))
+    with pytest.raises(ValueError, match="2D"):
+        model.partial_fit(X[45])
+    assert_same(one_by_one(model, X[45:]), expected)
+
+
+@every_model
+def test_the_entries_of_a_row_are_bounded_so_that_no_later_call_fails(model):
+    X = rows(60)
+    model = one_by_one(clone(model), X[:40])
+    for size in (1e90, 1e-200):
+        model.partial_fit(X[40:41] * size)
+    assert np.isfinite(one_by_one(model, X[41:]).explained_variance_).all()
+
+
+@every_model
+def test_names_of_columns_are_compared_for_every_row(model):
+    X = pd.DataFrame(rows(50), columns=[f"c{i}" for i in range(D)])
+    model = clone(model)
+    for i in range(40):
+        model.partial_fit(X[i : i + 1])
+    assert list(model.feature_names_in_) == list(X.columns)
+    assert model.subspace_.feature_names == tuple(X.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(X.iloc[40:41, ::-1])
+    with pytest.warns(UserWarning, match="feature names"):
+        model.partial_fit(X[40:41].to_numpy())
+    expected = clone(model).fit(X[:41])
+    assert_allclose(model.components_, expected.components_, atol=1e-12)
+    if type(model) is not StreamingPCA:  # whose blocks are others
+        assert_same(model, expected, without=["outlier_mask_"])
+
+
+@every_model
+def test_a_parameter_that_is_set_between_rows_is_noticed(model):
+    model = one_by_one(clone(model), rows(45))
+    assert waits(model)
+    before, center = fitted(model), model.center
+    with pytest.raises(ValueError, match="center"):
+        model.set_params(center="maybe").partial_fit(rows(1))
+    model.set_params(center=center)
+    assert fitted(model).keys() == before.keys()
+    model.set_params(center=not center)
+    with pytest.raises(ValueError, match="center"):
+        model.partial_fit(rows(1))
+
+
+def test_rows_are_taken_by_the_parameters_with_which_they_came():
+    X = rows(60, seed=3)
+    model, batches = StreamingPCA(3), StreamingPCA(3)
+    one_by_one(model, X[:20]).set_params(forgetting_factor=0.5)
+    one_by_one(model, X[20:30])
+    batches.partial_fit(X[:20]).set_params(forgetting_factor=0.5).partial_fit(X[20:30])
+    assert_same(model, batches)
+    assert model.n_samples_seen_ == 30
+
+
+@pytest.mark.parametrize("kind", ["weights", "sparse", "stream", "fit"])
+def test_other_rows_end_the_batch_of_single_ones(kind):
+    X, w = rows(60), np.linspace(1, 2, 20)
+    one, batches = one_by_one(StreamingPCA(3), X[:20]), StreamingPCA(3).partial_fit(X[:20])
+    for model in (one, batches):
+        if kind == "weights":
+            model.partial_fit(X[20:40], sample_weight=w)
+        elif kind == "sparse":
+            model.partial_fit(sp.csr_array(X[20:21]))
+        elif kind == "stream":
+            model.partial_fit(iter([X[20:21], X[21:40]]))
+        else:
+            model.fit(X[20:])
+    assert_same(one, batches)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rank_rule": EnergyBounds()}, {"forgetting": "blocks", "forgetting_factor": 0.9}]
+)
+def test_where_a_batch_means_something_a_row_is_one(options):
+    X = rows(30)
+    model = one_by_one(StreamingPCA(2, **options), X)
+    assert not waits(model)
+    stream = StreamingPCA(2, **options).fit(X[i : i + 1] for i in range(30))
+    assert_same(model, stream)
+
+
+def test_what_somebody_sets_stays():
+    X = rows(60)
+    model = one_by_one(PAST(3, random_state=0), X[:40])
+    model.note_ = "mine"
+    one_by_one(model, X[40:50])
+    assert waits(model)
+    assert model.note_ == "mine"
+    model.partial_fit(X[50:])
+    assert model.note_ == "mine"
+    assert vars(model)["note_"] == "mine"
+
+
+def test_a_subclass_may_take_rows_within_a_call_that_fails():
+    class Picky(PAST):
+        def partial_fit(self, X, y=None):
+            with self._unchanged_on_error():
+                super().partial_fit(X)
+                if X[0, 0] > 1e3:
+                    raise ValueError("too much")
+            return self
+
+    X = rows(60)
+    model = one_by_one(Picky(3, random_state=0), X[:41])
+    for i in range(41, 60):
+        with pytest.raises(ValueError, match="too much"):
+            model.partial_fit(X[i : i + 1] + 1e4)
+        model.partial_fit(X[i : i + 1])
+    assert_same(model, PAST(3, random_state=0).fit(X))
+
+
+@pytest.mark.parametrize("name", ["streaming", "past", "stmiss"])
+def test_another_thread_sees_whole_models_only(name):
+    X, done, seen = rows(60), threading.Event(), {}
+    model = one_by_one(clone(MODELS[name]), X[:1])
+    model.components_  # noqa: B018
+
+    def look():
+        while not done.is_set():
+            now = vars(copy.copy(model))
+            seen[now["n_samples_"]] = now["mean_"], now["components_"]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as others:
+            looking = [others.submit(look) for _ in range(2)]
+            try:
+                for i in range(1, 60):
+                    model.partial_fit(X[i : i + 1])
+                    time.sleep(1e-3)
+            finally:
+                done.set()
+            for future in looking:
+                future.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(seen) > 5
+    for n, (mean, components) in seen.items():
+        expected = one_by_one(clone(MODELS[name]), X[:n])
+        assert_array_equal(mean, expected.mean_)
+        assert_array_equal(components, expected.components_)
