@@ -51,12 +51,12 @@ def is_orthonormal(V: np.ndarray, tol: float) -> bool:
     Work 8 k d instead of k^2 d. An entry of ``V V^T - I`` above ``tol`` escapes
     each vector with a probability of at most one half, and a typical error has many such entries.
     """
-    signs = _signs(V.shape[0], V.dtype)
+    signs = sign_vectors(V.shape[0], V.dtype)
     return all(np.abs(V @ (x @ V) - x).max(initial=0.0) <= tol for x in signs)  # NaN is not
 
 
 @lru_cache(maxsize=64)  # drawing takes longer than the products with a small basis
-def _signs(k: int, dtype: np.dtype) -> np.ndarray:
+def sign_vectors(k: int, dtype: np.dtype) -> np.ndarray:
     """Two random vectors of k signs, the same in every call."""
     signs = np.random.default_rng(k).choice([-1.0, 1.0], size=(2, k)).astype(dtype)
     signs.flags.writeable = False

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 
+from .._base.callbacks import has_callbacks
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, kept_directions
 from .._validation.checks import check_at_most_features
 from .._validation.too_large import largest_named
@@ -40,6 +41,7 @@ from ._private import (
     stated,
     summary_of_sums,
 )
+from ._small_clients import small_sites
 
 __all__ = ["FederatedPCA"]
 
@@ -279,16 +281,31 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         new = [label for label, _ in shards if label not in seen]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
+        small = {}
+        if self._takes_many_at_once(X, weight):
+            small = small_sites(prototype, X, [shard for shard in shards if shard[0] not in seen])
+        others = [shard for shard in shards if shard[0] not in small]
         calls = (
             (label, seen.get(label), prototype, seeds.get(label), rows, w, method)
-            for label, rows, w in rows_of(X, weight, shards)
+            for label, rows, w in rows_of(X, weight, others)
         )
-        fitted = dict(self._map(fit_site, calls, shards))
+        fitted = dict(self._map(fit_site, calls, others))
+        if small:  # in the order in which they appear
+            fitted = {label: small.get(label) or fitted[label] for label, _ in shards}
         if any(client.summary.sites for client in seen.values()):
             fitted = {label: with_label_as_site(label, site) for label, site in fitted.items()}
         self._clients = {**seen, **fitted}
         self._merge_all()
         return list(fitted)
+
+    def _takes_many_at_once(self, X: Any, weight: Any) -> bool:
+        """Whether clients with few rows need no call of their own."""
+        return (
+            self.estimator is None
+            and weight is None
+            and isinstance(X, np.ndarray)
+            and not has_callbacks(self)
+        )
 
     def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator

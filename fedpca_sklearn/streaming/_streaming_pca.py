@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from .._base.batches import count_rows, cut, float_dtype, is_on_disk, is_stream, validated_batches
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.late import Late
 from .._base.published_state import LATE
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
@@ -402,6 +403,15 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
 
     def _empty_state(self, d: int, dtype: Any) -> _State:
         return _State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
+
+    def _fitted_later(self, subspace: Subspace, n_rows: int) -> StreamingPCA:
+        """A copy of this estimator, not fitted so far, that shows a summary when it is read."""
+        fitted = object.__new__(type(self))
+        d, dtype = subspace.n_features, subspace.components.dtype
+        base = {**vars(self), "n_features_in_": d, "_state": _State(subspace, n_rows, None)}
+        late = Late(base, np.empty((0, d), dtype), 0, dtype, False, checked=False, shown=False)
+        vars(fitted).update(base, **{LATE: late})
+        return fitted
 
     def _take_rows(self, rows: np.ndarray, state: _State | None) -> _State:
         d = rows.shape[1]

@@ -1,0 +1,164 @@
+"""Clients with few rows are worked on together, with the results that each has by itself."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, SubspaceMerge, subspace_distance
+from fedpca_sklearn._kernels.small_blocks import summaries_of_blocks
+from fedpca_sklearn.federated import _federated_pca
+
+
+def clients_of(sizes, d, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((sum(sizes), d)) / np.arange(1, d + 1) ** 0.5
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    X += rng.standard_normal((len(sizes), d))[labels]
+    order = rng.permutation(len(X))
+    return X[order].astype(dtype), labels[order]
+
+
+@pytest.fixture
+def by_themselves(monkeypatch):
+    """Labels of the clients that have a call of their own."""
+    called, fit_site = [], _federated_pca.fit_site
+
+    def counted(label, *args):
+        called.append(label)
+        return fit_site(label, *args)
+
+    monkeypatch.setattr(_federated_pca, "fit_site", counted)
+    return called
+
+
+def one_by_one(pca):
+    """The same, with an estimator that is given, so that each client has a copy of it."""
+    return FederatedPCA(pca.n_components, estimator=StreamingPCA(pca.n_components), merge=pca.merge)
+
+
+def assert_same(found, expected, tol):
+    assert found.clients_ == expected.clients_
+    assert found.communication_ == expected.communication_
+    assert found.components_.dtype == expected.components_.dtype
+    assert found.n_samples_ == expected.n_samples_
+    scale = expected.singular_values_[0]
+    for name in ("singular_values_", "mean_", "noise_variance_"):
+        a, b = getattr(found, name), getattr(expected, name)
+        assert_allclose(a, b, rtol=tol, atol=tol * scale)
+    assert subspace_distance(found.components_, expected.components_) <= 100 * tol
+    assert found.estimators_.keys() == expected.estimators_.keys()
+
+
+@pytest.mark.parametrize("d", [5, 50, 300])
+@pytest.mark.parametrize("merge", [None, SubspaceMerge(fan_in=4)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_together_as_one_by_one(d, merge, dtype, by_themselves):
+    tol = 1e-12 if dtype == np.float64 else 1e-5
+    X, labels = clients_of([1, 20, 3, 2, 20, 70, 20, 4, 3, 9], d, dtype=dtype)
+    few = FederatedPCA(3, merge=merge).fit(X, clients=labels)
+    alone = set(by_themselves)
+    assert {0, 5} <= alone  # one row, and many
+    if d == 50 and dtype == np.float64:
+        assert alone == {0, 5}
+    each = one_by_one(few).fit(X, clients=labels)
+    assert_same(few, each, tol)
+    for label in few.clients_:
+        ours, theirs = few.estimators_[label], each.estimators_[label]
+        assert ours.get_params() == theirs.get_params() or d == 300
+        assert ours.n_samples_seen_ == theirs.n_samples_seen_
+        assert ours.subspace_.n_components == theirs.subspace_.n_components
+        a, b = ours.subspace_, theirs.subspace_
+        assert_allclose(a.singular_values, b.singular_values, rtol=tol, atol=tol)
+        assert_allclose(a.components, b.components, atol=1e4 * tol)
+        assert_allclose(a.column_scatter, b.column_scatter, rtol=tol)
+        assert_allclose(a.mean, b.mean, rtol=tol, atol=tol)
+    more, new = clients_of([5, 20, 3, 8], d, 1, dtype)
+    new = np.array([3, 4, 77, 78])[new]
+    by_themselves.clear()
+    assert_same(few.partial_fit(more, clients=new), each.partial_fit(more, clients=new), tol)
+    assert {3, 4} <= set(by_themselves)
+
+
+@settings(max_examples=30, derandomize=True, deadline=None, database=None)
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=12),
+    d=st.integers(2, 20),
+    fan_in=st.sampled_from([None, 2, 5]),
+    mean=st.sampled_from([0.0, 1e8]),
+    scale=st.sampled_from([1.0, 1e-150, 1e150]),
+    rank=st.sampled_from([None, 1, 2]),
+)
+def test_small_clients_are_pca_of_all_rows(sizes, d, fan_in, mean, scale, rank):
+    X, labels = clients_of(sizes, d)
+    if rank is not None:  # directions that a client does not have
+        X[:, rank:] = X[:, :1]
+    X = (X + mean) * scale
+    pca = FederatedPCA(merge=SubspaceMerge(fan_in=fan_in)).fit(X, clients=labels)
+    Z = X / scale - (X / scale).mean(axis=0)
+    s = np.linalg.svd(Z, compute_uv=False) * scale
+    tol = 1e-12 if not mean else 1e-7
+    k = min(len(s), len(pca.singular_values_))
+    # a Gram matrix resolves what is above 1e-7 of the largest
+    assert_allclose(pca.singular_values_[:k], s[:k], atol=max(tol, 1e-9) * max(s[0], scale))
+    assert_allclose(pca.subspace_.scatter, (s / scale) @ (s / scale) * scale**2, rtol=1e-6)
+    V = pca.components_
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_wrong_entry_names_its_client(bad):
+    X, labels = clients_of([20, 20, 20], 50)
+    X[np.flatnonzero(labels == 1)[3], 7] = bad
+    with pytest.raises(ValueError, match=r"Client 1: .*(NaN|infinity)"):
+        FederatedPCA(3).fit(X, clients=labels)
+
+
+def test_only_what_is_certain_is_found():
+    blocks = np.random.default_rng(0).standard_normal((6, 5, 9)).astype(np.float32)
+    blocks[1] *= 1e25  # squares overflow
+    blocks[2, 3:] = blocks[2, :1]  # of lower rank
+    blocks[3, 0, 0] = np.nan
+    blocks[4] = 0.0
+    assert_array_equal(summaries_of_blocks(blocks).certain, [True, *[False] * 4, True])
+
+
+def test_what_overflows_names_its_client():
+    X, labels = clients_of([20, 20, 20], 50)
+    X[labels == 2] *= 1e200
+    with pytest.raises(ValueError, match="Client 2"):
+        FederatedPCA(3).fit(X, clients=labels)
+
+
+def test_estimators_of_small_clients_are_whole(by_themselves):
+    X, labels = clients_of([20, 20, 7], 50)
+    pca = FederatedPCA(3).fit(X, clients=labels)
+    assert not by_themselves
+    for label, estimator in pca.estimators_.items():
+        rows = X[labels == label]
+        alone = StreamingPCA(3).fit(rows)
+        for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator), estimator):
+            assert type(twin) is StreamingPCA
+            assert vars(twin).keys() >= {"n_features_in_"}
+            assert_allclose(twin.transform(rows), alone.transform(rows), atol=1e-12)
+            assert twin.n_components_ == 3
+        goes_on = copy.deepcopy(estimator).partial_fit(X)
+        assert_allclose(goes_on.components_, alone.partial_fit(X).components_, atol=1e-10)
+        assert "components_" in dir(estimator)
+        for row in X[:3]:
+            estimator.partial_fit(row[None])
+        assert estimator.n_samples_seen_ == len(rows) + 3
+
+
+def test_rows_of_small_clients_are_not_kept():
+    X, labels = clients_of([20, 20], 50)
+    pca = FederatedPCA(3).fit(X, clients=labels)
+    before = pca.subspace_.components.copy()
+    X[:] = 0
+    assert_array_equal(pca.subspace_.components, before)
+    whole = Subspace.from_rows(clients_of([20, 20], 50)[0])
+    assert_allclose(pca.singular_values_, whole.singular_values[:3], rtol=1e-12)
