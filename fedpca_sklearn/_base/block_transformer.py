@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, is_stream, validated_batches
 from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
-from .late import Late, LateMixin, is_tame_state
+from .late import Late, LateMixin
 from .missing_entries import MissingEntriesMixin
 from .published_state import LATE
 from .transformer import SubspaceTransformer
@@ -96,9 +97,10 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
 
     @with_callbacks
     def _go_on(self, X: Any) -> Any:
-        late = vars(self).get(LATE)
-        stream = getattr(self, "_stream", None)
-        self._process(X, stream if late is None else _after(stream, late.waiting))
+        late, stream = vars(self).get(LATE), getattr(self, "_stream", None)
+        if late is not None:
+            stream = _after(self._stream, late.waiting)
+        self._process(X, stream)
         if getattr(X, "shape", ())[:1] == (1,):
             self._let_rows_wait()
         return self
@@ -120,7 +122,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         rows = np.empty((room, d))
         rows[:n] = stream.waiting
         takes_nan = isinstance(self, MissingEntriesMixin)
-        vars(self)[LATE] = Late(dict(vars(self)), rows, n, stream.dtype, takes_nan, checked=True)
+        self.__dict__[LATE] = Late(dict(vars(self)), rows, n, stream.dtype, takes_nan, checked=True)
 
     def _replay(self, rows: np.ndarray) -> None:
         self._take(_after(self._stream, rows[:-1]), [rows[-1:]], None)

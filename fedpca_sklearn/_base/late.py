@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .published_state import BEFORE, LATE
+from .._kernels.tame import is_tame
+from .published_state import BEFORE, LATE, UnchangedOnErrorMixin
 
 # Names of the columns are those of the rows that were validated, whatever waits.
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_")
-# Squared norms up to which no sum over a stream overflows, and variances that it has by then.
-_TAME = {np.dtype(np.float64): 1e200, np.dtype(np.float32): 1e30}
 
 
 class Late:
@@ -62,7 +61,7 @@ class Late:
         if type(X) is not np.ndarray or X.shape != self.shape or X.dtype != self.dtype:
             return False
         row, n = X[0], self.n
-        if n + 1 >= len(self.rows) or not is_tame(row, self.dtype, self.takes_nan):
+        if n + 1 >= len(self.rows) or not is_tame(row, self.takes_nan):
             return False
         self.rows[n] = row
         self.n = n + 1
@@ -72,7 +71,8 @@ class Late:
         """All attributes of an estimator of a class, with the rows that wait."""
         n, made = self.made
         if n != self.n:
-            n, view = self.n, object.__new__(kind)
+            n = self.n
+            view: Any = object.__new__(kind)
             view.__dict__ = dict(self.base)
             view._replay(self.rows[:n])
             made = vars(view)
@@ -80,7 +80,7 @@ class Late:
         return made
 
 
-class LateMixin:
+class LateMixin(UnchangedOnErrorMixin):
     """Estimators whose rows may come one by one.
 
     A row in an array of the width and dtype of those before is kept, and nothing else is done: the
@@ -160,21 +160,3 @@ class LateMixin:
     def __dir__(self):
         late = self._late()
         return sorted({*super().__dir__(), *(late.attributes(type(self)) if late else ())})
-
-
-def is_tame(row: np.ndarray, dtype: np.dtype, takes_nan: bool = False) -> bool:
-    """Whether a row is finite, and so small that no sum of squares can overflow."""
-    most = _TAME[dtype]
-    with np.errstate(over="ignore"):
-        size = row.dot(row)
-    if size < most:  # not so if it is NaN
-        return True
-    if takes_nan and np.isnan(size):
-        return is_tame(row[~np.isnan(row)], dtype)
-    return False
-
-
-def is_tame_state(mean: np.ndarray, variance: float, dtype: np.dtype) -> bool:
-    """Whether what has been seen is so small that no sum with tame rows can overflow."""
-    most = _TAME[dtype]
-    return bool(variance < most and np.abs(mean).max(initial=0.0) < most**0.5)

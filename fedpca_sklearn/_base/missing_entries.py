@@ -34,6 +34,8 @@ class MissingEntriesMixin(SubspaceTransformer):
     """
 
     def _check_X(self, X: Any) -> Any:
+        if self._needs_no_check(X):
+            return X
         check_is_fitted(self, "components_")
         return validate_data(
             self,

@@ -16,6 +16,7 @@ from .._kernels import linalg
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
 from .._kernels.slices import row_slices
+from .._kernels.tame import is_tame_row
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight
@@ -130,7 +131,18 @@ class SubspaceTransformer(
     def _n_features_out(self) -> int:
         return self.components_.shape[0]
 
+    def _needs_no_check(self, X: Any) -> bool:
+        """Whether X is one row of what was fitted, of which only the entries are to be checked."""
+        fitted = vars(self)
+        return (
+            "components_" in fitted
+            and "feature_names_in_" not in fitted
+            and is_tame_row(X, fitted["n_features_in_"])
+        )
+
     def _check_X(self, X: Any) -> Any:
+        if self._needs_no_check(X):
+            return X
         check_is_fitted(self, "components_")
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)

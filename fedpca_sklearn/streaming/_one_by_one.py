@@ -10,9 +10,10 @@ import scipy.sparse as sp
 
 from .._base.batches import is_on_disk, is_stream
 from .._base.callbacks import has_callbacks, progress
-from .._base.late import Late, LateMixin, is_tame, is_tame_state
+from .._base.late import Late, LateMixin
 from .._base.published_state import BEFORE, LATE
 from .._dask import is_dask
+from .._kernels.tame import is_tame, is_tame_state
 
 # Entries of the rows that wait: 2 MB of float64.
 _WAITING_ENTRIES = 2**18
@@ -48,14 +49,14 @@ class OneByOneMixin(LateMixin):
         if len(rows):
             after = self._take_rows(rows, state)
             self._publish(after)
-            vars(self).update({"_state": state, ROWS_THAT_WAIT: (rows.copy(), after)})
+            self.__dict__.update({"_state": state, ROWS_THAT_WAIT: (rows.copy(), after)})
         else:
             self._publish(state)
 
     def _settle(self, name: str) -> None:
         super()._settle(name)
         if ROWS_THAT_WAIT in vars(self) and not name.startswith("_"):
-            _, vars(self)["_state"] = vars(self).pop(ROWS_THAT_WAIT)
+            _, self.__dict__["_state"] = vars(self).pop(ROWS_THAT_WAIT)
 
     def _waiting(self) -> np.ndarray | None:
         """Rows that wait, in memory that later rows may use."""
@@ -75,7 +76,7 @@ class OneByOneMixin(LateMixin):
         if (
             sp.issparse(rows)
             or self._room(rows.shape[1]) == 1
-            or not is_tame(rows[0], rows.dtype)
+            or not is_tame(rows[0])
             or not (
                 subspace is None
                 or is_tame_state(subspace.mean, subspace.total_variance, rows.dtype)
@@ -98,7 +99,7 @@ class OneByOneMixin(LateMixin):
         space = np.empty((self._room(d), d), rows.dtype)
         space[:n] = rows
         checked = "feature_names_in_" not in base and not has_callbacks(self)
-        vars(self)[LATE] = Late(base, space, n, rows.dtype, False, checked, shown=False)
+        self.__dict__[LATE] = Late(base, space, n, rows.dtype, False, checked, shown=False)
         self._hide()
 
 

@@ -410,7 +410,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         d, dtype = subspace.n_features, subspace.components.dtype
         base = {**vars(self), "n_features_in_": d, "_state": _State(subspace, n_rows, None)}
         late = Late(base, np.empty((0, d), dtype), 0, dtype, False, checked=False, shown=False)
-        vars(fitted).update(base, **{LATE: late})
+        fitted.__dict__.update(base, **{LATE: late})
         return fitted
 
     def _take_rows(self, rows: np.ndarray, state: _State | None) -> _State:
