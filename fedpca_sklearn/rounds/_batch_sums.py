@@ -14,7 +14,8 @@ from ..tracking._alternating_projections import robust_mean, without_sparse_part
 from ..tracking._past import Misfit
 from ._client import Client
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Variances
+from ._private_client import PrivateClient
+from ._queries import Query, Variances
 
 # Directions in which the largest eigenvalue of the residuals is looked for.
 _PROBES = 10
@@ -41,21 +42,30 @@ def mean_of_observed(federation: Federation, clients: Sequence[Client], robust: 
     return total / np.maximum(count, 1.0)
 
 
+class _Misfits(Query):
+    """Sum of the rows, which are `misfits`, and ten zeros."""
+
+    kind = "misfits"
+    shape = (4 + _PROBES,)
+
+    def local(self, client: Client) -> np.ndarray:
+        """Sums of squares, whose own squares may overflow."""
+        return np.pad(client.rows.sum(axis=0), (0, _PROBES))
+
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """No tracker adds noise at its clients."""
+        raise NotImplementedError
+
+
 def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.ndarray) -> Misfit:
-    """Sum of the clients' `misfits`, raised by what the channel's noise may hide.
+    """Sum of the clients' `misfits`, and what the channel's noise may hide.
 
     Ten zeros travel with the four numbers: what arrives in their place tells the noise. A residual
     below four of its standard deviations is not known.
     """
-    n = sum(len(client.rows) for client in clients)
-    padded = [
-        Client(client.label, np.pad(client.rows, ((0, 0), (0, _PROBES)))) for client in clients
-    ]
-    mean, _ = moments_by_sum(federation, padded, reply)
-    sums, probes = np.split(n * mean, [4])
+    sums, probes = np.split(awaited_sum(federation, clients, _Misfits(), reply), [4])
     hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
-    residual, square, free, entries = sums.tolist()
-    return Misfit(max(residual, hidden), square, free, entries)
+    return Misfit(*sums.tolist(), hidden)
 
 
 def start_without_outliers(

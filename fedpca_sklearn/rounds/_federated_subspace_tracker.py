@@ -120,7 +120,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         ``detect_changes`` as many rounds with 10 in place of r in all batches but the first. With
         ``center`` a round of K (d + 1) up and K d down for each batch, and one of K (2 d + 1) up
         and K d down before the first. With ``forgetting_factor="auto"`` or ``fill="conditional"`` a
-        round of 15 K up and K r down for each batch: sums of squares of residuals and entries,
+        round of 14 K up and K r down for each batch: sums of squares of residuals and entries,
         which tell the noise, and ten zeros, which tell that of the channel.
 
     See Also
@@ -169,8 +169,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     ...     FederatedSubspaceTracker, GaussianChannel, make_subspace_stream, subspace_distance
     ... )
     >>> stream = make_subspace_stream(1200, 200, 5, delta=0, random_state=0)
+    >>> paper = {"center": False, "forgetting_factor": 0.0, "fill": "subspace", "random_state": 0}
     >>> for noise in 1e-3, 1e-6:
-    ...     tracker = FederatedSubspaceTracker(5, channel=GaussianChannel(noise), random_state=0)
+    ...     tracker = FederatedSubspaceTracker(5, channel=GaussianChannel(noise), **paper)
     ...     _ = tracker.fit(stream.X, clients=[i // 10 % 4 for i in range(1200)])
     ...     error = subspace_distance(tracker.components_, stream.subspace_at(0))
     ...     print(f"{error:.0e}")

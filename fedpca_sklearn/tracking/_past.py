@@ -11,6 +11,10 @@ import numpy as np
 _WORSE = 2.0
 # By how much, in squares, a subspace of a batch alone must fit better for the past to be dropped.
 _BETTER = 2.0
+# Where a batch fits better than all before by this factor, in squares, these were filled too badly.
+_FALL = 0.1
+# The least positive number.
+_TINY = np.finfo(np.float64).tiny
 # Shares of a row's energy up to which a residual is a rounding error.
 _ROUNDING = 1e-28
 
@@ -24,17 +28,20 @@ class Misfit(NamedTuple):
         Sums of squares of residuals and of entries, about the mean.
     free, entries : float
         Number of entries less that of the coordinates that were fitted to them, and of entries.
+    hidden : float
+        Residuals below this are not known.
     """
 
     residual: float
     square: float
     free: float
     entries: float
+    hidden: float = 0.0
 
     @property
     def noise(self) -> float:
         """Variance of an entry beyond the subspace."""
-        return max(self.residual, 0.0) / self.free if self.free > 0 else math.nan
+        return max(self.residual, self.hidden) / self.free if self.free > 0 else math.nan
 
     @property
     def share(self) -> float:
@@ -43,11 +50,18 @@ class Misfit(NamedTuple):
             return math.nan
         return max(self.noise * self.entries / self.square, _ROUNDING)
 
+    @property
+    def least_share(self) -> float:
+        """What the share may be where the residual is hidden."""
+        return self.share * min(max(self.residual, 0.0) / max(self.hidden, self.residual, _TINY), 1)
+
 
 def misfits(R: np.ndarray, Z: np.ndarray, k: np.ndarray) -> np.ndarray:
     """The four numbers of `Misfit` for each row; zeros where k numbers fit any entries."""
     seen = np.sum(~np.isnan(Z), axis=1)
-    parts = np.stack([np.sum(R**2, axis=1), np.nansum(Z**2, axis=1), seen - k, seen], axis=1)
+    with np.errstate(over="ignore"):
+        squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)
+    parts = np.stack([*squares, seen - k, seen], axis=1)
     parts[seen <= k] = 0.0
     return parts
 
@@ -69,7 +83,8 @@ def least_of(misfit: Misfit, least: float, dropped: bool) -> float:
 
 def weight_of_past(share: float, least: float) -> float:
     """Weight of rows that were filled in with a basis of the misfit ``least``."""
-    return share / least if share < least else 1.0
+    fall = min(share / least, 1.0)
+    return fall if fall > _FALL else 0.0
 
 
 def may_have_changed(share: float, least: float) -> bool:

@@ -15,6 +15,7 @@ from .._base.block_transformer import BlockTransformer
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
+from .._kernels.too_large import too_large
 from .._validation.checks import float_array
 from ..summary import Subspace
 from ._past import (
@@ -91,7 +92,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         if self._measures and first and len(new.basis):
             misfit = self._misfit(new, Y, self._fill(new, Y), owners)
             noise = expected(misfit.noise, len(Y), len(new.basis))
-            new = replace(new, noise=noise if math.isfinite(noise) else math.nan)
+            # of a batch that was filled with the mean all was left
+            new = replace(new, noise=noise if math.isfinite(noise) else math.nan, least=1.0)
         return new.after(len(Y))
 
     def _updated(self, past: State, last: State, filled: Filled, owners: np.ndarray) -> State:
@@ -133,7 +135,9 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             again = self._misfit(alone, Y, self._fill(alone, Y), owners)
             if fits_better(again, misfit, len(Y), len(alone.basis)):
                 return nothing
-        return replace(state, summary=state.summary.decay(weight_of_past(share, least)))
+        return replace(
+            state, summary=state.summary.decay(weight_of_past(misfit.least_share, least))
+        )
 
     def _weight(self, past: State, m: int) -> float:
         """Weight of the rows before m new ones."""
@@ -168,7 +172,10 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
         """What the basis does not explain of a batch that it has filled."""
-        return Misfit(*self._misfits(state, Y, filled).sum(axis=0).tolist())
+        sums = self._misfits(state, Y, filled).sum(axis=0)
+        if not np.isfinite(sums).all():
+            raise too_large("sum of squares")
+        return Misfit(*sums.tolist())
 
     def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
         """The same for each row."""
