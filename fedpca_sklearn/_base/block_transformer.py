@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         self.__dict__[LATE] = Late(dict(vars(self)), rows, n, stream.dtype, takes_nan, checked=True)
 
     def _replay(self, rows: np.ndarray) -> None:
-        self._take(_after(self._stream, rows[:-1]), [rows[-1:]], None)
+        self._process(rows[-1:], _after(self._stream, rows[:-1]))  # as the last call would have
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -217,34 +216,27 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         with self._taking_rows():
             batches = validated_batches(self, X, stream is None)
             n_batches = None if is_stream(X) else 1
-            batches = progress(self, batches, n_batches, "batches")
-            if stream is None:
-                first = next(batches)
-                batches, d = chain([first], batches), first.shape[1]
-                check_at_most_features(self.n_components, d)
-                stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(first))
-            self._take(stream, batches, labels)
-        return self
-
-    def _take(self, stream: _Stream, batches: Iterable[Any], labels: Any) -> None:
-        """Take validated batches, and set the fitted attributes."""
-        d = stream.waiting.shape[1]
-        for batch in batches:
-            n = batch.shape[0]
-            state = self._begin_batch(stream, n, labels)
+            for batch in progress(self, batches, n_batches, "batches"):
+                n, d = batch.shape
+                if stream is None:
+                    check_at_most_features(self.n_components, d)
+                    stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
+                state = self._begin_batch(stream, n, labels)
+                with self._threads(d):
+                    for Y, full in self._blocks(stream, batch):
+                        if full:
+                            state = self._next_state(state, Y)
+                            self._after_block(state, full=True)
+                stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+            assert stream is not None  # a stream without batches has been refused
+            self._stream = stream
             with self._threads(d):
-                for Y, full in self._blocks(stream, batch):
-                    if full:
-                        state = self._next_state(state, Y)
-                        self._after_block(state, full=True)
-            stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
-        self._stream = stream
-        with self._threads(d):
-            state = stream.state
-            if len(stream.waiting):
-                state = self._next_state(state, stream.waiting)
-                self._after_block(state, full=False)
-            self._show(state, stream.n_rows, stream.dtype)
+                state = stream.state
+                if len(stream.waiting):
+                    state = self._next_state(state, stream.waiting)
+                    self._after_block(state, full=False)
+                self._show(state, stream.n_rows, stream.dtype)
+        return self
 
     def _threads(self, d: int) -> AbstractContextManager[None]:
         return threads_for(d * (self._block_rows(d) + self._rank(d)))

@@ -20,7 +20,7 @@ class SmallBlocks(NamedTuple):
     certain: np.ndarray
 
 
-def summaries_of_blocks(blocks: np.ndarray) -> SmallBlocks:
+def summaries_of_blocks(blocks: np.ndarray, most: int) -> SmallBlocks:
     """Directions of c blocks of n rows, by the Gram matrices of their centred rows.
 
     As by the first block of a stream (`stack.DenseBlock`), with the same certificates: the spread
@@ -31,11 +31,13 @@ def summaries_of_blocks(blocks: np.ndarray) -> SmallBlocks:
     ----------
     blocks : ndarray of shape (c, n, d), float32 or float64
         Of at least two rows and more columns.
+    most : int
+        Bound on the directions kept, at least 1.
 
     Returns
     -------
     found : SmallBlocks
-        n - 1 directions of each block.
+        ``min(most, n - 1)`` directions of each block, as centring takes one.
     """
     n, dtype = blocks.shape[1], blocks.dtype
     with np.errstate(all="ignore"):
@@ -49,7 +51,7 @@ def summaries_of_blocks(blocks: np.ndarray) -> SmallBlocks:
         certain = np.isfinite(column_scatter.sum(axis=1)) & np.isfinite(G).all(axis=(1, 2))
         G[~certain] = 0.0
         lam, U = np.linalg.eigh(G)
-        lam, U = lam[:, :0:-1], U[:, :, :0:-1]  # centring takes one dimension
+        lam, U = lam[:, :0:-1][:, :most], U[:, :, :0:-1][:, :, :most]
         certain &= lam[:, -1] > n * np.finfo(dtype).eps * lam[:, 0]
         s = np.sqrt(lam)
         W = np.ascontiguousarray((U / s[:, None]).transpose(0, 2, 1), dtype=dtype)

@@ -41,7 +41,7 @@ from ._private import (
     stated,
     summary_of_sums,
 )
-from ._small_clients import small_sites
+from ._small_clients import is_plain, small_sites
 
 __all__ = ["FederatedPCA"]
 
@@ -282,7 +282,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
         small = {}
-        if self._takes_many_at_once(X, weight):
+        if self._takes_many_at_once(prototype, X, weight):
             small = small_sites(prototype, X, [shard for shard in shards if shard[0] not in seen])
         others = [shard for shard in shards if shard[0] not in small]
         calls = (
@@ -298,14 +298,10 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         self._merge_all()
         return list(fitted)
 
-    def _takes_many_at_once(self, X: Any, weight: Any) -> bool:
+    def _takes_many_at_once(self, prototype: Any, X: Any, weight: Any) -> bool:
         """Whether clients with few rows need no call of their own."""
-        return (
-            self.estimator is None
-            and weight is None
-            and isinstance(X, np.ndarray)
-            and not has_callbacks(self)
-        )
+        alike = weight is None and isinstance(X, np.ndarray) and not has_callbacks(self)
+        return alike and is_plain(prototype, X.shape[1])
 
     def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator

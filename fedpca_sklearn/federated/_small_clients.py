@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
-from .._kernels.sizes import rows_of_update
 from .._kernels.slices import slices_of
 from .._kernels.small_blocks import SmallBlocks, summaries_of_blocks
 from .._kernels.threads import threads_for
+from .._validation.checks import check_at_most_features
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ._local_fit import Site
@@ -32,7 +32,7 @@ def small_sites(prototype: StreamingPCA, X: np.ndarray, shards: Shards) -> dict[
     """
     sites: dict[Any, Site] = {}
     d = X.shape[1]
-    most = min(d - 1, _FEW_ENTRIES // d, _most_rows(prototype, d))
+    most, kept = _rows_and_directions(prototype, d)
     by_size: dict[int, Shards] = {}
     for label, rows in shards:
         n = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
@@ -41,19 +41,41 @@ def small_sites(prototype: StreamingPCA, X: np.ndarray, shards: Shards) -> dict[
     for n, alike in by_size.items():
         with threads_for(_ENTRIES_AT_ONCE):
             for some in slices_of(len(alike), max(1, _ENTRIES_AT_ONCE // (n * d))):
-                sites.update(_sites(prototype, X, alike[some]))
+                sites.update(_sites(prototype, X, alike[some], kept))
     return sites
 
 
-def _most_rows(prototype: StreamingPCA, d: int) -> int:
-    """Rows of a block of which nothing is cut."""
+def is_plain(estimator: Any, d: int) -> bool:
+    """Whether rows have no other order or weight for an estimator than for StreamingPCA(k)."""
+    if type(estimator) is not StreamingPCA:
+        return False
+    plain = StreamingPCA(
+        estimator.n_components, oversampling=estimator.oversampling, whiten=estimator.whiten
+    )
+    if estimator.get_params(deep=False) != plain.get_params(deep=False):
+        return False
+    try:
+        estimator._check_parameters()
+        check_at_most_features(estimator.n_components, d)
+    except (TypeError, ValueError):  # a client says so
+        return False
+    return True
+
+
+def _rows_and_directions(prototype: StreamingPCA, d: int) -> tuple[int, int]:
+    """Rows up to which a client is small, and directions that are kept of it."""
     kept, keep = prototype._kept(d, None)
-    return 0 if keep is not None else rows_of_update(None) if kept is None else kept
+    if keep is not None:
+        return 0, 0
+    most = min(d - 1, _FEW_ENTRIES // d, prototype._block_size(d, False))
+    return most, d if kept is None else kept
 
 
-def _sites(prototype: StreamingPCA, X: np.ndarray, shards: Shards) -> Iterator[tuple[Any, Site]]:
+def _sites(
+    prototype: StreamingPCA, X: np.ndarray, shards: Shards, kept: int
+) -> Iterator[tuple[Any, Site]]:
     blocks = np.stack([X[rows] for _, rows in shards]).astype(float_dtype(X), copy=False)
-    found = summaries_of_blocks(blocks)
+    found = summaries_of_blocks(blocks, kept)
     for i in np.flatnonzero(found.certain).tolist():
         n = blocks.shape[1]
         summary = _summary(found, i, n)

@@ -122,6 +122,10 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     d serves all rows of a call, up to 2^24 entries. So give batches of at least d rows there, or a
     number as ``oversampling``.
 
+    Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
+    batch, after min(block_size, 4 n_features) of them or before anything else. Attributes are made
+    when they are read, with all rows; that changes no later number.
+
     Differences from scikit-learn's IncrementalPCA and PCA: batches of any size, one row included;
     ``n_components`` may exceed the number of rows, and ``n_components_`` says how many exist;
     sample weights; ``noise_variance_`` is right; a constant column or constant data gives zeros,
@@ -220,7 +224,8 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         Notes
         -----
         A summary knows neither ``rank_history_``, which starts anew, nor how many blocks ago a
-        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. "auto" as
+        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that came one by
+        one and wait for others are in it, so that it goes on as from the end of a batch. "auto" as
         ``block_size`` depends on the first rank, so above 256 features give it as a number.
 
         Examples

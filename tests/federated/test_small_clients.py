@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, SubspaceMerge, subspace_distance
+from fedpca_sklearn import (
+    EnergyBounds,
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    subspace_distance,
+)
 from fedpca_sklearn._kernels.small_blocks import summaries_of_blocks
 from fedpca_sklearn.federated import _federated_pca
 
@@ -36,9 +43,13 @@ def by_themselves(monkeypatch):
     return called
 
 
+class Another(StreamingPCA):
+    """Not known to be the same, so that each client has a copy of it, and a call."""
+
+
 def one_by_one(pca):
-    """The same, with an estimator that is given, so that each client has a copy of it."""
-    return FederatedPCA(pca.n_components, estimator=StreamingPCA(pca.n_components), merge=pca.merge)
+    k, oversampling = pca.n_components, getattr(pca.estimator, "oversampling", "auto")
+    return FederatedPCA(k, estimator=Another(k, oversampling=oversampling), merge=pca.merge)
 
 
 def assert_same(found, expected, tol):
@@ -57,10 +68,11 @@ def assert_same(found, expected, tol):
 @pytest.mark.parametrize("d", [5, 50, 300])
 @pytest.mark.parametrize("merge", [None, SubspaceMerge(fan_in=4)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_together_as_one_by_one(d, merge, dtype, by_themselves):
+@pytest.mark.parametrize("estimator", [None, StreamingPCA(3, oversampling=5)])
+def test_together_as_one_by_one(d, merge, dtype, estimator, by_themselves):
     tol = 1e-12 if dtype == np.float64 else 1e-5
     X, labels = clients_of([1, 20, 3, 2, 20, 70, 20, 4, 3, 9], d, dtype=dtype)
-    few = FederatedPCA(3, merge=merge).fit(X, clients=labels)
+    few = FederatedPCA(3, merge=merge, estimator=estimator).fit(X, clients=labels)
     alone = set(by_themselves)
     assert {0, 5} <= alone  # one row, and many
     if d == 50 and dtype == np.float64:
@@ -124,7 +136,32 @@ def test_only_what_is_certain_is_found():
     blocks[2, 3:] = blocks[2, :1]  # of lower rank
     blocks[3, 0, 0] = np.nan
     blocks[4] = 0.0
-    assert_array_equal(summaries_of_blocks(blocks).certain, [True, *[False] * 4, True])
+    assert_array_equal(summaries_of_blocks(blocks, 9).certain, [True, *[False] * 4, True])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank_rule": EnergyBounds()},
+        {"center": False},
+        {"forgetting_factor": 0.9},
+        {"svd_solver": "qr"},
+        {"block_size": 3},
+        {"n_components": 51},
+        {"n_components": 0},
+        {"oversampling": "none"},
+    ],
+)
+def test_an_estimator_with_other_parameters_has_its_own_call(options, by_themselves):
+    X, labels = clients_of([20, 20, 20], 50)
+    pca = FederatedPCA(3, estimator=StreamingPCA(**{"n_components": 3, **options}))
+    wrong = {"n_components": (0, 51), "oversampling": ("none",)}
+    if any(value in wrong.get(name, ()) for name, value in options.items()):
+        with pytest.raises(ValueError, match=f"Client 0: .*{next(iter(options))}"):
+            pca.fit(X, clients=labels)
+    else:
+        pca.fit(X, clients=labels)
+    assert by_themselves
 
 
 def test_what_overflows_names_its_client():
