@@ -362,3 +362,77 @@ def test_another_thread_sees_whole_models_only(name):
         expected = one_by_one(clone(MODELS[name]), X[:n])
         assert_array_equal(mean, expected.mean_)
         assert_array_equal(components, expected.components_)
+
+
+FORMS = {
+    "fortran": lambda x: np.asfortranarray(np.repeat(x, 3, axis=0))[1:2],
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "reversed": lambda x: x[:, ::-1].copy()[:, ::-1],
+    "matrix order": lambda x: np.ascontiguousarray(x).view(np.recarray),
+    "big endian": lambda x: x.astype(">f8"),
+    "long": lambda x: x.astype(np.longdouble),
+    "objects": lambda x: x.astype(object),
+    "list": lambda x: x.tolist(),
+    "frame": pd.DataFrame,
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("name", ["streaming", "past"])
+def test_a_row_is_the_same_in_any_form(form, name):
+    X = rows(70)
+    model = clone(MODELS[name])
+    for i in range(70):
+        model.partial_fit(form(X[i : i + 1]) if i % 3 else X[i : i + 1])
+    assert_same(model, one_by_one(clone(MODELS[name]), X))
+
+
+@pytest.mark.skipif(not hasattr(StreamingPCA, "set_callbacks"), reason="scikit-learn 1.9 has them")
+@pytest.mark.parametrize("name", ["streaming", "past"])
+def test_callbacks_hear_of_every_row(name):
+    class Listener:
+        ended = 0
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context, **kwargs):
+            pass
+
+        def on_fit_task_end(self, estimator, context, **kwargs):
+            self.ended += context.task_name in ("blocks", "batches")
+
+    X, listener = rows(50), Listener()
+    model = one_by_one(clone(MODELS[name]), X[:20])
+    one_by_one(model.set_callbacks(listener), X[20:])
+    assert listener.ended == 30
+    assert_same(model, one_by_one(clone(MODELS[name]), X))
+
+
+@every_model
+def test_transform_of_one_row_is_checked_as_that_of_many(model):
+    X = rows(60)
+    model = clone(model).fit(X)
+    for dtype in (np.float64, np.float32):
+        Y = X[:5].astype(dtype)
+        one = np.concatenate([model.transform(Y[i : i + 1]) for i in range(5)])
+        assert one.dtype == model.transform(Y).dtype
+        assert_allclose(one, model.transform(Y), rtol=1e-4 if dtype == np.float32 else 1e-10)
+    for wrong, message in (
+        (X[:1, 1:], "features"),
+        (X[0], "2D"),
+        (np.full((1, D), np.inf), "infinity"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.transform(wrong)
+    if not isinstance(model, HOLES):
+        with pytest.raises(ValueError, match="NaN"):
+            model.transform(np.full((1, D), np.nan))
+    with pytest.raises(NotFittedError):
+        clone(model).transform(X[:1])
+    named = clone(model).fit(pd.DataFrame(X, columns=list("abcdefgh")))
+    with pytest.warns(UserWarning, match="feature names"):
+        named.transform(X[:1])
