@@ -136,7 +136,7 @@ class SPIRIT(Tracker):
             y = W @ z
             held, energy, weight = f * held + float(y @ y), f * energy + square, f * weight + 1
             if rest > self.hold_off:
-                if held < self.lower * energy and len(W) < d:
+                if square > 0 and held < self.lower * energy and len(W) < d:
                     W = _with_axis(W, z - y @ W)
                     # small against recent rows
                     power = np.append(power, 1e-2 * energy / (weight * np.count_nonzero(z)))

@@ -1043,6 +1043,16 @@ def test_components_of_spirit_are_not_dependent():
     assert np.linalg.cond(model.components_) < 1 + 1e-10
 
 
+@pytest.mark.parametrize("hold_off", [0, 5, 10])
+def test_components_of_spirit_do_not_grow_at_a_row_of_zeros(hold_off):
+    # such a row has no axis, and no entries whose energy the new component could start from
+    X = np.random.default_rng(0).standard_normal((60, 6))
+    X[10:50:3] = 0
+    growth = np.diff(ranks_by_row(SPIRIT(center=False, hold_off=hold_off), X), prepend=1)
+    assert growth.max() == 1
+    assert growth[~X.any(axis=1)].max() <= 0
+
+
 @pytest.mark.parametrize(("lower", "upper"), [(0.98, 0.95), (0.9, 0.9)])
 def test_energy_bounds_in_the_wrong_order_are_refused(lower, upper):
     with pytest.raises(ValueError, match=rf"lower < upper.*lower={lower}.*upper={upper}"):
