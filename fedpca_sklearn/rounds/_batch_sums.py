@@ -100,7 +100,9 @@ def largest_eigenvalue(
     U = power_method(federation, clients, zero, start, n_rounds).basis
     sums, q = awaited_sum(federation, clients, Variances(U, zero)), len(U)
     inner, count = sums[:-2].reshape(q, q), float(sums[-1])
-    noise = np.sqrt(np.sum((inner - inner.T) ** 2) / 2 / max(q * (q - 1), 1))
+    scale = float(np.abs(inner).max()) or 1.0  # squares may vanish or overflow
+    asymmetry = (inner - inner.T) / scale
+    noise = scale * np.sqrt(np.sum(asymmetry**2) / 2 / max(q * (q - 1), 1))
     share = 1.0
     if federation.channel.loses_clients:
         n = sum(client.n_samples for client in clients)
