@@ -698,10 +698,12 @@ def test_a_fitted_estimator_holds_no_message_of_a_client(options, recorded):
 
 def test_a_fitted_tracker_holds_no_message_of_a_client(recorded):
     X, codes = rows(80, mean=0.0), np.arange(80) % 3
-    model = FederatedSubspaceTracker(3, n_rounds=3, channel=Recorder(), random_state=0)
-    model.fit(X, clients=codes)
+    papers = {"center": False, "forgetting_factor": 0.0, "fill": "subspace"}
+    options = {"n_rounds": 3, "channel": Recorder(), "random_state": 0}
+    FederatedSubspaceTracker(3, **papers, **options).fit(X, clients=codes)
+    assert len(recorded) == 50 + 1 + 3 + 1
+    model = FederatedSubspaceTracker(3, **options).fit(X, clients=codes)
     messages = [m for round_ in recorded for m in round_]
-    assert len(messages) == 3 * (50 + 1 + 3 + 1)
     assert_holds_none_of(model, [*messages, *[m.T for m in messages if m.ndim == 2]])
 
 
