@@ -73,14 +73,6 @@ def averaged(before: float, n: float, now: float, m: int) -> float:
     return (n * before + m * now) / (n + m)
 
 
-def least_of(misfit: Misfit, least: float, dropped: bool) -> float:
-    """Least share of the batches since the past was dropped, this one included."""
-    share = misfit.share
-    if math.isnan(share):
-        return least
-    return share if dropped or math.isnan(least) else min(share, least)
-
-
 def weight_of_past(share: float, least: float) -> float:
     """Weight of rows that were filled in with a basis of the misfit ``least``."""
     fall = min(share / least, 1.0)
@@ -92,11 +84,11 @@ def may_have_changed(share: float, least: float) -> bool:
     return share > _WORSE * least
 
 
-def fits_better(alone: Misfit, past: Misfit, m: int, k: int) -> bool:
-    """Whether the subspace of dimension k of m rows alone will fit others clearly better."""
-    return _BETTER * expected(alone.noise, m, k) < past.noise
+def fits_better(alone: float, past: float) -> bool:
+    """Whether the subspace of a batch alone fits others clearly better, by both noises."""
+    return _BETTER * alone < past
 
 
-def expected(noise: float, m: int, k: int) -> float:
-    """Noise of other rows beyond the subspace of dimension k that fits m rows best."""
-    return noise * (m + k) / (m - k) if m > k else math.inf
+def optimism(m: int, k: int) -> float:
+    """Noise of other rows beyond the subspace of dimension k that fits m rows best, over theirs."""
+    return (m + k) / (m - k) if m > k else math.inf

@@ -21,11 +21,10 @@ from ..summary import Subspace
 from ._past import (
     Misfit,
     averaged,
-    expected,
     fits_better,
-    least_of,
     may_have_changed,
     misfits,
+    optimism,
     weight_of_past,
 )
 from ._stmiss import (
@@ -91,7 +90,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             new = self._updated(past, new, filled, owners)
         if self._measures and first and len(new.basis):
             misfit = self._misfit(new, Y, self._fill(new, Y), owners)
-            noise = expected(misfit.noise, len(Y), len(new.basis))
+            noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
             new = replace(new, noise=noise if math.isfinite(noise) else math.nan, least=1.0)
         return new.after(len(Y))
@@ -119,25 +118,27 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         misfit = self._misfit(state, Y, filled, owners)
         past = self._past(state, Y, filled, misfit, owners)
         noise = averaged(state.noise, self._weight(past, len(Y)), misfit.noise, len(Y))
-        known = {"noise": noise, "least": least_of(misfit, state.least, not past.summary.n_samples)}
-        return replace(state, **known), replace(past, **known)
+        past = replace(past, noise=noise)
+        return replace(past, summary=state.summary), past
 
     def _past(
         self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
     ) -> State:
         """State with what counts of earlier batches; without a summary after a change."""
         share, least = misfit.share, state.least
-        if self.forgetting_factor != "auto" or math.isnan(share) or math.isnan(least):
+        if self.forgetting_factor != "auto" or math.isnan(share):
             return state
+        if math.isnan(least):
+            return replace(state, least=share)
         if may_have_changed(share, least) and filled.counts.any():
             nothing = replace(state, summary=state.summary.decay(0.0))
             alone = self._updated(nothing, state, filled, owners)
             again = self._misfit(alone, Y, self._fill(alone, Y), owners)
-            if fits_better(again, misfit, len(Y), len(alone.basis)):
-                return nothing
-        return replace(
-            state, summary=state.summary.decay(weight_of_past(misfit.least_share, least))
-        )
+            factor = optimism(len(Y), len(alone.basis))
+            if fits_better(factor * again.noise, misfit.noise):
+                return replace(nothing, least=share)
+        weight = weight_of_past(misfit.least_share, least)
+        return replace(state, summary=state.summary.decay(weight), least=min(share, least))
 
     def _weight(self, past: State, m: int) -> float:
         """Weight of the rows before m new ones."""

@@ -1,0 +1,197 @@
+"""What counts of the past by default, and what is filled in where there is noise."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers import PAPER, sine
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from fedpca_sklearn import (
+    FederatedSubspaceTracker,
+    GaussianChannel,
+    RobustSubspaceTracker,
+    SubspaceTracker,
+    make_subspace_stream,
+)
+from fedpca_sklearn._kernels.missing import coordinates, fitted_numbers, noise_ridge
+from fedpca_sklearn.tracking._past import Misfit, averaged, optimism, weight_of_past
+
+TRACKERS = {
+    "tracker": SubspaceTracker(5),
+    "robust": RobustSubspaceTracker(5),
+    "federated": FederatedSubspaceTracker(5, robust=False, random_state=0),
+}
+each = pytest.mark.parametrize("model", TRACKERS.values(), ids=list(TRACKERS))
+
+
+def rows(n, d=40, k=5, noise=0.0, seed=0, mean=1.0):
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, k)))[0].T
+    X = rng.standard_normal((n, k)) * np.linspace(3, 1.5, k) @ V + mean * rng.standard_normal(d)
+    return X + noise * rng.standard_normal((n, d)), V
+
+
+def with_holes(X, share, seed=1):
+    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+# ------------------------------------------------------------------------------------ the memory
+
+
+@each
+def test_noise_averages_out_while_the_subspace_stays(model):
+    X, V = rows(2000, noise=0.3)
+    X = with_holes(X, 0.1)
+    found = clone(model).fit(X).components_
+    last = clone(model).set_params(forgetting_factor=0.0).fit(X).components_
+    # 50 batches against one: the error falls with the root of their number, by 7
+    assert sine(found, V) < sine(last, V) / 3
+
+
+@each
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_a_change_is_followed(model, noise):
+    if noise and isinstance(model, RobustSubspaceTracker):
+        noise = 0.0  # in noise it takes what changes for outliers at first
+    before, _ = rows(800, noise=noise)
+    after, V = rows(800, noise=noise, seed=9)
+    X = with_holes(np.concatenate([before, after]), 0.1)
+    found = clone(model).fit(X).components_
+    alone = clone(model).fit(X[800:]).components_
+    assert sine(found, V) < 1e-6 + 2 * sine(alone, V)
+
+
+def test_without_noise_it_is_as_fast_as_by_the_last_batch():
+    stream = make_subspace_stream(1200, 200, 5, model="piecewise", random_state=0)
+    V = [stream.subspace_at(40 * j + 39) for j in range(30)]
+    errors = {}
+    for name, options in (("all", {}), ("last", {"forgetting_factor": 0.0})):
+        model = SubspaceTracker(5, store_subspaces=True, **options).fit(stream.X)
+        errors[name] = np.array([sine(*pair) for pair in zip(model.subspaces_, V, strict=True)])
+    # the best of the past costs less than a batch
+    assert np.all(errors["all"][1:] < 1.5 * errors["last"][:-1] + 1e-12) or np.all(
+        errors["all"] < 10 * errors["last"] + 1e-12
+    )
+
+
+def test_noise_of_the_channel_is_no_change():
+    X, V = rows(1600)
+    options = {"robust": False, "random_state": 0, "channel": GaussianChannel(1e-3)}
+    model = FederatedSubspaceTracker(5, **options).fit(with_holes(X, 0.1))
+    # 40 batches: a first one of init_rounds, the others of n_rounds, and one more for variances; a
+    # mean and a misfit for each, and the first mean. Few are tried alone, for as many rounds again
+    once = 50 + 39 * 10 + 40 + 2 * 40 + 1
+    assert model.communication_.rounds <= once + 10 * 13
+    assert sine(model.components_, V) < 1e-2
+
+
+def test_the_weight_of_the_past_falls_with_the_misfit():
+    assert weight_of_past(2.0, 1.0) == weight_of_past(1.0, 1.0) == 1
+    assert weight_of_past(0.5, 1.0) == 0.5
+    assert weight_of_past(0.05, 1.0) == 0
+
+
+def test_a_misfit_knows_what_it_cannot_know():
+    misfit = Misfit(residual=2.0, square=100.0, free=20.0, entries=40.0)
+    assert_allclose([misfit.noise, misfit.share, misfit.least_share], [0.1, 0.04, 0.04])
+    hidden = misfit._replace(hidden=8.0)
+    assert_allclose([hidden.noise, hidden.share, hidden.least_share], [0.4, 0.16, 0.04])
+    assert misfit._replace(residual=-1.0, hidden=8.0).least_share == 0
+    assert math.isnan(Misfit(0.0, 0.0, 0.0, 0.0).share)
+
+
+def test_noise_is_averaged_over_the_rows_that_count():
+    assert averaged(1.0, 30.0, 2.0, 10) == 1.25
+    assert averaged(math.nan, 30.0, 2.0, 10) == 2.0
+    assert averaged(1.0, 30.0, math.nan, 10) == 1.0
+
+
+def test_the_noise_of_other_rows_beyond_a_fitted_subspace():
+    # m rows of noise fitted by their mean and k directions, and as many new rows
+    rng = np.random.default_rng(0)
+    m, d, k = 40, 200, 5
+    V = np.linalg.qr(rng.standard_normal((d, k)))[0].T
+    inside, outside = [], []
+    for _ in range(20):
+        X, Y = (
+            30 * rng.standard_normal((m, k)) @ V + rng.standard_normal((m, d)) for _ in range(2)
+        )
+        W = np.linalg.svd(X, full_matrices=False)[2][:k]
+        inside.append(np.mean((X - X @ W.T @ W) ** 2) * d / (d - k))
+        outside.append(np.mean((Y - Y @ W.T @ W) ** 2) * d / (d - k))
+    assert_allclose(optimism(m, k) * np.mean(inside), np.mean(outside), rtol=0.03)
+    assert optimism(5, 5) == math.inf
+
+
+# ------------------------------------------------------------------------------ what is filled in
+
+
+def test_a_ridge_gives_conditional_means():
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.standard_normal((12, 3)))[0].T
+    variances, noise = np.array([5.0, 2.0, 0.7]), 0.4
+    S = (V.T * (variances - noise)) @ V + noise * np.eye(12)
+    Z = with_holes(rng.standard_normal((30, 12)), 0.5)
+    Z[0] = np.nan
+    C, _ = coordinates(Z, V, ridge=noise_ridge(variances, noise))
+    for z, c in zip(Z, C, strict=True):
+        there, lost = ~np.isnan(z), np.isnan(z)
+        want = S[np.ix_(lost, there)] @ np.linalg.solve(S[np.ix_(there, there)], z[there])
+        if lost.any():
+            assert_allclose((c @ V)[lost], want, atol=1e-10)
+
+
+def test_without_noise_the_ridge_is_none():
+    assert noise_ridge(np.ones(3), 0.0) is None
+    assert noise_ridge(np.ones(3), math.nan) is None
+    assert_allclose(noise_ridge(np.array([3.0, 1.0, 0.5]), 1.0), [0.5, 1e12, 1e12])
+
+
+def test_numbers_that_are_fitted_are_the_trace_of_the_fit():
+    rng = np.random.default_rng(0)
+    V, ridge = np.linalg.qr(rng.standard_normal((12, 3)))[0].T, np.array([0.1, 1.0, 10.0])
+    seen = rng.random((20, 12)) < 0.6
+    want = [
+        np.trace(A @ np.linalg.solve(A.T @ A + np.diag(ridge), A.T))
+        for A in (V[:, there].T for there in seen)
+    ]
+    assert_allclose(fitted_numbers(seen, V, ridge), want, atol=1e-12)
+    assert_array_equal(fitted_numbers(seen, V, None), 3)
+
+
+@each
+def test_few_entries_in_noise_are_not_worse_than_the_mean(model):
+    X, _ = rows(1000, d=12, k=5, noise=1.0, mean=3.0)
+    Y = with_holes(X, 0.4)
+    lost = np.isnan(Y)
+    by_mean = np.linalg.norm((X - np.nanmean(Y, axis=0))[lost])
+
+    def error(model):
+        return np.linalg.norm((model.fit(Y).impute(Y) - X)[lost])
+
+    assert error(clone(model)) < by_mean
+    if model.get_params().get("robust", True) and not isinstance(model, RobustSubspaceTracker):
+        assert error(clone(model).set_params(**PAPER)) > by_mean  # about the origin, least squares
+
+
+@pytest.mark.parametrize("n", [400, 413])
+def test_by_default_rows_at_clients_are_tracked_as_in_one_place(n):
+    X, _ = rows(n, noise=0.05)
+    X = with_holes(X, 0.1)
+    options = {"n_rounds": 200, "init_rounds": 200, "robust": False, "random_state": 0}
+    model = FederatedSubspaceTracker(5, n_clients=3, **options).fit(X)
+    pooled = SubspaceTracker(5).fit(X)
+    assert sine(model.components_, pooled.components_) < 1e-6
+    assert_allclose(model.mean_, pooled.mean_, atol=1e-6)
+    assert_allclose(model.impute(X), pooled.impute(X), atol=1e-5)
+
+
+@each
+@pytest.mark.parametrize("scale", [1e-80, 1e80])
+def test_the_scale_of_the_rows_does_not_matter(model, scale):
+    X = with_holes(rows(300, noise=0.1)[0], 0.2)
+    one, other = clone(model).fit(X), clone(model).fit(scale * X)
+    assert sine(one.components_, other.components_) < 1e-8
+    assert_allclose(other.impute(scale * X), scale * one.impute(X), rtol=1e-6, atol=1e-6 * scale)
