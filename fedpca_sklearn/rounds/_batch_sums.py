@@ -65,7 +65,8 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
     """
     sums, probes = np.split(awaited_sum(federation, clients, _Misfits(), reply), [4])
     hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
-    return Misfit(*sums.tolist(), hidden)
+    residual, square, free, entries = sums.tolist()
+    return Misfit(residual, square, free, entries, hidden)
 
 
 def start_without_outliers(
