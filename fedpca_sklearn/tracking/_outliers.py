@@ -29,14 +29,17 @@ _COLUMN_ROWS = 10
 _COLUMN_RATIO = 3.0
 # Rows whose residuals make up what is known of a column's, beside those of a batch.
 _REMEMBERED = 200
+# Rows from which on columns are known: as many as the first batch has at least.
+KNOWN_ROWS = 100
 # Residuals that are so many times as large as before, or as small, are of another subspace.
 _FIT = 3.0
 # Deviations down to which a row's thresholds may fall, and what for: entries between that are so
-# many times as many as of normal noise, and so many more.
+# many times as many as of normal noise, and so many more; fewer by one for each so many entries
+# above, down to so few.
 _LOWEST = 3.0
 _STEPS = 12
 _EXCESS = 3.0
-_MORE = 8
+_MORE, _CERTAIN, _FEW = 8.0, 8.0, 4.0
 
 
 class Search(NamedTuple):
@@ -83,7 +86,7 @@ def search_rows(
 ) -> Search:
     """Outliers by thresholds of the columns that are known, each row by itself."""
     start = start_of_support(Z, V, xi)
-    mask, R = _support(Z, V, start, lambda R, kept, C: columns)
+    mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
     scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(columns > 0, columns, 1.0))
     return Search(start, mask, _deviations(scaled, _DECILE, axis=1))
 
@@ -100,7 +103,7 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
         found[:] = thresholds_of_columns(kept, R, C @ V)
         return found
 
-    mask, _ = _support(Z, V, start, columns)
+    mask, _ = _support(Z, V, start, columns, lower=False)
     return mask, found
 
 
@@ -116,17 +119,20 @@ def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> n
 def remembered(columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Thresholds of columns after a batch: six standard deviations of some 200 rows.
 
-    Of entries that are no outliers; a column that is all outliers keeps its own.
+    Of entries that are no outliers, those beyond three robust deviations cut there, as some may be
+    outliers that were missed; a column that is all outliers keeps its own.
     """
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
     fit = C @ V
     kept -= fit
+    every = _floor(kept, fit) / OUTLIER_DEVIATIONS
     n = (~np.isnan(kept)).sum(axis=0)
-    squares = np.nansum(kept**2, axis=0)
+    bound = _FIT * np.maximum(_deviations(kept, _MEDIAN, axis=0), every)
+    squares = np.nansum(np.minimum(np.abs(kept), bound) ** 2, axis=0)
     before = (columns / OUTLIER_DEVIATIONS) ** 2
     after = np.sqrt((_REMEMBERED * before + squares) / (_REMEMBERED + n))
-    return np.maximum(OUTLIER_DEVIATIONS * after, _floor(kept, fit))
+    return OUTLIER_DEVIATIONS * np.maximum(after, every)
 
 
 def unused(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
@@ -165,10 +171,12 @@ def _support(
     V: np.ndarray,
     C: np.ndarray,
     columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    lower: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Entries above the thresholds of column and row, and residuals of a fit to the others.
 
-    Support and least squares alternate until they agree.
+    Support and least squares alternate until they agree. ``lower``: with `lowered` thresholds, as
+    only normal noise is left.
     """
     mask = np.zeros(Z.shape, dtype=bool)
     for _ in range(_ROUNDS):
@@ -176,7 +184,8 @@ def _support(
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
         limits = np.maximum.outer(rows, columns(R, kept, C))
-        limits *= lowered(np.abs(R), limits)[:, None]
+        if lower:
+            limits *= lowered(np.abs(R), limits)[:, None]
         before, mask = mask, np.abs(R) > limits
         if np.array_equal(before, mask):
             break
@@ -189,8 +198,8 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
 
     Of noise one entry in 5e8 is above six deviations; where an object is faint, a good part of it
     is below. A row's thresholds fall to where what they let in exceeds three times that of normal
-    noise by most, and by eight entries. Rows that are much less noisy than the thresholds keep
-    them.
+    noise by most, and by eight entries, or by as few as four where many are above. Rows that are
+    much less noisy than the thresholds keep them.
     """
     z = np.divide(size, limits, out=np.full(size.shape, np.nan), where=limits > 0)
     z *= OUTLIER_DEVIATIONS
@@ -201,7 +210,9 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
     bins = rows * _STEPS + np.minimum(step.astype(int), _STEPS - 1)
     found = np.bincount(bins, minlength=len(z) * _STEPS).reshape(-1, _STEPS).cumsum(axis=1)
     seen = (~np.isnan(z)).sum(axis=1)
-    gain = found - _EXCESS * np.multiply.outer(seen, tails[1:] - tails[0]) - _MORE
+    gain = found - _EXCESS * np.multiply.outer(seen, tails[1:] - tails[0])
+    certain = (z > OUTLIER_DEVIATIONS).sum(axis=1)
+    gain -= np.maximum(_MORE - certain / _CERTAIN, _FEW)[:, None]
     best = gain.argmax(axis=1)
     noise = _deviations(np.where(z > OUTLIER_DEVIATIONS, np.nan, z), _DECILE, axis=1)
     falls = (np.take_along_axis(gain, best[:, None], 1)[:, 0] > 0) & (noise >= 1 / _FIT)

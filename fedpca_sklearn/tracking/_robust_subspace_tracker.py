@@ -13,6 +13,7 @@ from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outlier_tracker import OutlierTracker, known_thresholds
 from ._outliers import (
+    KNOWN_ROWS,
     Search,
     find_outliers,
     fits,
@@ -115,11 +116,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     What is left of a column in the rows so far says what an outlier is, so that an object may stay
     where it is. Where what is left of most rows is more than three times as large as it was, or
     less than a third, the subspace has changed: then the batch alone gives the standard deviation
-    of each column, by the median, and outliers must be a minority of a column. So it is for the
-    first batch, too, and with ``init="svd"`` for the first two. A column has at least the standard
-    deviation of all. Outliers must leave most of a row, and not lie near the subspace. Nothing is
-    learnt from a column of a batch that is outliers for the most. With batches of less than ten
-    rows features have no thresholds of their own, and errors of the subspace may pass for outliers.
+    of each column, by the median, and outliers must be a minority of a column. So it is as long as
+    fewer than 100 rows are known. A column has at least the standard deviation of all. Outliers
+    must leave most of a row, and not lie near the subspace. Nothing is learnt from a column of a
+    batch that is outliers for the most. With batches of less than ten rows features have no
+    thresholds of their own, and errors of the subspace may pass for outliers.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
@@ -219,7 +220,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             found = self._search(state, Z, columns)
             if not full:
                 return found.mask.copy(), columns
-            if not fits(found.level):
+            if state.n_rows < KNOWN_ROWS or not fits(found.level):
                 return search_batch(Z, V, found.start)
             mask = found.mask
             columns = remembered(columns, Z, V, unused(mask, Z))
@@ -229,10 +230,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
 
     def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
         """Search of rows, but for those that waited: they were searched by the same basis."""
-        basis, xi, before = getattr(self, "_searched", (None, None, None))
-        known = before is not None and basis is state.basis and xi == self.xi
+        batch = state.basis, state.n_rows, self.xi
+        *of, before = getattr(self, "_searched", (None, None, None, None))
+        known = of[0] is batch[0] and of[1:] == [*batch[1:]]
         found = search_rows(Z[len(before.mask) if known else 0 :], state.basis, self.xi, columns)
         if known:
             found = Search(*map(np.concatenate, zip(before, found, strict=True)))
-        self._searched = state.basis, self.xi, found
+        self._searched = *batch, found
         return found

@@ -17,12 +17,18 @@ _ROWS = 10
 # Share of entries up to which a support is empty, and from which on others are missed.
 _EMPTY = 1e-4
 _MISSED = 1e-3
+# Share of outliers that is little beside half of the entries.
+_FEW = 0.01
 # Share of a batch's squares about the mean that is much, and how many times as large as that of
 # noise the largest singular value, squared, of what is left then is.
 _MUCH = 0.05
 _STRUCTURE = 2.0
-# Share of the squares about the origin from which on the subspace says nothing of the rows.
+# Share of the squares about the origin of half of the columns from which on the subspace says
+# nothing of the rows.
 _MOST = 0.75
+# Fourth moment over the second squared below which values are in two heaps: 3 of normal ones, 2 of
+# outliers in 3 of 5 entries.
+_HEAPS = 2.5
 
 
 def warn_of_support(
@@ -51,19 +57,28 @@ def _warn_of_rest(
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
     R = kept - C @ V
-    left = np.nansum(R**2)
-    if left > _MOST * np.nansum((kept + mean) ** 2):
+    if share <= _FEW and _two_heaps(R, kept + mean):
         _warn(
             f"{len(V)} components explain little of what is no outlier in a batch: n_components is "
             "too small, or about half of the entries are outliers or more, which only "
             "support_threshold can tell apart."
         )
-    elif share <= _EMPTY and left > _MUCH * np.nansum(Z**2) and _lacks(kept, C @ V, len(V)):
+    elif share <= _EMPTY and _much_structure(R, kept) and _lacks(kept, C @ V, len(V)):
         _warn(
-            f"No entry of a batch is an outlier, though {len(V)} components leave a part of it that "
-            "is no noise: thresholds follow what is left. Raise n_components, or set "
+            f"No entry of a batch is an outlier, though {len(V)} components leave a part of it "
+            "that is no noise: thresholds follow what is left. Raise n_components, or set "
             "support_threshold."
         )
+
+
+def _two_heaps(R: np.ndarray, X: np.ndarray) -> bool:
+    """Whether most of most columns is left, and values near zero are rarer than in noise."""
+    left, total = np.nansum(R**2, axis=0), np.nansum(X**2, axis=0)
+    if np.median(left / np.where(total > 0, total, 1.0)) <= _MOST:
+        return False
+    n = np.maximum((~np.isnan(R)).sum(axis=0), 1)
+    fourth = n * np.nansum(R**4, axis=0) / np.where(left > 0, left, 1.0) ** 2
+    return bool(np.median(fourth) < _HEAPS)
 
 
 def _warn_of_empty(Z: np.ndarray, V: np.ndarray, threshold: float | Literal["auto"]) -> None:
@@ -81,11 +96,14 @@ def _lacks(Z: np.ndarray, fit: np.ndarray, k: int) -> bool:
     _, W = linalg.eigh_top(Z @ Z.T, k)
     W = W[:, :k]
     rest = Z - W @ (W.T @ Z)
-    return bool(np.sum(rest**2) > _MUCH * np.sum(Z**2)) and _structured(rest)
+    return _much_structure(rest, Z)
 
 
-def _structured(R: np.ndarray) -> bool:
-    """Whether rows have a direction with more than the largest variance of noise."""
+def _much_structure(R: np.ndarray, Z: np.ndarray) -> bool:
+    """Whether what is left of rows is much, with a direction of more variance than noise has."""
+    if not np.nansum(R**2) > _MUCH * np.nansum(Z**2):
+        return False
+    R = np.nan_to_num(R)
     size = np.sqrt(np.einsum("ij,ij->j", R, R) / len(R))
     R = R / np.where(size > 0, size, 1.0)
     m, d = R.shape

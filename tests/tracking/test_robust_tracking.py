@@ -597,6 +597,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*support_threshold:UserWarning")  # test_films.py has them
 @pytest.mark.parametrize("kind", EDGES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_edges_give_finite_numbers(kind, variant):
@@ -1122,6 +1123,7 @@ def test_new_rows_take_the_memory_of_a_copy():
     assert two - one < 2.5 * 8 * 300 * 1000
 
 
+@pytest.mark.filterwarnings("ignore:.*lower support_threshold:UserWarning")  # of 1e6
 def test_a_grid_search_picks_rank_and_threshold():
     stream = constant_stream(450, 150, 4, 0.05, noise_std=0.05)
     grid = {
