@@ -18,13 +18,10 @@ from benchmarks._tools import load, table
 from fedpca_sklearn import AlternatingProjections, RobustSubspaceTracker
 
 LEVELS = (6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50)
-GRID = [
-    {"n_components": k, "support_threshold": t} for k in (3, 6, 10) for t in ("auto", *LEVELS[::2])
-]
+GRID = [{"n_components": k, "support_threshold": t} for k in (3, 10) for t in ("auto", 12, 20)]
 LOOKS = {
     "": {},
     ", faint": {"contrast": 20.0},
-    ", large and faint": {"contrast": 30.0, "sizes": (0.6, 0.3)},
     ", noisy": {"contrast": 35.0, "noise": 6.0},
 }
 # Corners of the person in frame 246 of the video, x and y of 160 x 120, drawn by hand.
@@ -59,17 +56,15 @@ def judged(rest, true):
     return known, max(overlap(rest > t, true) for t in LEVELS)
 
 
-def median(film, k=None):
+def median(film):
     """Distance from the median of the frames to learn from."""
     return np.abs(film.X[film.n_train :] - np.median(film.X[: film.n_train], axis=0))
 
 
 def pca(film, k):
     """What PCA of the frames to learn from leaves."""
-    new, model = film.X[film.n_train :], PCA(k, svd_solver="covariance_eigh")
-    if film.X.shape[1] > film.n_train:
-        model = PCA(k, svd_solver="full")
-    model.fit(film.X[: film.n_train])
+    new = film.X[film.n_train :]
+    model = PCA(k, svd_solver="full").fit(film.X[: film.n_train])
     return np.abs(new - model.inverse_transform(model.transform(new)))
 
 
@@ -130,7 +125,7 @@ def planted(quick):
     for kind in ("still", "waving", "drift"):
         for motion in ("moving", "lingering", "stopping"):
             for look, options in LOOKS.items():
-                if look and (quick or motion == "moving"):
+                if look and (quick or motion != "lingering"):
                     continue
                 yield f"{kind}, {motion}{look}", make_film(kind, motion, **options)
 
