@@ -72,7 +72,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
         Norm of the part of a row that is neither in the last subspace nor sparse, as in
         `RobustSubspaceTracker`.
     support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above it are outliers, as in `RobustSubspaceTracker`.
+        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, by
+        the rows of a client in a batch alone, so that outliers must be a minority of a feature.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
         no message more. With "auto" a batch that may tell of a change has the rounds of the power
@@ -111,7 +112,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, outlier_mask_, \
             support_threshold_, change_points_, subspaces_ :
-        As in `RobustSubspaceTracker`; thresholds are the largest of all clients.
+        As in `RobustSubspaceTracker`; thresholds are those of the last batch, the largest of all
+        clients.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
