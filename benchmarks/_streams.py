@@ -1,4 +1,4 @@
-"""What the scenarios of Narayanamurthy et al. share: sizes, errors batch by batch, claims.
+"""What the scenarios of Narayanamurthy et al. share: sizes, errors batch by batch.
 
 Error of a batch: sine of the largest angle to P_j, the leading singular vectors of its complete
 rows, as the paper defines its target.
@@ -49,11 +49,6 @@ def first_below(line, bound):
     """Number of the first batch with an error below a bound; None if there is none."""
     below = np.flatnonzero(np.asarray(line) < bound)
     return int(below[0]) + 1 if len(below) else None
-
-
-def claim(what, held, figures):
-    """Print a claim of the paper, whether it holds, and the figures that decide."""
-    print(f"{what}: {'holds' if held else 'DOES NOT HOLD'} ({figures})")
 
 
 def draw_lines(ax, lines, title):

@@ -45,6 +45,11 @@ def peak_bytes(call):
     return peak
 
 
+def claim(what, held, figures):
+    """Print a claim of a paper, whether it holds, and the figures that decide."""
+    print(f"{what}: {'holds' if held else 'DOES NOT HOLD'} ({figures})")
+
+
 def table(name, rows):
     """Print rows (a list of dicts) and write them to results/name.csv."""
     RESULTS.mkdir(exist_ok=True)

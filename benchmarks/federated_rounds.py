@@ -14,14 +14,13 @@ from benchmarks._streams import (
     BATCH,
     PAPER,
     RANK,
-    claim,
     draw_lines,
     errors,
     first_below,
     shown,
     targets,
 )
-from benchmarks._tools import interleaved, picture, table
+from benchmarks._tools import claim, interleaved, picture, table
 from fedpca_sklearn import (
     FadingChannel,
     FederatedPowerPCA,

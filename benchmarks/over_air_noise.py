@@ -15,13 +15,12 @@ from benchmarks._streams import (
     N_FEATURES,
     PAPER,
     RANK,
-    claim,
     draw_lines,
     errors,
     shown,
     targets,
 )
-from benchmarks._tools import picture, table
+from benchmarks._tools import claim, picture, table
 from fedpca_sklearn import FederatedSubspaceTracker, GaussianChannel, make_subspace_stream
 
 SIGMAS = (1.0, 1e-2, 1e-4, 1e-6)

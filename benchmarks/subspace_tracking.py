@@ -13,7 +13,6 @@ from benchmarks._streams import (
     BATCH,
     PAPER,
     RANK,
-    claim,
     draw_lines,
     errors,
     first_below,
@@ -21,7 +20,7 @@ from benchmarks._streams import (
     shown,
     targets,
 )
-from benchmarks._tools import load, picture, table
+from benchmarks._tools import claim, load, picture, table
 from fedpca_sklearn import (
     GROUSE,
     PETRELS,

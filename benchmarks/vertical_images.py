@@ -17,8 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks._columns import READINGS
-from benchmarks._streams import claim
-from benchmarks._tools import interleaved, load, picture, table
+from benchmarks._tools import claim, interleaved, load, picture, table
 from fedpca_sklearn import VerticalFederatedKernelPCA, VFedPCA
 
 # Images of a part, clients, k of k-means.

@@ -27,8 +27,7 @@ from benchmarks._columns import (
     sites,
     structured,
 )
-from benchmarks._streams import claim
-from benchmarks._tools import load, picture, table
+from benchmarks._tools import claim, load, picture, table
 from fedpca_sklearn import (
     FederatedPCA,
     LeftVectorMerge,

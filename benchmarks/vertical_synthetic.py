@@ -16,8 +16,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks._columns import READINGS, agreed, error, isolated, leading, mean_error, sites
-from benchmarks._streams import claim
-from benchmarks._tools import picture, table
+from benchmarks._tools import claim, picture, table
 from fedpca_sklearn import LeftVectorMerge, VFedPCA, make_spiked
 
 SIZES = ((1000, 200), (5000, 1000), (10000, 2000), (20000, 4000))

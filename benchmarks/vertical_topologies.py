@@ -13,8 +13,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks._columns import READINGS, agreed, error, isolated, leading, sites, structured
-from benchmarks._streams import claim
-from benchmarks._tools import load, picture, table
+from benchmarks._tools import claim, load, picture, table
 from benchmarks.vertical_images import FEW, cosine, images
 from fedpca_sklearn import (
     Complete,
