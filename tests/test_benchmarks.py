@@ -69,6 +69,27 @@ def test_the_list_names_every_scenario_once_and_aligned(capsys):
     assert len({line.index(t) for line, t in zip(lines, titles, strict=True)}) == 1
 
 
+def test_the_page_of_papers_names_all_scenarios_that_read_a_file_of_data():
+    table = (ROOT / "docs" / "reproduction.md").read_text().split("## Data\n")[1].split("\n## ")[0]
+    said = {}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            name, _, needed_for = line.strip("|").split("|")
+            said[name.split("`")[1]] = set(needed_for.replace("bench ", "").split("`")[1::2])
+    found = {file: set() for file in said}
+    for name in __main__.SCENARIOS:
+        tree = ast.parse((ROOT / "benchmarks" / f"{name}.py").read_text())
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        if "structured" in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}:
+            texts.update(scenario("_columns").STRUCTURED)
+        named = {text.removesuffix(".npz") for text in texts if isinstance(text, str)}
+        assert {text for text in texts if str(text).endswith(".npz")} <= {*said, ".npz"}
+        for file in said:
+            if file.removesuffix(".npz") in named:
+                found[file].add(name)
+    assert said == found
+
+
 def test_an_unknown_scenario_is_named(capsys):
     assert __main__.main(["accuracy", "acuracy"]) == 2
     assert "no scenario acuracy\n" in capsys.readouterr().out
