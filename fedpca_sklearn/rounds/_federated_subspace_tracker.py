@@ -157,8 +157,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, OutlierTracker):
     drop-outs, which are fresh in every round, the result depends on how the stream is cut.
 
     Only sums decide on the subspace; where one client alone has rows in a batch, or is left in a
-    round, the sum is its message. The estimator simulates all clients and holds what they hold:
-    rows that wait and, for the user, masks and thresholds.
+    round, the sum is its message, and where one row alone does not fit the subspace, the sums of
+    ``detect_changes`` tell its residual, up to its sign. The estimator simulates all clients and
+    holds what they hold: rows that wait and, for the user, masks and thresholds.
 
     References
     ----------

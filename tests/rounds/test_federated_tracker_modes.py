@@ -229,6 +229,30 @@ def test_changes_are_found_though_clients_drop_out():
     assert_array_equal(model.fit(made.X, clients=np.arange(2400) % 5).change_points_, [1500])
 
 
+def test_a_row_that_alone_does_not_fit_tells_the_server_its_residual(monkeypatch):
+    # as docs/promises.md says
+    received, summed = [], Federation.sum
+
+    def seen(self, query, calls, *rest):
+        total = summed(self, query, calls, *rest)
+        received.append((query, total))
+        return total
+
+    rng = np.random.default_rng(0)
+    P = np.linalg.qr(rng.standard_normal((30, 3)))[0].T
+    X = rng.standard_normal((160, 3)) @ P
+    secret = X[130] = rng.standard_normal(30)
+    model = watching(3, 40, n_updates=1, change_threshold=1e9).fit(X[:120])
+    monkeypatch.setattr(Federation, "sum", seen)
+    model.partial_fit(X[120:])
+    query, total = received[-1]
+    U = query.V
+    values, Y = np.linalg.eigh(total[:-2].reshape(len(U), len(U)))
+    guess = np.sqrt(values[-1]) * Y[:, -1] @ U
+    residual = secret - (secret @ P.T) @ P
+    assert min(np.abs(guess - residual).max(), np.abs(guess + residual).max()) < 1e-6
+
+
 def test_between_updates_the_basis_rests_and_only_looks_are_sent():
     d, r, k, L = 100, 3, 4, 6
     made = moving(1200, change=900)
