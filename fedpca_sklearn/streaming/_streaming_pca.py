@@ -116,10 +116,11 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     Notes
     -----
     With k directions kept and b rows a block, a row costs O(d (k + b + k^2 / b)) operations; memory
-    is O(d k), see `memory_bytes`. Sparse rows cost O(nnz k), nothing is densified while
+    is O(d k), see `memory_bytes`. Sparse rows cost O(nnz k), no block is densified while
     n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row
-    costs d^2 operations, and sparse rows their products with each other; one eigenproblem of order
-    d serves all rows of a call, up to 2^24 entries. So give batches of at least d rows there, or a
+    costs d^2 operations, and sparse rows their products with each other, or, where more than 8 % of
+    the entries are there, those of chunks of 512 kB as dense rows; one eigenproblem of order d
+    serves all rows of a call, up to 2^24 entries. So give batches of at least d rows there, or a
     number as ``oversampling``.
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
