@@ -40,7 +40,8 @@ class GROUSE(AffineTracker):
         averages out; weights as those of `PETRELS` with ``forgetting_factor="growing"``.
         "greedy": the projection of the row turns by arctan(|residual| / |projection|) [2]_, which
         fits the row exactly, without noise. A float eta: by eta |residual| |projection| [1]_, in
-        units of the rows squared, so that rows should have norms near 1.
+        units of the rows squared, so that rows should have norms near 1. It may change between
+        calls of `partial_fit`.
     center : bool, default=True
         The mean is a part of the model: rows have a constant entry more, and the rule one component
         more, as a running mean of observed entries is not where rows of low rank are. False: about
@@ -129,7 +130,7 @@ class GROUSE(AffineTracker):
     def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
         if not np.nan_to_num(Z).any():
             return state
-        steps = state.steps.at(Z, len(state.V))
+        steps = self._steps_after(state.steps).at(Z, len(state.V))
         if np.isnan(Z).any():
             V = state.V.copy()
             for z in Z:
@@ -137,6 +138,12 @@ class GROUSE(AffineTracker):
         else:
             V, steps = self._whole_rows(state.V, Z, steps)
         return _Grouse(linalg.orthonormalised(V), steps)
+
+    def _steps_after(self, before: Steps) -> Steps:
+        """Steps by the parameter of now, which may have changed since the rows before."""
+        if self.step_size != "averaged":
+            return RowSteps(self.step_size)
+        return before if isinstance(before, AveragedSteps) else AveragedSteps(np.empty((0, 0)))
 
     def _basis(self, state: _Grouse) -> np.ndarray:
         return state.V

@@ -905,6 +905,22 @@ def test_a_feature_may_fall_silent_for_long(silent, center):
         assert sine(model.components_, V) < 0.2
 
 
+@pytest.mark.parametrize("after", ["greedy", 0.02, "averaged"])
+@pytest.mark.parametrize("before", ["averaged", "greedy", 0.1])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
+    if before == after:
+        return
+    X, _ = planted(400, 8, noise=0.3)
+    X[np.random.default_rng(0).random(X.shape) < share] = np.nan
+    given = {"center": False, "init": np.eye(3, 8)}
+    model = GROUSE(3, step_size=before, **given).fit(X[:256])  # whole blocks
+    given["init"] = model.components_
+    expected = GROUSE(3, step_size=after, **given).fit(X[256:])
+    model.set_params(step_size=after).partial_fit(X[256:])
+    assert sine(model.components_, expected.components_) < 1e-8
+
+
 # ----------------------------------------------------------------------------------------- SPIRIT
 
 
