@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -220,6 +220,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             found = self._search(state, Z, columns)
             if not full:
                 return found.mask.copy(), columns
+            del self._last_search
             if state.n_rows < KNOWN_ROWS or not fits(found.level):
                 return search_batch(Z, V, found.start)
             mask = found.mask
@@ -229,12 +230,29 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         return mask, columns
 
     def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
-        """Search of rows, but for those that waited: they were searched by the same basis."""
-        batch = state.basis, state.n_rows, self.xi
-        *of, before = getattr(self, "_searched", (None, None, None, None))
-        known = of[0] is batch[0] and of[1:] == [*batch[1:]]
-        found = search_rows(Z[len(before.mask) if known else 0 :], state.basis, self.xi, columns)
-        if known:
-            found = Search(*map(np.concatenate, zip(before, found, strict=True)))
-        self._searched = *batch, found
+        """Search of rows, but for those at their beginning that were searched just before.
+
+        Rows that wait come again with each new one, beside the same basis.
+        """
+        by = state.basis, state.n_rows, self.xi
+        last: _LastSearch | None = getattr(self, "_last_search", None)
+        if last is None or not last.is_of(by, Z):
+            found = search_rows(Z, state.basis, self.xi, columns)
+        else:
+            more = search_rows(Z[len(last.Z) :], state.basis, self.xi, columns)
+            found = Search(*map(np.concatenate, zip(last.found, more, strict=True)))
+        self._last_search = _LastSearch(by, Z, found)
         return found
+
+
+class _LastSearch(NamedTuple):
+    """What was searched last, by what, and what was found."""
+
+    by: tuple[np.ndarray, int, Any]
+    Z: np.ndarray
+    found: Search
+
+    def is_of(self, by: tuple[np.ndarray, int, Any], Z: np.ndarray) -> bool:
+        """Whether these rows begin with those, and are searched by the same."""
+        same = self.by[0] is by[0] and self.by[1:] == by[1:]
+        return same and np.array_equal(self.Z, Z[: len(self.Z)], equal_nan=True)

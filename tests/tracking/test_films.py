@@ -131,7 +131,7 @@ def test_another_xi_between_two_calls_searches_the_waiting_rows_again():
     changed.set_params(xi=5.0).partial_fit(X[TRAIN + 10 :])
     same = RobustSubspaceTracker(**OPTIONS).fit(X[:TRAIN])
     same.set_params(xi=5.0).partial_fit(X[TRAIN:])
-    assert_array_equal(changed._searched[-1].start, same._searched[-1].start)
+    assert_array_equal(changed._last_search.found.start, same._last_search.found.start)
 
 
 # ------------------------------------------------------------------------------------- warnings
