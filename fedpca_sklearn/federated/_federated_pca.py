@@ -57,9 +57,9 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     """Principal component analysis of rows that belong to several clients, in one round.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
-    server merges the summaries. No row leaves its client. The result does not depend on the order
-    of the clients; with at most 256 features and the default sub-estimator it is PCA of the pooled
-    rows exactly, whatever the partition.
+    server merges the summaries. No row leaves its client. Unless ``merge`` says otherwise, the
+    result does not depend on the order of the clients; with at most 256 features and the default
+    sub-estimator it is PCA of the pooled rows exactly, whatever the partition.
 
     Parameters
     ----------

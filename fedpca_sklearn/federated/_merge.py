@@ -172,7 +172,8 @@ class SubspaceMerge(MergeStrategy):
         all.
     forgetting_factor : float in (0, 1], default=1.0
         lambda_1 of the paper: at each node the singular values of a summary are multiplied by it
-        once for each later one. Then the order of the clients matters.
+        once for each later one. Then the order of the clients matters: with `FederatedPCA` that of
+        the calls in which they first came, and of their labels within a call.
 
     See Also
     --------
