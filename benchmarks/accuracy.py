@@ -48,9 +48,10 @@ def power_laws(quick=False):
                 {
                     "alpha": alpha,
                     "seed": seed,
-                    "StreamingPCA": error(StreamingPCA(20, oversampling=25)),  # else exact
-                    "oversampling=20": error(StreamingPCA(20, oversampling=20)),
-                    "oversampling=0": error(StreamingPCA(20, oversampling=0)),
+                    # by blocks, as a stream in small batches; all rows in one call are exact
+                    "StreamingPCA": error(StreamingPCA(20, oversampling=25, block_size=78)),
+                    "oversampling=20": error(StreamingPCA(20, oversampling=20, block_size=70)),
+                    "oversampling=0": error(StreamingPCA(20, oversampling=0, block_size=64)),
                     "32 clients": error(FederatedPCA(20), clients=clients),
                     "32 clients, tree": error(FederatedPCA(20, merge=tree), clients=clients),
                     "32, tree, 20": _tree_of_twenty(X, clients),
