@@ -17,15 +17,16 @@ from .linalg import (
 )
 from .scatter import add_row, add_rows, leading_directions
 from .sizes import MAX_EXACT_DIMENSION
-from .slices import row_slices
+from .slices import row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
-# Stored entries whose products with each other are formed at once; each time a sparse d x d matrix
-# is added as well.
-_STORED_AT_ONCE = 2**21
+# Stored entries whose products with each other are formed at once, and stripes of the triangle:
+# more stripes take less memory and fewer products, but read the rows more often.
+_STORED_AT_ONCE = 2**20
+_STRIPES = 8
 
 
 class SparseBlock(Block):
@@ -187,9 +188,10 @@ class SparseBlock(Block):
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, -(-self.Y.nnz // self.m), _STORED_AT_ONCE):
             Y = self.Y[rows]
-            P = Y.T @ Y  # symmetric
-            for some in row_slices(n_active, n_active):
-                G[:, some] += P[some].toarray().T
+            columns = Y.T.tocsr()
+            for some in slices_of(n_active, -(-n_active // _STRIPES)):
+                before = slice(0, some.stop)
+                G[some, before] += (columns[some] @ Y[:, before]).toarray()
         if n_active < self.d:
             few, G = G, np.zeros((self.d, self.d), order="F")
             G[np.ix_(self.active, self.active)] = few
