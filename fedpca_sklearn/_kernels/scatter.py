@@ -47,7 +47,7 @@ def row_scatter(
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
         return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, 0.0)
-    shift = _rounded(_guess(Y), dtype)
+    shift = _rounded(guessed_mean(Y), dtype)
     G, offset = _products(Y, root_w, shift, none, dtype)
     offset /= n
     G, lost = _about(G, offset, n)
@@ -64,7 +64,7 @@ def row_scatter(
 
 def mean_in_two_parts(Y: Any, root_w: np.ndarray | None, n: float) -> tuple[np.ndarray, np.ndarray]:
     """A point near the mean of weighted rows, and the way from it to the mean."""
-    shift = _guess(Y)
+    shift = guessed_mean(Y)
     sums = np.zeros(len(shift))
     for rows in row_slices(*Y.shape):
         Z = dense(Y[rows]) - shift
@@ -112,7 +112,7 @@ def leading_directions(
     return wide, s
 
 
-def _guess(Y: Any) -> np.ndarray:
+def guessed_mean(Y: Any) -> np.ndarray:
     """About the mean: exactly that of a constant column, and zero where that is as good."""
     some = dense(Y[:: -(-Y.shape[0] // _SAMPLE)]).astype(np.float64)
     first = some[0].copy()

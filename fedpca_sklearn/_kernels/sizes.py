@@ -29,6 +29,10 @@ DENSE_SHARE = 0.08
 _CHUNK_ENTRIES = 2**16
 _ROWS_OF_FLOAT32 = 1024
 
+# Rows from which passes over many rows start, and entries of such a sample: 8 MB of float32.
+_SAMPLE_OF_PASSES = 512
+_ENTRIES_OF_PASSES = 2**21
+
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
@@ -82,6 +86,25 @@ def rows_of_update(max_keep: int | None) -> int:
 def rows_of_scatter_block(n_features: int) -> int:
     """Rows of which one scatter matrix is formed."""
     return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
+
+
+def rows_of_passes(max_keep: int) -> int:
+    """Rows of the sample from which passes over many rows start."""
+    return max(_SAMPLE_OF_PASSES, 2 * max_keep)
+
+
+def vectors_of_passes(max_keep: int) -> int:
+    """Vectors that a pass multiplies, a multiple of four.
+
+    The space has three times as many, 1.8 for each direction kept.
+    """
+    return 4 * -(-3 * max_keep // 20)
+
+
+def passes_fit(n: int, d: int, max_keep: int) -> bool:
+    """Whether the sample and the vectors are a small share of the rows."""
+    rows = rows_of_passes(max_keep)
+    return d >= 8 * max_keep and n >= 8 * rows and rows * d <= _ENTRIES_OF_PASSES
 
 
 def rows_of_scatter(n_features: int, itemsize: int) -> int:

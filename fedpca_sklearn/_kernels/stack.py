@@ -8,10 +8,11 @@ whose row space and singular values are those of all (weighted, centred) rows se
 and ``s`` summarise the past, ``Y`` is a block of new rows, and the last row accounts for the
 difference between the two means. The top right singular vectors of ``M`` are the next summary.
 
-Three routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
+Four routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
 large is a matrix product, but the condition number is squared, so the result carries a
 certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
-QR and an SVD of the triangle, backward stable, taken where the certificate fails. Krylov: for
+QR and an SVD of the triangle, backward stable, taken where the certificate fails. Passes: for
+thousands of dense rows in memory, a block Krylov space of the rows (`subspace_passes`). Krylov: for
 large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not
 (`_sparse_update`).
 """
@@ -36,6 +37,7 @@ from .linalg import (
 from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
 from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
+from .subspace_passes import RowsOfPasses, leading_by_passes
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
@@ -221,6 +223,24 @@ class DenseBlock(Block):
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
+
+    def by_passes(self, max_keep):
+        """Return ``(V, s)`` from a few passes over many rows, None where that is not certain."""
+        rows = RowsOfPasses(self.Y, self.root_w, self.n_block, self.center, self.V.dtype)
+        rows.moments()
+        self._centre(rows.shift, rows.offset)
+        self.column_scatter = rows.squares
+        past = self.V * self.s[:, None]
+        if self.has_correction:
+            correction = self.correction_scale * self.offset
+            self.column_scatter = self.column_scatter + correction**2
+            past = np.concatenate([past, correction[None]])
+        if not math.isfinite(self.scatter):
+            return None
+        found = leading_by_passes(rows, past, max_keep)
+        if found is None:
+            return None
+        return found[0].astype(self.V.dtype, copy=False), found[1]
 
     def _stack(self) -> np.ndarray:
         """The whole scaled stack in float64, its longer side contiguous as LAPACK's QR wants it."""

@@ -29,6 +29,8 @@ class SizesMixin:
     rank_rule: Any
     center: bool
     svd_solver: str
+    forgetting: str
+    forgetting_factor: float
 
     def _start_rank(self) -> int:
         if isinstance(self.n_components, float):
@@ -65,15 +67,20 @@ class SizesMixin:
             return self.block_size
         rank = None if self.rank_rule is None else self._start_rank()
         max_keep, _ = self._kept(n_features, rank)
-        if rank is not None:  # a rule moves once per block, so its blocks are small
-            return auto_block_size(max_keep, n_features, False)
+        if rank is not None or self._blocks_forget:  # once per block, so that blocks are small
+            return auto_block_size(max_keep, n_features, sparse and rank is None)
         return block_size(max_keep, n_features, sparse)
+
+    @property
+    def _blocks_forget(self) -> bool:
+        return self.forgetting == "blocks" and self.forgetting_factor < 1
 
     def _block_slices(self, n: int, n_features: int, sparse: bool) -> Iterator[slice]:
         """Slices of n rows, each a block."""
-        if self.block_size != "auto" or self.rank_rule is not None:
+        if self.block_size != "auto" or self.rank_rule is not None or self._blocks_forget:
             return slices_of(n, self._block_size(n_features, sparse))
-        return block_slices(n, n_features, self._kept(n_features, None)[0], sparse)
+        max_keep = self._kept(n_features, None)[0]
+        return block_slices(n, n_features, max_keep, sparse, self.svd_solver == "auto")
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
         """Predict the peak memory of a fit on dense rows, without the input, to within a sixth.
@@ -90,9 +97,11 @@ class SizesMixin:
         n_bytes : int
             Two bases of k directions, one stack or a chunk of it, and small matrices; where all
             directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
-            several blocks the basis before them as well. Only for an ``n_components`` that is a
-            number (otherwise k depends on the data) or where all directions are kept. If
-            ``svd_solver="auto"`` has to fall back to QR, the peak is that of ``svd_solver="qr"``.
+            several blocks the basis before them as well. A call with 4,096 rows or more that takes
+            several passes over them needs up to a quarter of their bytes besides. Only for an
+            ``n_components`` that is a number (otherwise k depends on the data) or where all
+            directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is that
+            of ``svd_solver="qr"``.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()

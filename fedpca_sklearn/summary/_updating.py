@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.routes import block_slices
+from .._kernels.routes import block_slices, passes_pay
 from .._kernels.sizes import (
     DENSE_SHARE,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
+    auto_block_size,
 )
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
@@ -64,7 +65,7 @@ def updated(
     """
     n, d = X.shape
     if block_size is None:
-        slices = block_slices(n, d, max_keep, sp.issparse(X))
+        slices = block_slices(n, d, max_keep, sp.issparse(X), svd_solver == "auto")
     else:
         slices = slices_of(n, block_size)
     for at in slices:
@@ -127,6 +128,12 @@ def updated_by_block(
             return subspace
         Y, w = Y[w > 0], w[w > 0]
     max_keep = d if max_keep is None else max_keep
+    by_passes = (
+        not sp.issparse(Y)
+        and keep is None
+        and svd_solver == "auto"
+        and passes_pay(Y.shape[0], d, max_keep)
+    )
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         block = _block_kind(Y, max_keep)(
             subspace.components,
@@ -137,7 +144,16 @@ def updated_by_block(
             w,
             subspace.centered,
         )
-        V, s = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
+        if by_passes:
+            found = block.by_passes(max_keep)
+        else:
+            found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
+    if found is None:
+        for at in slices_of(Y.shape[0], auto_block_size(max_keep, d, False)):
+            weights = None if w is None else w[at]
+            subspace = alike(subspace, Y[at], weights, forgetting_factor=1.0)
+        return subspace
+    V, s = found
     past = subspace.column_scatter
     # rows that no mechanism has seen: nothing is promised any more
     return subspace._replace(

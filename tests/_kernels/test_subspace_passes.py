@@ -1,0 +1,122 @@
+"""Directions of many rows from a few passes over them, beside numpy's SVD of all rows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law
+from fedpca_sklearn._kernels.routes import passes_pay, scatter_pays
+from fedpca_sklearn._kernels.stack import DenseBlock
+from fedpca_sklearn.summary._updating import updated
+
+N, D, K = 4100, 1200, 15
+
+
+@pytest.fixture(scope="module")
+def X():
+    return make_power_law(N, D, alpha=1.0, random_state=0)
+
+
+def by_passes(Y, w=None, center=True, past=None):
+    """Block and its directions, of which there is None if they are not certain."""
+    fields = past or (np.zeros((0, D), Y.dtype), np.zeros(0), np.zeros(D), 0.0)
+    block = DenseBlock(*fields, Y, w, center)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return block, block.by_passes(K)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k", "pays"),
+    [
+        (10_000, 2_000, 45, True),
+        (4_095, 2_000, 45, False),  # few rows
+        (10_000, 400, 15, False),  # one scatter matrix costs less
+        (10_000, 5_000, 45, False),  # the sample takes more than 8 MB of float32
+        (10_000, 1_500, None, False),
+    ],
+)
+def test_passes_are_for_many_rows_of_many_columns(n, d, k, pays):
+    assert passes_pay(n, d, k) == pays
+    assert not (pays and scatter_pays(n, d, k))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("mean", "center"), [(0, False), (0, True), (3, True), (1e6, True)])
+def test_five_components_of_fifteen_are_nearly_the_best(X, mean, center, weighted):
+    w = np.random.default_rng(1).uniform(0.5, 2, N) if weighted else None
+    Y = X + mean
+    block, (V, s) = by_passes(Y, w, center)
+    weight = np.ones(N) if w is None else w
+    m = weight @ X / weight.sum() if center else np.zeros(D)
+    Z = np.sqrt(weight)[:, None] * (X - m)
+    best = np.linalg.svd(Z, compute_uv=False)
+    left = np.sum(Z**2) - np.sum((Z @ V[:5].T) ** 2)
+    assert left / np.sum(best[5:] ** 2) - 1 < 1e-4
+    assert_allclose(V @ V.T, np.eye(K), atol=1e-12)
+    assert_allclose(s[:5], np.linalg.norm(Z @ V[:5].T, axis=0), rtol=1e-8)
+    assert_allclose(block.column_scatter, np.sum(Z**2, axis=0), rtol=1e-8)
+    if center:
+        assert_allclose(block.new_mean, m + mean, rtol=1e-14, atol=1e-14)
+
+
+def test_the_past_counts_as_its_rows_do(X):
+    first, second = X[:200], X[200:] + 0.3
+    past = updated(Subspace.empty(D), first)
+    fields = (past.components, past.singular_values, past.mean, past.n_samples)
+    Y = np.concatenate([second, second])[:N]
+    block, (V, _) = by_passes(Y, past=fields)
+    rows = np.concatenate([first, Y])
+    Z = rows - rows.mean(axis=0)
+    best = np.linalg.svd(Z, compute_uv=False)
+    left = np.sum(Z**2) - np.sum((Z @ V[:5].T) ** 2)
+    assert left / np.sum(best[5:] ** 2) - 1 < 1e-4
+    assert_allclose(block.new_mean, rows.mean(axis=0), rtol=1e-12, atol=1e-14)
+    assert_allclose(past.scatter + block.scatter, np.sum(Z**2), rtol=1e-10)
+
+
+def test_a_row_that_the_sample_does_not_show_is_found(X):
+    Y = X.copy()
+    Y[:, 7] = 0
+    Y[1001] = 0
+    Y[1001, 7] = 300  # more than the first direction has, in a column that nothing else uses
+    pca = StreamingPCA(5, oversampling=10, block_size=N).fit(Y)
+    assert abs(pca.components_[0, 7]) > 1 - 1e-6
+    assert excess_error(Y, pca.components_) < 1e-4
+
+
+def test_few_directions_of_rows_are_left_to_updates(X):
+    Y = X @ np.eye(D)[:, :3] @ np.eye(D)[:3]
+    assert by_passes(Y)[1] is None
+    pca = StreamingPCA(5, oversampling=10, block_size=N).fit(Y)
+    assert excess_error(X[:, :3], pca.components_[:3, :3]) < 1e-12
+    assert_allclose(pca.singular_values_[3:], 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e150])
+def test_scales_change_nothing(X, scale):
+    want = StreamingPCA(5, oversampling=10, block_size=N).fit(X)
+    found = StreamingPCA(5, oversampling=10, block_size=N).fit(X * scale)
+    assert excess_error(X, found.components_) < 1e-3
+    assert_allclose(found.singular_values_ / scale, want.singular_values_, rtol=1e-4)
+
+
+def test_rows_of_float32_go_through_products_of_float32(X):
+    Y = X.astype(np.float32)
+    V, s = by_passes(Y)[1]
+    assert V.dtype == np.float32
+    assert_allclose(s[:5], by_passes(X)[1][1][:5], rtol=1e-6)
+    assert excess_error(X, V[:5].astype(np.float64)) < 1e-4
+
+
+def test_what_is_forgotten_is_forgotten_once(X):
+    weak = X @ np.eye(D)[:, :3] @ np.eye(D)[:3]  # which goes by updates
+    models = [
+        StreamingPCA(5, oversampling=10, forgetting_factor=0.999, block_size=b).fit(weak)
+        for b in (N, 100)
+    ]
+    assert_allclose(*(m.singular_values_[:3] for m in models), rtol=1e-10)
+
+
+def test_blocks_that_forget_stay_small():
+    pca = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
+    assert pca._block_size(2000, False) < 100
