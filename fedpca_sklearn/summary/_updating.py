@@ -128,12 +128,7 @@ def updated_by_block(
             return subspace
         Y, w = Y[w > 0], w[w > 0]
     max_keep = d if max_keep is None else max_keep
-    by_passes = (
-        not sp.issparse(Y)
-        and keep is None
-        and svd_solver == "auto"
-        and passes_pay(Y.shape[0], d, max_keep)
-    )
+    by_passes = keep is None and svd_solver == "auto" and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         block = _block_kind(Y, max_keep)(
             subspace.components,
@@ -144,7 +139,7 @@ def updated_by_block(
             w,
             subspace.centered,
         )
-        if by_passes:
+        if by_passes and isinstance(block, DenseBlock):
             found = block.by_passes(max_keep)
         else:
             found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
