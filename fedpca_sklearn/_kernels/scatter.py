@@ -73,8 +73,11 @@ def mean_in_two_parts(Y: Any, root_w: np.ndarray | None, n: float) -> tuple[np.n
 
 
 def dense(rows: Any) -> np.ndarray:
-    """Rows of a dense or sparse matrix as an array."""
-    return rows.toarray() if sp.issparse(rows) else rows
+    """Rows of a dense or sparse matrix as an array, row by row in memory.
+
+    BLAS copies others anyway, and sums over them in another order.
+    """
+    return rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(rows)
 
 
 def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:

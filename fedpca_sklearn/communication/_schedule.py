@@ -150,7 +150,7 @@ def load_balanced_schedule(n_clients: int, n_steps: int, *, layout: str = "phase
     [(1, 6, 2), (1, 7, 3), (1, 0, 4), (1, 1, 5)]
     """
     for name, value in (("n_clients", n_clients), ("n_steps", n_steps)):
-        if not isinstance(value, Integral) or value < 1:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     if layout not in ("phases", "intervals"):
         raise ValueError(f"layout must be one of 'phases', 'intervals', got {layout!r}.")

@@ -1,4 +1,4 @@
-"""Rows of `StreamingPCA` that come one by one, and are taken as one batch."""
+"""Rows of `StreamingPCA` that come one by one, or a few at a time, and are taken as one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._base.published_state import BEFORE, LATE
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
 
-# Entries of the rows that wait: 2 MB of float64.
+# Entries of the rows that wait: 2 MB of float64, or a square where a square is kept anyway.
 _WAITING_ENTRIES = 2**18
 # Rows for which the work of a block is hardly more than for one.
 _ROWS_AT_LEAST = 32
@@ -44,6 +44,10 @@ class OneByOneMixin(LateMixin):
     def _block_size(self, n_features: int, sparse: bool) -> int:
         """Rows of a block."""
 
+    @abstractmethod
+    def _keeps_all(self, n_features: int) -> bool:
+        """Whether so many directions are kept that a batch costs a large eigenproblem."""
+
     def _replay(self, rows: np.ndarray) -> None:
         state = getattr(self, "_state", None)
         if len(rows):
@@ -67,16 +71,28 @@ class OneByOneMixin(LateMixin):
 
     def _room(self, d: int) -> int:
         """Rows that wait for each other before they are taken."""
-        most = max(_WAITING_ENTRIES // d, 1)
+        most = max(_WAITING_ENTRIES // d, d if self._keeps_all(d) else 1)
         return min(self._block_size(d, False), max(4 * d, _ROWS_AT_LEAST), most)
 
-    def _one_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
-        """The rows that wait with a validated one after them, or None if it cannot wait."""
+    def _may_wait(self, X: Any) -> bool:
+        """Whether something is one row in memory, or few rows of a stream with a costly call."""
+        if sp.issparse(X) or is_stream(X) or is_dask(X) or is_on_disk(X):
+            return False
+        shape = getattr(X, "shape", None)
+        if not hasattr(X, "__len__") or shape == ():
+            return False
+        if len(X) == 1:
+            return True
+        d = shape[1] if shape is not None and len(shape) == 2 else 0
+        return d > 0 and 0 < len(X) < d and self._keeps_all(d) and len(X) < self._room(d)
+
+    def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
+        """The rows that wait with validated ones after them, or None if these cannot wait."""
         subspace = None if state is None else state.subspace
         if (
             sp.issparse(rows)
             or self._room(rows.shape[1]) == 1
-            or not is_tame(rows[0])
+            or not is_tame(rows.ravel())
             or not (
                 subspace is None
                 or is_tame_state(subspace.mean, subspace.total_variance, rows.dtype)
@@ -101,11 +117,3 @@ class OneByOneMixin(LateMixin):
         checked = "feature_names_in_" not in base and not has_callbacks(self)
         self.__dict__[LATE] = Late(base, space, n, rows.dtype, False, checked, shown=False)
         self._hide()
-
-
-def is_one_row(X: Any) -> bool:
-    """Whether something is one row in memory."""
-    if sp.issparse(X) or is_stream(X) or is_dask(X) or is_on_disk(X):
-        return False
-    shape = getattr(X, "shape", None)
-    return hasattr(X, "__len__") and shape != () and len(X) == 1

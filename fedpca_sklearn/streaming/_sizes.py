@@ -10,6 +10,7 @@ import numpy as np
 
 from .._kernels.routes import block_size, block_slices
 from .._kernels.sizes import (
+    MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
     exact_dimension,
@@ -74,6 +75,15 @@ class SizesMixin:
     @property
     def _blocks_forget(self) -> bool:
         return self.forgetting == "blocks" and self.forgetting_factor < 1
+
+    def _keeps_all(self, n_features: int) -> bool:
+        """Whether all directions of many features are kept, so that each call has its price."""
+        max_keep, keep = self._kept(n_features, None)
+        return (
+            SMALL_DIMENSION < n_features <= MAX_EXACT_DIMENSION
+            and keep is None
+            and max_keep in (None, n_features)
+        )
 
     def _block_slices(self, n: int, n_features: int, sparse: bool) -> Iterator[slice]:
         """Slices of n rows, each a block."""

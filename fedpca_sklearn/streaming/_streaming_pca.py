@@ -27,7 +27,7 @@ from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
 from ..summary._updating import updated_by_block
-from ._one_by_one import ROWS_THAT_WAIT, OneByOneMixin, is_one_row
+from ._one_by_one import ROWS_THAT_WAIT, OneByOneMixin
 from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.
@@ -120,12 +120,13 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row
     costs d^2 operations, and sparse rows their products with each other, or, where more than 8 % of
     the entries are there, those of chunks of 512 kB as dense rows; one eigenproblem of order d
-    serves all rows of a call, up to 2^24 entries. So give batches of at least d rows there, or a
-    number as ``oversampling``.
+    serves all rows of a call, up to 2^24 entries.
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
-    batch, after min(block_size, 4 n_features) of them or before anything else. Attributes are made
-    when they are read, with all rows; that changes no later number.
+    batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
+    fewer rows than features where all directions of more than 256 features are kept, until there
+    are about as many rows. Attributes are made when they are read, with all rows; that changes no
+    later number.
 
     Differences from scikit-learn's IncrementalPCA and PCA: batches of any size, one row included;
     ``n_components`` may exceed the number of rows, and ``n_components_`` says how many exist;
@@ -319,15 +320,15 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         with self._processing(X, sample_weight, state) as take:
             rows = None
             by_batch = self.rank_rule is not None or self.forgetting == "blocks"
-            if sample_weight is None and not by_batch and is_one_row(X):
+            if sample_weight is None and not by_batch and self._may_wait(X):
                 dtype = self._dtype(state) if waiting is None else waiting.dtype
-                ((row, _),) = self._blocks(X, None, dtype)
-                rows = self._one_more(row, state, waiting)
+                few = list(self._blocks(X, None, dtype))
+                rows = self._some_more(few[0][0], state, waiting) if len(few) == 1 else None
             if rows is None:
                 if waiting is not None:
                     state = self._take_rows(waiting, state)
                 self._publish(take(X, sample_weight, state))
-            elif len(rows) == self._room(rows.shape[1]):
+            elif len(rows) >= self._room(rows.shape[1]):
                 self._publish(self._take_rows(rows, state))
             else:
                 self._let_wait(rows, {} if late is None else late.base)

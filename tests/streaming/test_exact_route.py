@@ -1,11 +1,14 @@
 """The dimension up to which a stream keeps all directions, and its ways there."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import sine_of_orthonormal
+from numpy.testing import assert_allclose, assert_array_equal
 
-from fedpca_sklearn import StreamingPCA, Subspace, make_power_law
+from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
 from fedpca_sklearn.summary._updating import updated
 
 
@@ -89,3 +92,59 @@ def test_more_rows_than_a_block_and_rows_of_other_types(monkeypatch):
     V, s = leading(X.astype(float), 5)
     np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-12)
     assert sine_of_orthonormal(pca.components_, V) < 1e-8
+
+
+@pytest.mark.parametrize(("d", "r"), [(64, 3), (320, 10), (900, 3)])
+def test_the_order_of_entries_in_memory_changes_no_bit(d, r):
+    X = make_power_law(1500, d, alpha=1.0, random_state=0) + 1.0
+    C = StreamingPCA(r).fit(X)
+    for same in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X[::-1].copy()[::-1]):
+        other = StreamingPCA(r).fit(same)
+        assert_array_equal(other.components_, C.components_)
+        assert_array_equal(other.singular_values_, C.singular_values_)
+        assert_array_equal(other.mean_, C.mean_)
+
+
+def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
+    X = make_power_law(1000, 320, alpha=1.0, random_state=0)
+    taken = []
+    take = StreamingPCA._take_rows
+    monkeypatch.setattr(
+        StreamingPCA,
+        "_take_rows",
+        lambda self, rows, state: taken.append(len(rows)) or take(self, rows, state),
+    )
+    few = StreamingPCA(10)
+    for rows in np.split(X, 50):
+        few.partial_fit(rows)
+    assert len(taken) <= 3
+    whole = StreamingPCA(10).fit(X)
+    assert few.n_samples_seen_ == 1000
+    assert subspace_distance(few.components_, whole.components_) < 1e-12
+    assert_allclose(few.singular_values_, whole.singular_values_, rtol=1e-12)
+
+    asked = StreamingPCA(10)
+    for rows in np.split(X, 50):
+        before = pickle.loads(pickle.dumps(asked.partial_fit(rows)))
+        assert before.n_samples_seen_ == asked.n_samples_seen_  # read after every call
+    assert_array_equal(asked.components_, few.components_)
+    assert_array_equal(before.partial_fit(X).components_, few.partial_fit(X).components_)
+
+
+def test_a_bad_batch_among_those_that_wait_changes_nothing():
+    X = make_power_law(120, 320, alpha=1.0, random_state=0)
+    model = StreamingPCA(10).partial_fit(X[:40]).partial_fit(X[40:80])
+    bad = X[80:].copy()
+    bad[3, 5] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(bad)
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[:40, :300])
+    assert model.n_samples_seen_ == 80
+    given = X[80:].copy()
+    model.partial_fit(given)
+    given[:] = 1e3  # the caller's array is not kept
+    assert_array_equal(
+        model.components_,
+        StreamingPCA(10).partial_fit(X[:80]).partial_fit(X[80:]).components_,
+    )
