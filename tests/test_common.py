@@ -68,7 +68,11 @@ from fedpca_sklearn import (
 )
 
 # the checks have small data: what a mechanism releases is mostly noise
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    # and more directions than three components, of which RobustSubspaceTracker warns
+    pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning"),
+]
 
 # their default suits rows of any number of features
 TEN_OR_FEWER = [

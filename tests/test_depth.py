@@ -17,7 +17,7 @@ PACKAGE = str(Path(fedpca_sklearn.__file__).parent)
 
 # estimator, the function in which a client first multiplies its rows, frames at most, shape of X
 CASES = [
-    (FederatedPCA(3), "_by_gram", 10, (2000, 400)),
+    (FederatedPCA(3), "_by_scatter", 10, (2000, 400)),
     (FederatedPowerPCA(3, random_state=0), "scatter_product", 10, (80, 20)),
     (FederatedSubspaceTracker(3, random_state=0), "scatter_product", 12, (80, 20)),
 ]

@@ -186,10 +186,10 @@ class SparseBlock(Block):
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
         n_active = len(self.active)
         G = np.zeros((n_active, n_active), order="F")
-        for rows in row_slices(self.m, -(-self.Y.nnz // self.m), _STORED_AT_ONCE):
+        for rows in row_slices(self.m, max(1, -(-self.Y.nnz // self.m)), _STORED_AT_ONCE):
             Y = self.Y[rows]
             columns = Y.T.tocsr()
-            for some in slices_of(n_active, -(-n_active // _STRIPES)):
+            for some in slices_of(n_active, max(1, -(-n_active // _STRIPES))):
                 before = slice(0, some.stop)
                 G[some, before] += (columns[some] @ Y[:, before]).toarray()
         if n_active < self.d:

@@ -76,10 +76,12 @@ class OneByOneMixin(LateMixin):
 
     def _may_wait(self, X: Any) -> bool:
         """Whether something is one row in memory, or few rows of a stream with a costly call."""
-        if sp.issparse(X) or is_stream(X) or is_dask(X) or is_on_disk(X):
+        if not hasattr(X, "__len__") or sp.issparse(X):
+            return False
+        if is_stream(X) or is_dask(X) or is_on_disk(X):
             return False
         shape = getattr(X, "shape", None)
-        if not hasattr(X, "__len__") or shape == ():
+        if shape == ():
             return False
         if len(X) == 1:
             return True

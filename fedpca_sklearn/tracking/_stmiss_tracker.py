@@ -87,7 +87,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
                 filled = self._fill(new, Y)
             if not filled.counts.any():
                 break
-            new = self._updated(past, new, filled, owners)
+            summary = self._r_svd(past, filled, new.basis, owners)
+            new = self._with(summary, past, new)
         if self._measures and first and len(new.basis):
             misfit = self._misfit(new, Y, self._fill(new, Y), owners)
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
@@ -95,10 +96,9 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             new = replace(new, noise=noise if math.isfinite(noise) else math.nan, least=1.0)
         return new.after(len(Y))
 
-    def _updated(self, past: State, last: State, filled: Filled, owners: np.ndarray) -> State:
-        """State with the subspace of a filled batch and of what is past."""
-        summary = self._r_svd(past, filled, last.basis, owners)
-        V = complete(summary.components, past.basis, self._rank(filled.rows.shape[1]))
+    def _with(self, summary: Subspace, past: State, last: State) -> State:
+        """State with the summary of a filled batch and of what is past."""
+        V = complete(summary.components, past.basis, self._rank(summary.n_features))
         return replace(last, summary=summary, mean=summary.mean, basis=V)
 
     @property
@@ -132,7 +132,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             return replace(state, least=share)
         if may_have_changed(share, least) and filled.counts.any():
             nothing = replace(state, summary=state.summary.decay(0.0))
-            alone = self._updated(nothing, state, filled, owners)
+            summary = self._r_svd(nothing, filled, state.basis, owners)
+            alone = self._with(summary, nothing, state)
             again = self._misfit(alone, Y, self._fill(alone, Y), owners)
             factor = optimism(len(Y), len(alone.basis))
             if fits_better(factor * again.noise, misfit.noise):
