@@ -2,7 +2,8 @@
 
 Rows of 64 features, ten components; 2,560 calls after 256 rows, blocks that fill included. Times
 are of the processor; each is the least of three, in turn with `validate_data`. "Read" is
-`partial_fit` and then `n_samples_seen_`, for which all fitted attributes are made.
+`partial_fit` and then `n_samples_seen_`, for which all fitted attributes are made. Then 5,000 x 600
+by calls of 50 rows, which wait for each other as all directions are kept, beside one call.
 """
 
 from time import process_time
@@ -84,3 +85,23 @@ def main(quick=False):
                 }
             )
     table("one_row", rows)
+    print("\nBatches of StreamingPCA(10), 600 features:")
+    table("one_row_batches", small_batches(1000 if quick else 5000))
+
+
+def small_batches(n, repeats=3):
+    """Seconds of the processor for n rows, by rows a call."""
+    X = make_power_law(n, 600, alpha=1.0, random_state=0)
+    rows = []
+    for size in (50, 600, n):
+        seconds = []
+        for _ in range(repeats):
+            model, start = StreamingPCA(RANK), process_time()
+            for i in range(0, n, size):
+                model.partial_fit(X[i : i + size])
+            _ = model.n_samples_seen_
+            seconds.append(process_time() - start)
+        rows.append({"rows a call": size, "seconds": min(seconds)})
+    for row in rows:
+        row["over one call"] = row["seconds"] / rows[-1]["seconds"]
+    return rows
