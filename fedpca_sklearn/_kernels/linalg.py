@@ -143,6 +143,8 @@ def r_factor(M: np.ndarray) -> np.ndarray:
 def triangle(R: np.ndarray, M: np.ndarray) -> np.ndarray:
     """R factor of an R factor and further rows stacked below it."""
     both = np.empty((len(R) + len(M), M.shape[1]), order="F")
+    if not len(both):  # LAPACK of older releases refuses it
+        return both
     both[: len(R)], both[len(R) :] = R, M
     R = scipy.linalg.qr(both, mode="raw", overwrite_a=True, check_finite=False)[1]
     return R[: M.shape[1]]

@@ -138,7 +138,7 @@ class DenseBlock(Block):
         if not center:
             self.shift = np.zeros(self.d)
         else:
-            self.shift = mean if n > 0 else Y[0].astype(np.float64)
+            self.shift = mean if n > 0 else dense(Y[:1])[0].astype(np.float64)
         self.offset = np.zeros(self.d)
         self.column_scatter = np.zeros(self.d)
 

@@ -22,7 +22,7 @@ def leading(X, r):
 def counts(n, d, density, seed=0):
     """Sparse rows with a leading part: a few topics use their own columns more often."""
     rng = np.random.default_rng(seed)
-    X = sp.random_array((n, d), density=density, rng=rng, format="csr")
+    X = sp.random(n, d, density=density, random_state=rng, format="csr")
     scale = 1 + 9 * (rng.random(d) < 0.05)
     return sp.csr_array(X @ sp.diags_array(scale * np.linspace(2, 1, d)))
 
