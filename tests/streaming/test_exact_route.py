@@ -24,7 +24,7 @@ def counts(n, d, density, seed=0):
     rng = np.random.default_rng(seed)
     X = sp.random(n, d, density=density, random_state=rng, format="csr")
     scale = 1 + 9 * (rng.random(d) < 0.05)
-    return sp.csr_array(X @ sp.diags_array(scale * np.linspace(2, 1, d)))
+    return sp.csr_array(X @ sp.diags(scale * np.linspace(2, 1, d)))
 
 
 @pytest.mark.parametrize(("d", "r"), [(600, 10), (1000, 20)])
