@@ -15,7 +15,7 @@ from .linalg import (
     is_orthonormal,
     numerical_rank,
 )
-from .scatter import add_row, add_rows, leading_directions
+from .scatter import add_row
 from .sizes import MAX_EXACT_DIMENSION
 from .slices import row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
@@ -167,20 +167,8 @@ class SparseBlock(Block):
         if self.correction is not None:
             G = add_row(G, self.correction)
         np.fill_diagonal(G, self.column_scatter)  # which lost nothing to the means
-        if self.k:
-            G = add_rows(G, self.V, self.s)
-        scatter = past_scatter + self.scatter
-        found = leading_directions(
-            G,
-            self.d if keep else max_keep,
-            lambda s: count_kept(s, max_keep, keep, scatter),
-            wanted=wanted,
-            lost=self.n_block * float(mu @ mu),
-        )
-        if found is None:
-            return None
-        V, s = found
-        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
+        lost = self.n_block * float(mu @ mu)
+        return self._leading(G, max_keep, keep, past_scatter, wanted=wanted, lost=lost)
 
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -125,6 +126,32 @@ class Block(ABC):
         wanted : int, default=None
             The first so many directions matter, the others are reserves. None: all matter.
         """
+
+    def _leading(
+        self,
+        G: np.ndarray,
+        max_keep: int,
+        keep: Keep | None,
+        past_scatter: float,
+        **certificate: Any,
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Directions of what was before and of a block's scatter matrix, which is destroyed.
+
+        None where the certificate of `leading_directions` fails.
+        """
+        if self.k:
+            G = add_rows(G, self.V, self.s)
+        scatter = past_scatter + self.scatter
+        found = leading_directions(
+            G,
+            self.d if keep else max_keep,
+            lambda s: count_kept(s, max_keep, keep, scatter),
+            **certificate,
+        )
+        if found is None:
+            return None
+        V, s = found
+        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
 
 
 class DenseBlock(Block):
@@ -268,22 +295,8 @@ class DenseBlock(Block):
             if dtype == np.float32:
                 return None
             raise too_large("sum of squares")
-        if self.k:
-            G = add_rows(G, self.V, self.s)
-        scatter = past_scatter + self.scatter
-        found = leading_directions(
-            G,
-            self.d if keep else max_keep,
-            lambda s: count_kept(s, max_keep, keep, scatter),
-            forced=forced,
-            wanted=wanted,
-            lost=rows.lost,
-            dtype=dtype,
-        )
-        if found is None:
-            return None
-        V, s = found
-        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
+        certificate = {"forced": forced, "wanted": wanted, "lost": rows.lost, "dtype": dtype}
+        return self._leading(G, max_keep, keep, past_scatter, **certificate)
 
     def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
         """Set the block's mean, which is the sum of the two."""
