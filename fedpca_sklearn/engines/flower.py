@@ -17,8 +17,8 @@ from sklearn.utils.validation import _get_feature_names
 from .._validation.checks import check_rows, nonnegative_float
 from .._validation.feature_names import check_names
 from .._validation.texts import check_text
-from ._flower_estimators import _fit as fit_estimator
-from ._flower_estimators import _site_work as site_work
+from . import _flower_rounds, _flower_summaries  # noqa: F401  they register estimators
+from ._flower_estimators import fit_estimator, site_work
 from ._flower_messages import array_record
 from ._flower_questions import (
     RefusedError,
