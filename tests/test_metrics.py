@@ -213,10 +213,11 @@ def test_the_leading_components_have_no_excess(container):
 
 def test_large_matrices_by_lanczos_agree_with_the_svd():
     rng = np.random.default_rng(4)
-    X = rng.standard_normal((2600, 6)) @ rng.standard_normal((6, 2700))
+    scores, loadings = rng.standard_normal((2600, 6)), rng.standard_normal((6, 2700))
+    X = scores @ loadings
     V = rng.standard_normal((3, 2700))
-    U, R = np.linalg.qr(X.T)  # the noise-free part has rank 6: a small SVD tells its spectrum
-    Z = R.T - R.T.mean(axis=0)
+    U, R = np.linalg.qr(loadings.T)  # rows of rank 6: a small SVD tells their spectrum
+    Z = (scores - scores.mean(axis=0)) @ R.T
     P = np.linalg.qr(V.T)[0]
     error = np.sum(Z**2) - np.sum((Z @ (U.T @ P)) ** 2)
     best = np.sum(np.linalg.svd(Z, compute_uv=False)[3:] ** 2)

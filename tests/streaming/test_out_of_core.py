@@ -73,10 +73,9 @@ def fitted_under_a_limit(path, kind, allowed):
     [  # files of 240 and of 800 MB
         ("npy", 3000, 150),
         ("batches", 3000, 150),
-        pytest.param("memmap", 10_000, 600, marks=pytest.mark.slow),
+        ("memmap", 3000, 150),
+        ("HDF5, zarr", 3000, 150),
         pytest.param("npy", 10_000, 600, marks=pytest.mark.slow),
-        pytest.param("HDF5, zarr", 10_000, 600, marks=pytest.mark.slow),
-        pytest.param("batches", 10_000, 600, marks=pytest.mark.slow),
     ],
 )
 def test_a_fit_of_more_than_the_memory_it_may_take(kind, n, allowed, tmp_path):
