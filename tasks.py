@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -125,30 +127,93 @@ def docs():
     run(python, "-m", "sphinx", *options, "docs", "docs/_build/html")
 
 
+def screenshots():
+    """Pictures of the built pages on a desktop and on a phone, in docs/_build/screenshots."""
+    names = "chromium", "chromium-browser", "google-chrome"
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        sys.exit("No Chromium was found: install it by its package, then build the pages.")
+    html, out = ROOT / "docs/_build/html", ROOT / "docs/_build/screenshots"
+    out.mkdir(exist_ok=True)
+    names = ["index", "choosing", "howto/sites", "guide/streams", "auto_examples/index"]
+    names.append("generated/fedpca_sklearn.FederatedPCA")
+    for page in names:
+        for device, size in (("desktop", "1280,1600"), ("phone", "390,1600")):
+            picture = out / f"{page.replace('/', '_')}_{device}.png"
+            with tempfile.TemporaryDirectory() as profile:
+                options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+                options += ["--disable-background-networking", "--virtual-time-budget=10000"]
+                options += [f"--user-data-dir={profile}", f"--window-size={size}"]
+                run(browser, *options, f"--screenshot={picture}", f"file://{html}/{page}.html")
+
+
+def built(source, folder):
+    """Wheel and source archive of a folder with the project."""
+    python = environment("release")
+    run(python, "-m", "build", "--no-isolation", "--outdir", folder, source, cwd=folder.parent)
+    (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, archive
+
+
+def clone(folder):
+    """Copy the files that git knows, as they are here; their times and place are new."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, names.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
 def wheel():
-    """Build the wheel, use it in a clean environment from another folder, resolve its extras."""
-    script = (
-        "import fedpca_sklearn as f, importlib.metadata as m;"
-        "assert m.version('fedpca-sklearn') == f.__version__;"
-        "X = f.make_power_law(200, 20, random_state=0);"
-        "print('wheel', f.__version__, f.FederatedPCA(3).fit(X).communication_)"
-    )
-    python = environment()
+    """Build wheel and source archive twice, bit by bit the same; use them as README.md says."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".")
-        (built,) = folder.glob("*.whl")
-        names = subprocess.run(
-            [str(python), "-m", "zipfile", "-l", str(built)], capture_output=True, text=True
-        ).stdout
-        assert "py.typed" in names, "py.typed is missing in the wheel"
-        assert "tests/" not in names, "the wheel carries tests"
-        venv.create(folder / "clean", with_pip=True)
-        clean = python_of(folder / "clean")
-        install(clean, built)
-        run(clean, "-c", script, cwd=folder)
-        install(clean, "--dry-run", f"{built}[all]")
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
+        made = built(ROOT, folder / "first"), built(clone(folder / "copy"), folder / "second")
+        for first, second in zip(*made, strict=True):
+            digest = hashlib.sha256(first.read_bytes()).hexdigest()
+            assert digest == hashlib.sha256(second.read_bytes()).hexdigest(), f"{first} differs"
+            print(digest, first.name)
+        wheel, _ = made[0]
+        names = zipfile.ZipFile(wheel).namelist()
+        assert any(name.endswith("py.typed") for name in names), "py.typed is missing in the wheel"
+        assert any("/sboms/" in name for name in names), "the wheel has no bill of materials"
+        assert not any("tests/" in name for name in names), "the wheel carries tests"
+        stranger(folder, wheel)
+
+
+def stranger(folder, wheel):
+    """Do what README.md says: install the wheel, then run the code, and its commands in a clone."""
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    install_it, commands = (block for kind, block in blocks if not kind)
+    code = [block for kind, block in blocks if kind == "python"]
+    start = time.monotonic()
+    venv.create(folder / "clean", with_pip=True)
+    clean = python_of(folder / "clean")
+    assert install_it == "pip install fedpca-sklearn\n", "README.md installs in another way"
+    install(clean, wheel)
+    run(clean, "-c", code[0], cwd=folder)
+    print(f"from pip install to a first result: {time.monotonic() - start:.0f} s", flush=True)
+    run(clean, "-c", "".join(code), cwd=folder)
+    install(clean, "--dry-run", f"{wheel}[all]")
+    start = time.monotonic()
+    run(*commands.partition("#")[0].split(), cwd=folder / "copy")
+    print(f"from a clone to a first result: {time.monotonic() - start:.0f} s", flush=True)
+
+
+def release():
+    """Check that version, changelog, citation and bill of materials agree; fill dist/."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    wheel, archive = built(ROOT, ROOT / "dist")
+    version = wheel.name.split("-")[1]
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## (\S+) (.*)$", changelog, re.MULTILINE)
+    if newest[1] != version or not re.fullmatch(r"\(\d{4}-\d\d-\d\d\)", newest[2]):
+        sys.exit(f"CHANGELOG.md must begin with '## {version} (YYYY-MM-DD)', got '{newest[0]}'.")
+    run(environment("release"), "-m", "twine", "check", "--strict", wheel, archive)
+    docs()
+    print("dist/ is ready; .ci/run must have passed at this commit")
 
 
 def bench(*arguments):
@@ -160,7 +225,7 @@ TASKS = {
     f.__name__: f
     for f in (
         *(quickstart, flower, test, fast, coverage, oldest),
-        *(lint, examples, docs, wheel, bench),
+        *(lint, examples, docs, screenshots, wheel, release, bench),
     )
 }
 
