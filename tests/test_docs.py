@@ -2,13 +2,17 @@
 
 import ast
 import inspect
+import json
 import re
 import runpy
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
 
 import fedpca_sklearn
 from fedpca_sklearn import FederatedPCA, StreamingPCA, base, make_power_law
@@ -18,11 +22,21 @@ MADE = {"_build", "auto_examples", "generated"}
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set(page.parts)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 
+OPTIONAL = {"polars", "pyarrow", "skops"}  # what the environment of the oldest releases lacks
 RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
 def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def imports(page):
+    """Packages that the code of a page imports."""
+    trees = [ast.walk(ast.parse(code)) for code in blocks(page)]
+    nodes = [node for tree in trees for node in tree]
+    named = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
+    named += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in named}
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
@@ -39,13 +53,17 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
         "StreamingPCA": StreamingPCA,
         "FederatedPCA": FederatedPCA,
     }
+    for package in sorted(OPTIONAL & imports(page)):
+        pytest.importorskip(package)
     if page.name == "extending_flower.md":
         pytest.importorskip("flwr")
         names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), names)
     if page.name == "README.md":
-        assert sum(s.n_samples for s in names["summaries"]) == 400  # both sites
+        assert_allclose(
+            names["merged"].explained_variance_, PCA(20).fit(names["X"]).explained_variance_
+        )
 
 
 def hidden_imports(code):
@@ -125,6 +143,25 @@ def test_every_page_is_in_a_table_of_contents():
             entries |= {(page.parent / name).resolve() for name in names}
     missing = {page.with_suffix("") for page in DOCS} - entries
     assert missing == {ROOT / "docs/index"}
+
+
+def test_the_bill_of_materials_is_that_of_the_project():
+    bill = json.loads((ROOT / "fedpca_sklearn.cdx.json").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    itself = bill["metadata"]["component"]
+    assert (itself["name"], itself["version"]) == (project["name"], fedpca_sklearn.__version__)
+    assert itself["licenses"] == [{"license": {"id": project["license"]}}]
+    needed = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]]
+    assert [part["name"] for part in bill["components"]] == needed
+    (depends,) = bill["dependencies"]
+    assert depends["ref"] == itself["purl"] == f"pkg:pypi/{itself['name']}@{itself['version']}"
+    assert depends["dependsOn"] == [part["purl"] for part in bill["components"]]
+
+
+def test_the_first_page_is_short_and_narrow():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert max(len(line) for line in lines if line.startswith("|")) <= 60
 
 
 def test_every_task_that_is_named_exists():
