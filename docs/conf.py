@@ -17,7 +17,10 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas without a network
+    "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -52,13 +55,23 @@ sphinx_gallery_conf = {
     "show_memory": False,
 }
 
+# What pages link to; written down here, so that the pages are built without a network.
+intersphinx_mapping = {
+    "joblib": ("https://joblib.readthedocs.io/en/stable/", "_inventories/joblib.inv"),
+    "numpy": ("https://numpy.org/doc/stable/", "_inventories/numpy.inv"),
+    "scipy": ("https://docs.scipy.org/doc/scipy/", "_inventories/scipy.inv"),
+    "sklearn": ("https://scikit-learn.org/stable/", "_inventories/scikit-learn.inv"),
+}
+
 html_theme = "pydata_sphinx_theme"
 html_title = "fedpca_sklearn"
 html_show_sourcelink = False
+html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 html_sidebars = {"choosing": [], "extending": [], "index": []}
 html_theme_options = {
+    "logo": {"text": f"fedpca_sklearn {version}"},
     "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
     "secondary_sidebar_items": {"**": ["page-toc"], "choosing": [], "index": []},
@@ -72,6 +85,15 @@ class LinkNames(SphinxTransform):
     default_priority = 500
     module = dict.fromkeys(fedpca_sklearn.base.__all__, "fedpca_sklearn.base")
     module |= dict.fromkeys(fedpca_sklearn.__all__, "fedpca_sklearn")
+    module |= dict.fromkeys(
+        ("IncrementalPCA", "KernelPCA", "PCA", "TruncatedSVD"), "sklearn.decomposition"
+    )
+    module |= {
+        "ColumnTransformer": "sklearn.compose",
+        "GridSearchCV": "sklearn.model_selection",
+        "Pipeline": "sklearn.pipeline",
+        "StandardScaler": "sklearn.preprocessing",
+    }
     name = re.compile(rf"(({'|'.join(module)})(?:\.\w+)?)(\(.*\))?", re.DOTALL)
 
     def apply(self):
