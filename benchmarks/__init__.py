@@ -10,6 +10,7 @@ WITHOUT_SCENARIO = {
     "CommunicationLog": "scenarios read it as communication_",
     "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
+    "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",
     "NpyRows": "a way to read rows; tests/streaming/test_out_of_core.py bounds its memory",
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",

@@ -1,6 +1,7 @@
 """Streaming, distributed and federated principal component analysis."""
 
 from . import base as base
+from ._base.sources import iter_batches
 from ._version import VERSION
 from .communication import (
     Channel,
@@ -128,6 +129,7 @@ __all__ = [
     "VerticalMethod",
     "evaluate_stream",
     "excess_error",
+    "iter_batches",
     "load_balanced_schedule",
     "make_power_law",
     "make_spiked",

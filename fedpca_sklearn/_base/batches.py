@@ -14,19 +14,10 @@ from .._kernels.slices import rows_within, slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import as_rows, validate_data
 from .disk import slices
+from .sources import is_stream, iter_batches
 
 # Entries of a block that is converted to another dtype: 32 MB of float64.
 _CONVERTED_ENTRIES = 2**22
-
-
-def is_stream(X: Any) -> bool:
-    """Whether X is an iterable without a length, or a list or tuple, of batches of rows."""
-    if isinstance(X, (list, tuple)):
-        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
-    array_like = ("shape", "__array__", "__dataframe__", "__len__")
-    return hasattr(X, "__next__") or (
-        hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like)
-    )
 
 
 def is_on_disk(X: Any) -> bool:
@@ -34,9 +25,9 @@ def is_on_disk(X: Any) -> bool:
     return (
         not isinstance(X, np.ndarray)
         and not sp.issparse(X)
-        and not any(hasattr(X, name) for name in ("columns", "__dlpack__"))
-        and hasattr(X, "__getitem__")
         and hasattr(X, "dtype")
+        and hasattr(X, "__getitem__")
+        and not any(hasattr(X, name) for name in ("columns", "__dlpack__"))
         and len(getattr(X, "shape", ())) == 2
     )
 
@@ -52,9 +43,9 @@ def validated_batches(
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):
         n_batches = 0
-        if is_dask(X):
-            X = chunks_in_order(X, get_tags(estimator).input_tags.allow_nan)
-        for n_batches, batch in enumerate(X, 1):
+        allow_nan = get_tags(estimator).input_tags.allow_nan
+        batches = chunks_in_order(X, allow_nan) if is_dask(X) else iter_batches(X)
+        for n_batches, batch in enumerate(batches, 1):
             yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
         if n_batches == 0:
             raise ValueError("X is a stream without batches; at least one row is required.")

@@ -14,11 +14,12 @@ import scipy.sparse as sp
 from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
-from .batches import float_dtype, is_stream, validated_batches
+from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
 from .late import Late, LateMixin
 from .missing_entries import MissingEntriesMixin
 from .published_state import LATE
+from .sources import is_stream
 from .transformer import SubspaceTransformer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ from sklearn.utils.validation import validate_data as _validate_data
 
 # Library and class of what holds rows that it has not read, and how to get at them.
 _READ_BY = {
-    ("polars", "LazyFrame"): "X.collect() reads them",
-    ("duckdb", "DuckDBPyRelation"): "X.df() reads them, X.arrow() too, or in batches",
-    ("pyarrow", "Dataset"): "X.to_table() reads them, X.to_batches() in batches",
-    ("pyarrow", "Scanner"): "X.to_table() reads them, X.to_batches() in batches",
-    ("pyarrow", "ParquetFile"): "X.read() reads them, X.iter_batches() in batches",
+    ("polars", "LazyFrame"): "X.collect() reads them, iter_batches(X) in batches",
+    ("duckdb", "DuckDBPyRelation"): "X.df() reads them, iter_batches(X) in batches",
+    ("pyarrow", "Dataset"): "X.to_table() reads them, iter_batches(X) in batches",
+    ("pyarrow", "Scanner"): "X.to_table() reads them, iter_batches(X) in batches",
+    ("pyarrow", "ParquetFile"): "X.read() reads them, iter_batches(X) in batches",
+    ("datasets", "Dataset"): "iter_batches(X, columns=...) reads them in batches",
+    ("datasets", "IterableDataset"): "iter_batches(X, columns=...) reads them in batches",
+    ("torch", "DataLoader"): "iter_batches(X) reads them in batches",
     ("h5py", "Group"): "X[name] is one of its arrays",
     ("zarr", "Group"): "X[name] is one of its arrays",
 }
@@ -37,16 +41,21 @@ def as_rows(X: Any) -> Any:
             f"X must be rows, got {first!r}, which may be the path of a file; "
             'np.load(path, mmap_mode="r") reads a .npy file slice by slice.'
         )
-    for kind in type(X).__mro__:
-        library = kind.__module__.partition(".")[0].lstrip("_")
-        if (library, kind.__name__) in _READ_BY:
+    for library, kind in library_and_class(X):
+        if (library, kind) in _READ_BY:
             raise TypeError(
-                f"X must be rows, got a {kind.__name__} of {library}, which has not read them; "
-                f"{_READ_BY[library, kind.__name__]}."
+                f"X must be rows, got a {kind} of {library}, which has not read them; "
+                f"{_READ_BY[library, kind]}."
             )
-        if (library, kind.__name__) == ("pyarrow", "RecordBatch"):
+        if (library, kind) == ("pyarrow", "RecordBatch"):
             return _as_table(X)
     return _as_numpy(X) if hasattr(X, "__dlpack__") else X
+
+
+def library_and_class(X: Any) -> Iterator[tuple[str, str]]:
+    """Names of X's class and those above it, with the libraries they are from; nothing imported."""
+    for kind in type(X).__mro__:
+        yield kind.__module__.partition(".")[0].lstrip("_"), kind.__name__
 
 
 def _as_table(X: Any) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base.batches import count_rows, float_dtype, is_stream
+from .._base.batches import count_rows, float_dtype
+from .._base.sources import is_stream, iter_batches
 from .._kernels import linalg
 from .._kernels.rows import centred_product
 from .._kernels.sizes import SMALL_DIMENSION, auto_block_size, kept_directions
@@ -215,7 +216,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             if value is not None:
                 raise ValueError(f"{name} cannot be given when X is an iterable of time steps.")
         before = self._state
-        for step in X:
+        for step in iter_batches(X):
             super()._process(step, None, None, method)
         if self._state is before:
             raise ValueError("X is a stream without time steps; at least one row is required.")

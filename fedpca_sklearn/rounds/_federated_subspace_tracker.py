@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from .._base.batches import is_stream
 from .._base.callbacks import with_callbacks
+from .._base.sources import is_stream
 from .._dask import refuse_dask
 from .._kernels import linalg
 from ..communication import Channel, CommunicationLog, Federation

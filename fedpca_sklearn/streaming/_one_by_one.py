@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._base.batches import is_on_disk, is_stream
+from .._base.batches import is_on_disk
 from .._base.callbacks import has_callbacks, progress
 from .._base.late import Late, LateMixin
 from .._base.published_state import BEFORE, LATE
+from .._base.sources import is_stream
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
 

@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from .._base.batches import count_rows, cut, float_dtype, is_on_disk, is_stream, validated_batches
+from .._base.batches import count_rows, cut, float_dtype, is_on_disk, validated_batches
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.late import Late
 from .._base.published_state import LATE
+from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.routes import passes_pay
@@ -380,7 +381,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
             state = replace(state, rank=min(self._start_rank(), d))
         ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
         n_blocks = None
-        if hasattr(X, "shape") and not is_dask(X):
+        if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
             n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
         at_once = kept + rows.shape[0]

@@ -1,0 +1,174 @@
+"""Batches of rows from what holds more than one batch: files, queries, loaders, iterables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from .._validation.containers import library_and_class
+
+__all__ = ["iter_batches"]
+
+_ROWS = 4096
+
+
+def _columns_of(columns: list[str] | None) -> dict[str, Any]:
+    return {} if columns is None else {"columns": columns}
+
+
+def _lazy_frame(X: Any, n: int, columns: list[str] | None) -> Any:
+    return (X if columns is None else X.select(columns)).collect_batches(chunk_size=n)
+
+
+def _relation(X: Any, n: int, columns: list[str] | None) -> Any:
+    chosen = X if columns is None else X.select(*columns)
+    read = getattr(chosen, "to_arrow_reader", None) or chosen.fetch_record_batch
+    return read(n)
+
+
+def _data_set(X: Any, n: int, columns: list[str] | None) -> Any:
+    return (X if columns is None else X.select_columns(columns)).with_format("arrow").iter(n)
+
+
+def _dataset(X: Any, n: int, columns: list[str] | None) -> Any:
+    # Arrow would read 16 batches of 4 files ahead, and of parquet whole files
+    options: dict[str, Any] = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+    if getattr(getattr(X, "format", None), "default_extname", None) == "parquet":
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
+    return X.to_batches(batch_size=n, **options, **_columns_of(columns))
+
+
+def _parquet(X: Any, n: int, columns: list[str] | None) -> Any:
+    for group in range(X.num_row_groups):  # Arrow would buffer all groups that it is asked for
+        yield from X.iter_batches(n, [group], use_threads=False, **_columns_of(columns))
+
+
+# Library and class of what has not read its rows, and how it reads batches of about n of them.
+_READERS: dict[tuple[str, str], Callable[[Any, int, list[str] | None], Any]] = {
+    ("polars", "LazyFrame"): _lazy_frame,
+    ("duckdb", "DuckDBPyRelation"): _relation,
+    ("pyarrow", "Dataset"): _dataset,
+    ("pyarrow", "Scanner"): lambda X, n, c: X.to_batches(),
+    ("pyarrow", "ParquetFile"): _parquet,
+    ("datasets", "Dataset"): _data_set,
+    ("datasets", "IterableDataset"): _data_set,
+    ("torch", "DataLoader"): lambda X, n, c: iter(X),
+}
+
+
+def _reader(X: Any) -> Callable | None:
+    return next((_READERS[name] for name in library_and_class(X) if name in _READERS), None)
+
+
+def is_stream(X: Any) -> bool:
+    """Whether X holds batches of rows: a reader of them, a list of 2-D arrays, or an iterable."""
+    if isinstance(X, np.ndarray):
+        return False
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+    array_like = ("shape", "__array__", "__dataframe__", "__len__")
+    return (
+        hasattr(X, "__next__")
+        or (hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like))
+        or _reader(X) is not None
+    )
+
+
+def iter_batches(
+    X: Any, *, batch_size: int | None = None, columns: str | Sequence[str] | None = None
+) -> Iterator[Any]:
+    """Batches of rows of a file, a query, a data loader or an iterable, one at a time.
+
+    Estimators of streams go through it in ``fit`` and ``partial_fit``. Call it to choose columns,
+    or to transform what does not fit in memory, as in the second example.
+
+    Parameters
+    ----------
+    X : object
+        Of these:
+
+        - ``pyarrow.dataset.Dataset``, ``Scanner``, ``pyarrow.parquet.ParquetFile``, a record batch
+          reader;
+        - ``polars.LazyFrame``, read by its streaming engine; a relation of duckdb;
+        - ``torch.utils.data.DataLoader``; a data set of Hugging Face ``datasets``;
+        - an iterable, or a list, of batches: whatever estimators take as rows.
+
+    batch_size : int, default=None
+        Rows of a batch, at most, where X lets it be chosen; None: 4,096. Loaders and iterables have
+        their own. duckdb counts in vectors of 2,048 rows.
+    columns : str or sequence of str, default=None
+        Columns to take, in this order; a str is the one entry that holds whole rows, such as an
+        embedding. None: all. Where X can, it reads no others.
+
+    Returns
+    -------
+    batches : iterator of {array-like, sparse matrix} of shape (n, n_features)
+        Of a batch that is a tuple, the first entry, as loaders give (rows, targets). A dict of
+        columns becomes one array. Frames and tables stay what they are, with their names.
+
+    Raises
+    ------
+    TypeError
+        If X holds no batches of rows, or a batch is a dict whose columns cannot be told.
+
+    Notes
+    -----
+    One batch is in memory at a time, besides what X itself reads ahead: of a parquet file a few row
+    groups.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import StreamingPCA, iter_batches
+    >>> X, y = load_digits(return_X_y=True)
+    >>> loader = [(X[:900], y[:900]), (X[900:], y[900:])]
+    >>> pca = StreamingPCA(3).fit(iter_batches(iter(loader)))
+    >>> [pca.transform(batch).shape for batch in iter_batches(iter(loader))]
+    [(900, 3), (897, 3)]
+    """
+    if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    names = [columns] if isinstance(columns, str) else columns and list(columns)
+    reader = _reader(X)
+    if reader is None and not is_stream(X):
+        raise TypeError(f"X must hold batches of rows, got {type(X).__name__}.")
+    batches = X if reader is None else reader(X, int(batch_size or _ROWS), names)
+    return (_rows(batch, columns) for batch in batches)
+
+
+def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:
+    """The rows of a batch, without targets; of its columns those that are asked for."""
+    if isinstance(batch, (list, tuple)) and len(getattr(batch[0], "shape", ())) == 2:
+        batch = batch[0]
+    if isinstance(batch, Mapping):
+        return _of_entries(batch, columns)
+    if columns is None:
+        return batch
+    if not hasattr(batch, "columns"):
+        raise TypeError(f"columns can be chosen by name only, got {type(batch).__name__}.")
+    if isinstance(columns, str):
+        column = batch[columns]
+        arrow = hasattr(column, "to_pylist")
+        return np.stack(list(column.to_numpy(zero_copy_only=False) if arrow else column))
+    return batch.select(list(columns)) if hasattr(batch, "select") else batch[list(columns)]
+
+
+def _of_entries(batch: Mapping[str, Any], columns: str | Sequence[str] | None) -> Any:
+    """Rows of a dict: one entry that holds whole rows, or entries that are columns."""
+    if isinstance(columns, str):
+        return batch[columns]
+    entries = {name: np.asarray(batch[name]) for name in (columns or batch)}
+    if columns is None and any(
+        entry.ndim != 1 or entry.dtype.kind in "OSU" for entry in entries.values()
+    ):
+        shapes = {name: entry.shape for name, entry in entries.items()}
+        raise TypeError(
+            "columns must name what is the rows in a batch that is a dict, unless all entries are "
+            f"columns of numbers; got entries of shapes {shapes}."
+        )
+    return np.column_stack(list(entries.values()))
