@@ -2,6 +2,7 @@
 
 from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
 from ._federation import CommunicationLog, Federation
+from ._fixed_point import FixedPointChannel
 from ._schedule import load_balanced_schedule
 from ._topology import Complete, Graph, Ring, Star, Topology
 
@@ -11,6 +12,7 @@ __all__ = [
     "Complete",
     "FadingChannel",
     "Federation",
+    "FixedPointChannel",
     "GaussianChannel",
     "Graph",
     "PerfectChannel",

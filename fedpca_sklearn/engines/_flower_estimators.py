@@ -74,12 +74,17 @@ def check_count(answer: Answer, count: float) -> None:
         raise answer.refused(f"count={count}, expected a number of rows")
 
 
-def check_squares(answer: Answer, mean: Any, squares: float, dtype: np.dtype) -> None:
-    """Leave a site out whose values would overflow in those of all sites."""
+def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
+    """Whether values with such a mean and mean squares would overflow in those of all sites."""
     with np.errstate(over="ignore"):
         of_mean = float(np.square(mean).sum())
     largest = _LARGEST_SQUARE[dtype.name]
-    if not (of_mean <= _MEAN_SHARE * largest and squares <= largest):
-        raise answer.refused(
-            f"values that are too large: mean squares of {max(of_mean, squares):.1e} per row"
-        )
+    return not (of_mean <= _MEAN_SHARE * largest and squares <= largest)
+
+
+def check_squares(answer: Answer, mean: Any, squares: float, dtype: np.dtype) -> None:
+    """Leave a site out whose values would overflow in those of all sites."""
+    if are_too_large(mean, squares, dtype):
+        with np.errstate(over="ignore"):
+            largest = max(float(np.square(mean).sum()), squares)
+        raise answer.refused(f"values that are too large: mean squares of {largest:.1e} per row")

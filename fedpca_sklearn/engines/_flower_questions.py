@@ -18,7 +18,7 @@ from ._flwr import ConfigRecord, Context, Message
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
 # Records of the site's own state, which Flower keeps between the messages of a run.
-_RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
+RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
 
 
 class RefusedError(ValueError):
@@ -77,7 +77,7 @@ def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
         If the run has used up its questions of this kind, or its beginnings.
     """
     records = context.state.config_records
-    run: dict[str, Any] = dict(records.get(_RUN, {}))
+    run: dict[str, Any] = dict(records.get(RUN, {}))
     asked: dict[str, Any] = dict(records.get(_ASKED, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id), "begun": 0}, {}
@@ -86,7 +86,7 @@ def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
             raise RefusedError(f"a run begins at most {BEGINNINGS} times")
         run, asked = {"id": run["id"], "begun": run["begun"] + 1}, {}
     asked[kind] = asked.get(kind, 0) + 1
-    context.state[_RUN], context.state[_ASKED] = ConfigRecord(run), ConfigRecord(asked)
+    context.state[RUN], context.state[_ASKED] = ConfigRecord(run), ConfigRecord(asked)
     if asked[kind] > tasks[kind].times:
         raise RefusedError(f"more than {tasks[kind].times} questions of the kind {kind!r}")
 
@@ -97,7 +97,7 @@ def hold_fixed(context: Context, task: Task, arguments: list[np.ndarray]) -> Non
         return
     argument = arguments[task.fixed]
     digest = hashlib.sha256(repr(argument.shape).encode() + argument.tobytes()).hexdigest()
-    run = context.state.config_records[_RUN]
+    run = context.state.config_records[RUN]
     if run.setdefault("fixed", digest) != digest:
         raise RefusedError(f"argument {task.fixed} must stay the same until the server begins anew")
 

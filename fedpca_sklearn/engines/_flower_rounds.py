@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, singledispatch
 from typing import Any
 
@@ -123,15 +123,20 @@ def _(query: Variances, sites: Sites, answer: Answer) -> np.ndarray:
 
 @fit_estimator.register
 def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
+    return until_nobody_is_lost(lambda: by_rounds(clone(estimator), sites, _Rounds(sites)))
+
+
+def until_nobody_is_lost(fit: Callable[[], Any]) -> Any:
+    """What a fit returns, begun again where a site that took part is lost."""
     while True:
         try:
-            return _by_rounds(clone(estimator), sites)
+            return fit()
         except SiteLostError:
             continue
 
 
-def _by_rounds(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
-    rounds = _Rounds(sites)
+def by_rounds(estimator: FederatedPowerPCA, sites: Sites, rounds: Federation) -> FederatedPowerPCA:
+    """Fit by rounds of sums over the sites."""
 
     def clients():
         return [Client(site, None) for site in sites.names.values()]

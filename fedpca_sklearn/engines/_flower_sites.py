@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from unicodedata import normalize
 
@@ -21,6 +21,9 @@ _LONGEST_NAME = 255
 
 class Sites:
     """Nodes of a grid, by the names of their sites. One that fails is left out from there on."""
+
+    # the parameter that says how many are enough
+    limit = "min_sites"
 
     def __init__(self, nodes: list[int], grid: Grid, min_sites: int, timeout: float):
         self.grid, self.min_sites, self.timeout = grid, min_sites, timeout
@@ -43,7 +46,14 @@ class Sites:
         """Dtype of the rows of all sites."""
         return np.result_type(*(self._dtypes[node] for node in self.names))
 
-    def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> dict[str, Any]:
+    def ask(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        *arguments: Any,
+        configs: Mapping[str, dict[str, Any]] | None = None,
+        spare: bool = False,
+    ) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
 
         Parameters
@@ -54,6 +64,10 @@ class Sites:
             the site out, and tells by `Answer.agree` what must be the same at all sites.
         *arguments : array-like
             Sent along.
+        configs : dict of str to dict
+            What else is sent, by the name of the site.
+        spare : bool, default=False
+            Sites without an answer are not left out.
 
         Raises
         ------
@@ -61,7 +75,7 @@ class Sites:
             If fewer than ``min_sites`` are left.
         """
         nonces = {node: secrets.token_hex(16) for node in self.names}
-        replies = self._send(kind, arguments, nonces)
+        replies = self._send(kind, arguments, nonces, configs or {})
         answers, values = {}, {}
         for node, nonce in nonces.items():
             try:
@@ -70,23 +84,26 @@ class Sites:
                 self._pin(node, answer)
                 answers[node] = answer
             except (ValueError, TypeError, OverflowError) as error:
-                self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+                if not spare:
+                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
         self._leave_out_unlike(answers)
         self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
         self._check_enough()
-        return {name: values[node] for node, name in self.names.items()}
+        return {name: values[node] for node, name in self.names.items() if node in answers}
 
-    def _send(self, kind: str, arguments: tuple, nonces: dict[int, str]) -> dict[int, Message]:
+    def _send(
+        self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
+    ) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
         numbers = (np.asarray(a, dtype=np.float64) for a in arguments)
         record = array_record({str(i): a for i, a in enumerate(numbers)})
+
+        def content(node, nonce):
+            config = ConfigRecord({**configs.get(self.names[node], {}), "nonce": nonce})
+            return RecordDict({"arguments": record, "config": config})
+
         messages = [
-            Message(
-                RecordDict({"arguments": record, "config": ConfigRecord({"nonce": nonce})}),
-                node,
-                f"query.{kind}",
-                ttl=self.timeout,
-            )
+            Message(content(node, nonce), node, f"query.{kind}", ttl=self.timeout)
             for node, nonce in nonces.items()
         ]
         replies = list(self.grid.send_and_receive(messages, timeout=self.timeout))
@@ -150,6 +167,10 @@ class Sites:
                     self._leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
+    def leave_out(self, name: str, reason: str) -> None:
+        """Leave a site out from here on."""
+        self._leave_out(self._nodes[name], reason)
+
     def _leave_out(self, node: int, reason: str) -> None:
         self.missing[self.names.pop(node)] = reason
 
@@ -161,7 +182,7 @@ class Sites:
         if len(self.names) < self.min_sites:
             left_out = f" Left out: {self.left_out()}." if self.missing else ""
             raise RuntimeError(
-                f"Too few sites: {len(self.names)}, but min_sites={self.min_sites}.{left_out}"
+                f"Too few sites: {len(self.names)}, but {self.limit}={self.min_sites}.{left_out}"
             )
 
 

@@ -7,6 +7,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -28,11 +29,16 @@ from ._flower_questions import (
     hold_fixed,
     nonce_of,
 )
+from ._flower_secure import SecureAggregation
+from ._flower_secure_fits import fit_by_sums, secure_tasks
+from ._flower_secure_site import Answering, SiteSums
+from ._flower_secure_sums import SecureSums
 from ._flower_sites import Sites
 from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, ServerApp
 
 __all__ = [
     "RefusedError",
+    "SecureAggregation",
     "Task",
     "client_app",
     "fit_estimator",
@@ -54,6 +60,7 @@ def client_app(
     *,
     site: Callable[[Context], str] | None = None,
     min_rows: int = 10,
+    secure: SecureAggregation | None = None,
 ) -> ClientApp:
     """App of a site: it loads its own rows and answers what the server asks about them.
 
@@ -72,6 +79,9 @@ def client_app(
         begin with ``"node "``.
     min_rows : int, default=10
         With fewer rows the site answers nothing: a summary of one or two rows gives them away.
+    secure : SecureAggregation or None, default=None
+        The site takes part in secure sums only: the server sees no number of this site, and learns
+        sums over at least ``threshold`` sites.
 
     Returns
     -------
@@ -103,10 +113,14 @@ def client_app(
     if not isinstance(min_rows, Integral) or min_rows < 1:
         raise ValueError(f"min_rows must be an integer of at least 1, got {min_rows!r}.")
     name_of = _configured_site if site is None else site
-    tasks = site_work(estimator)
+    rows = partial(_rows_of, load_rows, min_rows)
+    tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
+    answers = _works(rows, tasks)
+    if secure is not None:
+        answers = SiteSums(secure, rows, answers, tasks).answers()
     app = ClientApp()
-    for kind in tasks:
-        app.query(kind)(_answering(load_rows, name_of, min_rows, tasks, kind))
+    for kind, answer in answers.items():
+        app.query(kind)(_answering(name_of, kind, answer))
     return app
 
 
@@ -120,7 +134,7 @@ def server_app(estimator: Any, done: Callable[[Any, Context], None], **options: 
     done : callable
         ``done(fitted, context)`` is called with the result, for instance to save its ``subspace_``.
     **options
-        ``min_sites``, ``n_sites``, ``wait`` and ``timeout`` of `fit_sites`.
+        ``min_sites``, ``n_sites``, ``wait``, ``timeout`` and ``secure`` of `fit_sites`.
 
     Returns
     -------
@@ -151,6 +165,7 @@ def fit_sites(
     n_sites: int | None = None,
     wait: float = 60.0,
     timeout: float = 600.0,
+    secure: SecureAggregation | None = None,
 ) -> Any:
     """Fit an estimator of the rows at all sites that a grid reaches.
 
@@ -164,11 +179,14 @@ def fit_sites(
     min_sites : int, default=2
         With fewer the fit is an error.
     n_sites : int or None, default=None
-        Sites to wait for. None: ``min_sites``.
+        Sites to wait for. None: ``min_sites``, or more if secure sums need them.
     wait : float, default=60.0
         Seconds to wait until ``n_sites`` are connected; then those there are asked.
     timeout : float, default=600.0
         Seconds that a site has for an answer.
+    secure : SecureAggregation or None, default=None
+        Fit by secure sums, over sites whose apps have the same ``bits`` and ``scale``, and a
+        threshold of no more. None: the server sees the message of each site.
 
     Returns
     -------
@@ -206,7 +224,7 @@ def fit_sites(
     authentication.
     """
     kept = clone(estimator)
-    site_work(kept)
+    site_work(kept) if secure is None else secure_tasks(kept, secure)
     kept._check_parameters()
     n_sites = min_sites if n_sites is None else n_sites
     for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
@@ -215,8 +233,13 @@ def fit_sites(
     wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
+    if secure is not None:
+        n_sites = max(n_sites, secure.threshold)
     sites = Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
-    fitted = fit_estimator(kept, sites)
+    if secure is None:
+        fitted = fit_estimator(kept, sites)
+    else:
+        fitted = fit_by_sums(kept, SecureSums(sites, secure))
     fitted.clients_ = list(sites.names.values())
     fitted.missing_sites_ = dict(sites.missing)
     fitted.n_features_in_ = fitted.components_.shape[1]
@@ -244,36 +267,50 @@ def _configured_site(context: Context) -> str:
     return str(context.node_config.get("site", f"node {context.node_id}"))
 
 
-def _answering(
-    load_rows: Callable, name_of: Callable, min_rows: int, tasks: dict[str, Task], kind: str
-) -> Callable:
+def _rows_of(load_rows: Callable, min_rows: int, context: Context) -> tuple[Any, dict[str, Any]]:
+    """Rows of a site, if they are enough, and what is told of them beside the answer."""
+    rows = load_rows(context)
+    columns = _get_feature_names(rows)
+    X = check_rows(rows)
+    if X.shape[0] < min_rows:
+        raise RefusedError(f"fewer than min_rows={min_rows} rows")
+    about: dict[str, Any] = {"dtype": X.dtype.name}
+    if columns is not None:
+        about["columns"] = [str(column) for column in columns]
+    return X, about
+
+
+def _works(rows: Callable, tasks: dict[str, Task]) -> dict[str, Answering]:
+    """By kind of question, what counts it, checks it and works on the rows."""
+
+    def work(kind: str, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+        count_question(context, tasks, kind)
+        arguments = arguments_of(message, tasks[kind])
+        hold_fixed(context, tasks[kind], arguments)
+        X, about = rows(context)
+        return tasks[kind].work(site, X, *arguments), about
+
+    return {kind: partial(work, kind) for kind in tasks}
+
+
+def _answering(name_of: Callable, kind: str, answer: Answering) -> Callable:
     """Handler of one kind of message at a site."""
 
-    def answer(message: Message, context: Context) -> Message:
+    def reply(message: Message, context: Context) -> Message:
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
-        arrays = array_record({})
+        arrays: dict[str, Any] = {}
         try:
             site = str(name_of(context))
             check_text("site", site)
             config |= {"site": site, "nonce": nonce_of(message)}
-            count_question(context, tasks, kind)
-            arguments = arguments_of(message, tasks[kind])
-            hold_fixed(context, tasks[kind], arguments)
-            rows = load_rows(context)
-            columns = _get_feature_names(rows)
-            X = check_rows(rows)
-            if X.shape[0] < min_rows:
-                raise RefusedError(f"fewer than min_rows={min_rows} rows")
-            arrays = array_record(tasks[kind].work(site, X, *arguments))
-            config["dtype"] = X.dtype.name
-            if columns is not None:
-                config["columns"] = [str(column) for column in columns]
+            arrays, about = answer(message, context, site)
+            config |= about
         except Exception as error:
             config["error"] = _told(error, kind, context.run_id)
-        content = RecordDict({"config": ConfigRecord(config), "arrays": arrays})
+        content = RecordDict({"config": ConfigRecord(config), "arrays": array_record(arrays)})
         return Message(content, reply_to=message)
 
-    return answer
+    return reply
 
 
 def _told(error: Exception, kind: str, run: int) -> str:

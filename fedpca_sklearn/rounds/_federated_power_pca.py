@@ -16,7 +16,7 @@ from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._validation.checks import check_rows, float_array
-from ..communication import Channel, Federation, PerfectChannel
+from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
 from ..privacy import FedPowerNoise
@@ -254,7 +254,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         if self.acceleration != "auto":
             return self.acceleration == "krylov"
         channel = PerfectChannel() if self.channel is None else self.channel
-        whole = type(channel) is PerfectChannel and not channel.loses_clients
+        exact = type(channel) in (PerfectChannel, FixedPointChannel)
+        whole = exact and not channel.loses_clients
         return whole and self.mechanism is None and self.local_steps == 1
 
     def _show(

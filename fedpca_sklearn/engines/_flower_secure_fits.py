@@ -1,0 +1,265 @@
+"""Fits by secure sums: what a site adds up for each estimator, and how the server goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, singledispatch, wraps
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from .._kernels.linalg import r_factor
+from .._kernels.rows import scatter_about
+from .._kernels.scatter import dense
+from .._kernels.slices import row_slices
+from .._kernels.tolerances import GRAM_ROUNDING
+from .._validation.checks import check_at_most_features
+from ..communication import Federation
+from ..federated import DistributedPCA, FederatedPCA
+from ..rounds import FederatedPowerPCA
+from ..rounds._client import Client
+from ..rounds._power_method import moments_by_sum
+from ..rounds._queries import Moments, Query, TimesScatter, Variances
+from ..summary._triangle import Triangle, subspace_of
+from ._flower_estimators import are_too_large, site_work
+from ._flower_questions import RefusedError, Task, check_mean
+from ._flower_rounds import by_rounds, until_nobody_is_lost
+from ._flower_secure import SecureAggregation
+from ._flower_secure_site import Bounds
+from ._flower_secure_sums import SecureSums
+
+# Most features of which second moments are summed: a message of 16 MB.
+MAX_FEATURES = 2000
+# A bound grows by this share of what is added up, as a product rounds in another way than it does.
+_ROUNDING = 2.0**-20
+
+
+@singledispatch
+def secure_work(estimator: Any) -> dict[str, Task]:
+    """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
+
+    Works return arrays by name, each with a scale of its own, that a `Bounds` of that name finds.
+    """
+    raise TypeError(
+        "secure sums need FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
+        f"{type(estimator).__name__}."
+    )
+
+
+def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+    """`secure_work`, without bounds where the scale is public."""
+    tasks = secure_work(estimator)
+    if secure.scale is None:
+        return tasks
+    return {kind: task for kind, task in tasks.items() if not isinstance(task, Bounds)}
+
+
+@singledispatch
+def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
+    """Fit an estimator by secure sums, at the server; `fit_estimator` for secure sums."""
+
+
+# -------------------------------------------------------------------- first and second moments
+
+
+def _moments(site: str, X: Any) -> dict[str, np.ndarray]:
+    *total, count = Moments()(site, Client(site, X))
+    if are_too_large(np.divide(total, count), 0.0, X.dtype):
+        raise RefusedError("values that are too large")
+    return {"sum": np.array(total), "count": np.array([count])}
+
+
+def _scatter(X: Any, mean: np.ndarray) -> float:
+    """Bound on the scatter about a mean and on products with it, with what they round."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scatter = total = max(scatter_about(X, mean, None), 0.0)
+        if sp.issparse(X):  # not centred, so that squares of the mean are rounded as well
+            total += scatter_about(X, 0 * mean, None) + X.shape[0] * float(mean @ mean)
+    if are_too_large(0.0, scatter / X.shape[0], X.dtype):
+        raise RefusedError("values that are too large")
+    return scatter + _ROUNDING * total
+
+
+def _second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, np.ndarray]:
+    """Products and sums of rows less a mean, and their number."""
+    _check_features(X, mean)
+    n, d = X.shape
+    products, rest = np.zeros((d, d)), np.zeros(d)
+    for rows in row_slices(n, d, least=d):
+        Z = dense(X[rows]) - mean
+        products += Z.T @ Z
+        rest += Z.sum(axis=0)
+    return {"products": products[np.triu_indices(d)], "rest": rest, "count": np.array([float(n)])}
+
+
+def _bounds_of_second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, float]:
+    _check_features(X, mean)
+    scatter = _scatter(X, mean)
+    return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
+
+
+def _check_features(X: Any, mean: np.ndarray) -> None:
+    d = X.shape[1]
+    if d > MAX_FEATURES:
+        raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
+    check_mean(mean, d, True)
+
+
+def _work_of_second_moments(estimator: Any) -> dict[str, Task]:
+    site_work(estimator)  # refuses what cannot be fitted over Flower
+    return {
+        "moments_bound": Bounds(_moments),
+        "moments": Task(_moments),
+        "scatter_bound": Bounds(_bounds_of_second_moments, fixed=0),
+        "second_moments": Task(_second_moments, fixed=0),
+    }
+
+
+@secure_work.register
+def _(estimator: DistributedPCA) -> dict[str, Task]:
+    return _work_of_second_moments(estimator)
+
+
+@secure_work.register
+def _(estimator: FederatedPCA) -> dict[str, Task]:
+    for name in ("estimator", "merge"):
+        if getattr(estimator, name) is not None:
+            raise ValueError(
+                f"{name} must be None with secure sums, which sum up second moments and merge no "
+                f"summaries, got {getattr(estimator, name)!r}."
+            )
+    return _work_of_second_moments(estimator)
+
+
+def _triangle(estimator: Any, sums: SecureSums) -> Triangle:
+    """Factor of the rows of all sites, from their summed second moments."""
+    sums.begin()
+    mean, count = moments_by_sum(SecureRounds(sums), [])
+    d, n_rows = len(mean), max(1, round(count))
+    check_at_most_features(estimator.n_components, d)
+    if d > MAX_FEATURES:
+        raise ValueError(
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
+            "FederatedPowerPCA takes any number."
+        )
+    sums.bound("scatter_bound", ("products", "rest"), mean)
+    shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
+    found = sums.sum("second_moments", shapes, mean)
+    rest = found["rest"] / count
+    scatter = np.zeros((d, d))
+    scatter[np.triu_indices(d)] = (
+        found["products"] - count * np.outer(rest, rest)[np.triu_indices(d)]
+    )
+    values, V = np.linalg.eigh(scatter, UPLO="U")
+    rounding = max(GRAM_ROUNDING * values[-1], np.sqrt(d) * sums.rounding("products"))
+    values = np.where(values > rounding, values, 0.0)[-n_rows:]
+    factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
+    return Triangle(factor, mean, rest, count, n_rows)
+
+
+@fit_by_sums.register
+def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
+    triangle = until_nobody_is_lost(partial(_triangle, estimator, sums))
+    estimator._start()
+    estimator._merge_step({"all sites": (triangle, triangle.n_rows, sums.sites.dtype)})
+    estimator.communication_ = sums.sites.log
+    return estimator
+
+
+@fit_by_sums.register
+def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    triangle = until_nobody_is_lost(partial(_triangle, estimator, sums))
+    summary = subspace_of(triangle, sums.sites.dtype)
+    fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
+    fitted.communication_ = sums.sites.log
+    return fitted.set_params(**estimator.get_params(deep=False))
+
+
+# -------------------------------------------------------------------- rounds
+
+
+@secure_work.register
+def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
+    plain, steps = site_work(estimator), estimator.local_steps
+
+    def scatter_bound(site, X, mean):
+        check_mean(mean, X.shape[1], estimator.center)
+        scatter = _scatter(X, mean)
+        products = scatter if steps == 1 else X.shape[0] * (1.0 + _ROUNDING)
+        return {"products": products, "scatter": scatter}
+
+    return {
+        "moments_bound": Bounds(_moments),
+        Moments.kind: Task(_moments),
+        "scatter_bound": Bounds(scatter_bound, fixed=0),
+        TimesScatter.kind: _named(plain[TimesScatter.kind], lambda m: {"products": m}),
+        Variances.kind: _named(
+            plain[Variances.kind], lambda m: {"scatter": m[:-1], "count": m[-1:]}
+        ),
+    }
+
+
+def _named(task: Task, parts: Callable[[np.ndarray], dict[str, np.ndarray]]) -> Task:
+    """A task whose message is cut into parts of one scale each."""
+
+    @wraps(task.work)
+    def work(*arguments):
+        return parts(task.work(*arguments)["message"])
+
+    return replace(task, work=work)
+
+
+class SecureRounds(Federation):
+    """Rounds of secure sums over sites."""
+
+    def __init__(self, sums: SecureSums):
+        super().__init__(log=sums.sites.log)
+        self.sums = sums
+
+    def sum(
+        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        self.n_rounds += 1
+        return _sum_of(function, self.sums)
+
+
+@singledispatch
+def _sum_of(query: Query, sums: SecureSums) -> np.ndarray:
+    """The sum of the answers to a query."""
+    raise TypeError(f"no answers to {type(query).__name__} are summed.")
+
+
+@_sum_of.register
+def _(query: Moments, sums: SecureSums) -> np.ndarray:
+    sums.bound("moments_bound", ("sum", "count"))
+    found = sums.sum(query.kind, {"sum": (None,), "count": (1,)})
+    return np.append(found["sum"], found["count"])
+
+
+@_sum_of.register
+def _(query: TimesScatter, sums: SecureSums) -> np.ndarray:
+    if "products" not in sums.exponents:
+        sums.bound("scatter_bound", ("products", "scatter"), query.mean)
+    shapes = {"products": query.shape}
+    return sums.sum(query.kind, shapes, *vars(query).values())["products"]
+
+
+@_sum_of.register
+def _(query: Variances, sums: SecureSums) -> np.ndarray:
+    (size,) = query.shape
+    shapes = {"scatter": (size - 1,), "count": (1,)}
+    found = sums.sum(query.kind, shapes, *vars(query).values())
+    return np.append(found["scatter"], found["count"])
+
+
+@fit_by_sums.register
+def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
+    def fit():
+        sums.begin()
+        return by_rounds(clone(estimator), sums.sites, SecureRounds(sums))
+
+    return until_nobody_is_lost(fit)

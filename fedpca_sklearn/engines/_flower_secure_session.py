@@ -1,0 +1,171 @@
+"""The four questions of one secure sum at the server, and the masks that are left on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..communication._federation import Message as Size
+from ..communication._fixed_point import check_room
+from ._flower_masks import fits_public_key, is_public_key, mask, recovered, signed_masks
+from ._flower_messages import Answer, array_record
+from ._flower_rounds import SiteLostError
+from ._flower_secure import SecureAggregation
+from ._flower_secure_site import (
+    KEYS,
+    N_ZEROS,
+    SHARES,
+    UNMASK,
+    question_of,
+    session_of,
+)
+from ._flower_sites import Sites
+
+# Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
+_LONGEST = 5000
+
+
+class Session:
+    """Sites that have exchanged keys and shares for one sum.
+
+    Sites that are lost before their shares have arrived are left out, and the others begin again.
+    """
+
+    def __init__(self, sites: Sites, secure: SecureAggregation):
+        self.sites, self.bits = sites, secure.bits
+        while True:
+            keys = sites.ask(KEYS, _keys_in)
+            self.names, n = list(keys), len(keys)
+            check_room(n, secure.bits)
+            self.threshold = secure.needed(n)
+            self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
+            config = {
+                "mask_keys": self.mask_keys,
+                "box_keys": self.box_keys,
+                "threshold": self.threshold,
+            }
+            read = partial(_texts_in, "boxes", n)
+            self.boxes = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
+            if len(self.boxes) == n:
+                break
+        self.digest = session_of(self.threshold, self.mask_keys, self.box_keys)
+
+    def masked(
+        self, kind: str, size: int | None, exponents: list[int], arguments: tuple
+    ) -> dict[str, np.ndarray]:
+        """Masked integers of the sites, by name: those of which they arrived.
+
+        Raises
+        ------
+        RuntimeError
+            If they are too few to unmask the sum.
+        """
+        common = {"bits": self.bits, "exponents": exponents}
+        configs = {
+            name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
+            for at, name in enumerate(self.names)
+        }
+        length = None if size is None else size + N_ZEROS
+        arrived = self.sites.ask(kind, partial(_masked_in, length), *arguments, configs=configs)
+        self._check_enough(len(arrived), "have sent their numbers")
+        record = array_record({str(i): np.asarray(a, float) for i, a in enumerate(arguments)})
+        self._question = question_of(self.digest, kind, self.bits, exponents, record)
+        return arrived
+
+    def unmasked(self, masked: dict[str, np.ndarray]) -> np.ndarray:
+        """The sum of masked integers, without the masks.
+
+        Raises
+        ------
+        RuntimeError
+            If too few sites answer, or masks do not cancel.
+        SiteLostError
+            If a site has given shares that the others cannot use; it is left out.
+        """
+        sent = [self.names.index(name) for name in masked]
+        read = partial(_texts_in, "shares", len(self.names))
+        config = {name: {"sent": sent} for name in masked}
+        self.shares = self.sites.ask(UNMASK, read, configs=config, spare=True)
+        self._check_enough(len(self.shares), "have helped to unmask it")
+        secrets = {at: self._secret(at) for at in range(len(self.names))}
+        total = np.add.reduce(list(masked.values()), axis=0)
+        for at, secret in secrets.items():
+            if at in sent:
+                total -= mask(secret, self._question, len(total))
+            elif fits_public_key(secret, self.mask_keys[at]):
+                total += signed_masks(secret, at, self.mask_keys, sent, self._question, len(total))
+        if total[-N_ZEROS:].any():
+            raise RuntimeError(
+                "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
+                "wrong shares or numbers."
+            )
+        return total[:-N_ZEROS]
+
+    def _check_enough(self, n: int, what: str) -> None:
+        if n < self.threshold:
+            missing = self.sites.left_out()
+            raise RuntimeError(
+                f"Too few sites: {n} of {len(self.names)} {what}, a secure sum of so many needs "
+                f"{self.threshold}.{f' Left out: {missing}.' if missing else ''}"
+            )
+
+    def _secret(self, at: int) -> bytes:
+        """The secret of a site, from the shares of others: each has the number of its place."""
+        shares = [
+            texts[at]
+            for name, texts in self.shares.items()
+            if int.from_bytes(texts[at][:4], "little") == self.names.index(name) + 1
+        ]
+        secret = recovered(shares[: self.threshold]) if len(shares) >= self.threshold else None
+        if secret is None:
+            self.sites.leave_out(self.names[at], "its secrets cannot be put together from shares")
+            raise SiteLostError
+        return secret
+
+    def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
+        """Add the sum to the log: numbers as floats, and the bytes of everything."""
+        keys = _bytes([*self.mask_keys, *self.box_keys])
+        up, down = [], []
+        for at, name in enumerate(self.names):
+            numbers = n_numbers * (name in arrived)
+            texts = [*self.boxes[name], *self.shares.get(name, [])]
+            own = self.mask_keys[at], self.box_keys[at]
+            up.append(Size(numbers, 8 * numbers + _bytes(texts) + _bytes(own)))
+            boxes = [self.boxes[peer][at] for peer in self.names]
+            asked = sum(np.size(a) for a in arguments)
+            down.append(Size(asked, 8 * asked + keys + _bytes(boxes)))
+        self.sites.log.record(up, down, summed=True)
+
+
+def _bytes(texts: Any) -> int:
+    return sum(map(len, texts))
+
+
+def _keys_in(answer: Answer) -> tuple[bytes, bytes]:
+    """Public keys for masks and for boxes."""
+    mask_key: Any = answer.config.get("mask_key")
+    box_key: Any = answer.config.get("box_key")
+    if mask_key == box_key or not is_public_key(mask_key) or not is_public_key(box_key):
+        raise answer.refused("no two public keys")
+    return mask_key, box_key
+
+
+def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:
+    """A text for each of n sites."""
+    texts = answer.config.get(name)
+    if not isinstance(texts, list) or len(texts) != n:
+        raise answer.refused(f"as {name!r} no list for {n} sites")
+    if not all(isinstance(text, bytes) and len(text) <= _LONGEST for text in texts):
+        raise answer.refused(f"as {name!r} what is no list of texts")
+    return texts
+
+
+def _masked_in(size: int | None, answer: Answer) -> np.ndarray:
+    """Masked integers, as many as the others send."""
+    numbers = answer.array("masked", (size,), "<u8")
+    if size is None:
+        answer.agree("number of masked sums", len(numbers))
+    return numbers

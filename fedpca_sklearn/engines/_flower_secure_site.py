@@ -1,0 +1,292 @@
+"""Secure sums at a site: keys, shares, masked numbers, and what takes off the masks of others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..communication._fixed_point import (
+    LARGEST,
+    LEAST,
+    OutOfRangeError,
+    check_room,
+    encode,
+    exponent_of,
+)
+from ._flower_masks import (
+    create_shares,
+    digest,
+    is_public_key,
+    key_pair,
+    mask,
+    opened,
+    sealed,
+    shared_key,
+    signed_masks,
+)
+from ._flower_questions import RUN, RefusedError, Task
+from ._flower_secure import SecureAggregation
+from ._flwr import ConfigRecord, Context, Message
+
+# Kinds of the questions of a sum, beside the one for the masked numbers.
+KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
+# Exponents that a site may need; one number in a sum of bounds stands for each.
+N_EXPONENTS = LARGEST - LEAST + 1
+# Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
+N_ZEROS = 1
+# Records of the site's own state: secrets and peers of the sum that goes on, and what it tells of
+# its rows. A process that is started for a message finds there what an earlier one knew.
+_SUM, _ROWS = "fedpca_sklearn.sum", "fedpca_sklearn.rows"
+
+# What answers a question: arrays, and what else is told.
+Answering = Callable[[Message, Context, str], tuple[dict[str, Any], dict[str, Any]]]
+
+
+class Bounds(Task):
+    """Work that returns a bound by name, on the absolute values of what is summed by that name.
+
+    Of a secure sum of it the server learns the largest exponent of each bound over the sites.
+    """
+
+
+def session_of(threshold: int, mask_keys: Sequence[bytes], box_keys: Sequence[bytes]) -> bytes:
+    """Digest of who takes part in a sum; keys are new for each, so that no other sum has it."""
+    return digest([b"sum", threshold.to_bytes(8, "little"), *mask_keys, *box_keys])
+
+
+def question_of(
+    session: bytes, kind: str, bits: int, exponents: Sequence[int], arguments: Mapping[str, Any]
+) -> bytes:
+    """Digest of what is asked of all sites: masks of different questions do not cancel."""
+    numbers = repr((kind, bits, list(exponents))).encode()
+    texts = (part for name in sorted(arguments) for part in (name.encode(), arguments[name].data))
+    return digest([session, numbers, *texts])
+
+
+class SiteSums:
+    """The answers of a site that sends its numbers masked.
+
+    Parameters
+    ----------
+    secure : SecureAggregation
+    rows : callable
+        ``rows(context)`` loads the rows, and what is told of them beside an answer.
+    works : dict of str to callable
+        By kind, what computes the numbers of the site; not to be sent.
+    tasks : dict of str to Task
+        By kind; the first begins a fit.
+    """
+
+    def __init__(
+        self,
+        secure: SecureAggregation,
+        rows: Callable[[Context], tuple[Any, dict[str, Any]]],
+        works: dict[str, Answering],
+        tasks: dict[str, Task],
+    ):
+        self.secure, self.rows, self.works, self.tasks = secure, rows, works, tasks
+
+    def answers(self) -> dict[str, Answering]:
+        """Return what answers a question, by its kind."""
+        masked = {kind: partial(self.masked, kind) for kind in self.works}
+        return {KEYS: self.keys, SHARES: self.shares, **masked, UNMASK: self.unmask}
+
+    def keys(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+        """New keys for one sum; what was left of another is forgotten."""
+        _, about = self.rows(context)
+        (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
+        context.state[_ROWS] = ConfigRecord(about)
+        _keep(
+            context,
+            SHARES,
+            mask_secret=mask_secret,
+            box_secret=box_secret,
+            mask_key=mask_key,
+            box_key=box_key,
+        )
+        return {}, about | {"mask_key": mask_key, "box_key": box_key}
+
+    def shares(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+        """A share of each of two secrets for every site, encrypted for it."""
+        own = _taken(context, SHARES)
+        config = _config(message)
+        mask_keys, box_keys = (_texts(config, name) for name in ("mask_keys", "box_keys"))
+        threshold = self._checked_threshold(mask_keys, box_keys, config.get("threshold"))
+        pairs = list(zip(mask_keys, box_keys, strict=True))
+        if (own["mask_key"], own["box_key"]) not in pairs:
+            raise RefusedError("the keys of this site must be in the list of keys as it sent them")
+        at, n = pairs.index((own["mask_key"], own["box_key"])), len(pairs)
+        session, seed = session_of(threshold, mask_keys, box_keys), os.urandom(32)
+        both = zip(
+            create_shares(seed, threshold, n),
+            create_shares(own["mask_secret"], threshold, n),
+            strict=True,
+        )
+        boxes, seed_shares, key_shares = [b""] * n, [b""] * n, [b""] * n
+        for to, pair in enumerate(both):
+            if to == at:
+                seed_shares[to], key_shares[to] = pair
+            else:
+                key = shared_key(own["box_secret"], box_keys[to])
+                boxes[to] = sealed(key, session, at, to, pair)
+        _keep(
+            context,
+            "masked",
+            at=at,
+            threshold=threshold,
+            session=session,
+            seed=seed,
+            mask_secret=own["mask_secret"],
+            box_secret=own["box_secret"],
+            mask_keys=mask_keys,
+            box_keys=box_keys,
+            seed_shares=seed_shares,
+            key_shares=key_shares,
+        )
+        return {}, _rows_as_told(context) | {"boxes": boxes}
+
+    def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
+        """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
+        keys, n = [*mask_keys, *box_keys], len(mask_keys)
+        if len(box_keys) != n or len(set(keys)) != 2 * n or not all(map(is_public_key, keys)):
+            raise RefusedError("the lists of keys must hold two different public keys of each site")
+        if type(threshold) is not int or not self.secure.needed(n) <= threshold <= n:
+            raise RefusedError(
+                f"a sum of {n} sites needs a threshold from {self.secure.needed(n)} to {n}"
+            )
+        try:
+            check_room(n, self.secure.bits)
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        return threshold
+
+    def masked(self, kind: str, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+        """The numbers that are asked for, masked."""
+        own = _taken(context, "masked")
+        self._check_restarts(context, kind)
+        self._open_boxes(own, message)
+        config = _config(message)
+        bits, exponents = config.get("bits"), config.get("exponents")
+        if bits != self.secure.bits:
+            raise RefusedError(f"bits must be {self.secure.bits}")
+        if not isinstance(exponents, list):
+            raise RefusedError("a list of exponents is needed")
+        arrays, about = self.works[kind](message, context, site)
+        numbers = self._integers(self.tasks[kind], arrays, exponents)
+        numbers = np.append(numbers, np.zeros(N_ZEROS, np.uint64))
+        arguments: Mapping[str, Any] = message.content.array_records.get("arguments", {})
+        question = question_of(own["session"], kind, bits, exponents, arguments)
+        n, at = len(numbers), own["at"]
+        numbers = numbers + mask(own["seed"], question, n)
+        others = (other for other in range(len(own["mask_keys"])) if other != at)
+        numbers += signed_masks(own["mask_secret"], at, own["mask_keys"], others, question, n)
+        kept = ("at", "threshold", "seed_shares", "key_shares")
+        _keep(context, UNMASK, **{name: own[name] for name in kept})
+        return {"masked": numbers}, about
+
+    def _check_restarts(self, context: Context, kind: str) -> None:
+        """Raise if a fit begins once more than the owner of the site allows."""
+        run: dict[str, Any] = dict(context.state.config_records.get(RUN, ConfigRecord()))
+        begun = run.get("begun", 0) if run.get("id") == str(context.run_id) else 0
+        if kind == next(iter(self.tasks)) and begun > self.secure.restarts:
+            raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
+
+    def _open_boxes(self, own: dict[str, Any], message: Message) -> None:
+        """Take the shares for this site out of the boxes of all others."""
+        boxes = _texts(_config(message), "boxes")
+        at = own["at"]
+        if [not box for box in boxes] != [other == at for other in range(len(own["mask_keys"]))]:
+            raise RefusedError("boxes must be those of all other sites whose keys were listed")
+        for other, box in enumerate(boxes):
+            if other != at:
+                key = shared_key(own["box_secret"], own["box_keys"][other])
+                # one that cannot be opened counts as a site of which there is no share here
+                pair = opened(key, own["session"], other, at, box) or (b"", b"")
+                own["seed_shares"][other], own["key_shares"][other] = pair
+        if (good := sum(map(bool, own["seed_shares"]))) < own["threshold"]:
+            raise RefusedError(f"shares of {good} sites open, the sum needs {own['threshold']}")
+
+    def _integers(self, task: Task, arrays: dict[str, Any], exponents: list) -> np.ndarray:
+        """What is summed: integers in the ring, array after array."""
+        names = sorted(arrays)
+        try:
+            if isinstance(task, Bounds):
+                return np.concatenate([_exponent_in_unary(arrays[name]) for name in names])
+            if len(exponents) != len(names):
+                raise RefusedError(f"{len(names)} exponents are needed")
+            for exponent in exponents:
+                self._check_exponent(exponent)
+            pairs = zip(names, exponents, strict=True)
+            return np.concatenate(
+                [encode(np.ravel(arrays[name]), e, self.secure.bits) for name, e in pairs]
+            )
+        except OutOfRangeError as error:
+            raise RefusedError(f"out of range: {error}") from None
+
+    def _check_exponent(self, exponent: Any) -> None:
+        if type(exponent) is not int or not LEAST <= exponent <= LARGEST:
+            raise RefusedError(f"exponents must be integers from {LEAST} to {LARGEST}")
+        if self.secure.scale is not None and exponent != exponent_of(self.secure.scale):
+            raise RefusedError(f"the scale must be {self.secure.scale:g}")
+
+    def unmask(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+        """One share of each site: of its own mask if its numbers arrived, of its key if not."""
+        own = _taken(context, UNMASK)
+        at, n, threshold = own["at"], len(own["seed_shares"]), own["threshold"]
+        sent = _config(message).get("sent")
+        if not isinstance(sent, list) or sorted(set(sent) & set(range(n))) != sorted(sent):
+            raise RefusedError(f"those who sent numbers must be some of {n} sites, each once")
+        if at not in sent or len(sent) < threshold:
+            raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
+        shares = [
+            own["seed_shares" if other in sent else "key_shares"][other] for other in range(n)
+        ]
+        return {}, _rows_as_told(context) | {"shares": shares}
+
+
+def _exponent_in_unary(bound: Any) -> np.ndarray:
+    """Random integers up to the exponent of a bound, then zeros.
+
+    The sum over sites is random up to the largest exponent: it tells no more than that one.
+    """
+    n = exponent_of(bound) - LEAST + 1
+    drawn = np.frombuffer(os.urandom(8 * n), np.uint64)
+    return np.append(drawn, np.zeros(N_EXPONENTS - n, np.uint64))
+
+
+def _keep(context: Context, stage: str, **values: Any) -> None:
+    """Keep what the next stage of a sum needs, in the state of the node, which stays there."""
+    context.state[_SUM] = ConfigRecord({"stage": stage, "run": str(context.run_id), **values})
+
+
+def _taken(context: Context, stage: str) -> dict[str, Any]:
+    """What was kept for a stage. It is there once: each question of a sum is asked once."""
+    own: dict[str, Any] = dict(context.state.config_records.get(_SUM, ConfigRecord()))
+    context.state[_SUM] = ConfigRecord()
+    if own.get("stage") != stage or own.get("run") != str(context.run_id):
+        raise RefusedError(
+            "this site takes part in secure sums only: keys, shares, numbers, unmasking, each once"
+        )
+    return own
+
+
+def _rows_as_told(context: Context) -> dict[str, Any]:
+    """What was told of the rows when the sum began."""
+    return dict(context.state.config_records.get(_ROWS, ConfigRecord()))
+
+
+def _config(message: Message) -> dict[str, Any]:
+    """What is sent with a question beside its arguments."""
+    return dict(message.content.config_records.get("config", ConfigRecord()))
+
+
+def _texts(config: dict[str, Any], name: str) -> list[bytes]:
+    """A list of bytes in a question."""
+    found = config.get(name)
+    if not isinstance(found, list) or not all(isinstance(text, bytes) for text in found):
+        raise RefusedError(f"{name} must be a list of bytes")
+    return found
