@@ -1,6 +1,6 @@
 """Seconds and bytes of rounds over Flower, with and without secure sums.
 
-A round of `FederatedPowerPCA(10)` is what a fit of seven rounds costs more than one of two, by five;
+A round of `FederatedPowerPCA(10)` is a fifth of what a fit of seven rounds costs beyond one of two;
 `FederatedPCA(10)` is a whole fit. Sites of 60 rows and the server work in turn in one process, so
 that seconds are those of all sites together; what the network takes comes on top, for each
 exchange. The last table is what rounding to integers costs: the sine of the largest angle to PCA
@@ -61,7 +61,7 @@ def costs(sizes, features):
                     "sites": n_sites,
                     "features": d,
                     "secure": "no" if secure is None else "yes",
-                    "exchanges": int(round(exchanges)),
+                    "exchanges": round(exchanges),
                     "seconds": seconds,
                     "kB up a site": up / n_sites / 1e3,
                     "kB down a site": down / n_sites / 1e3,

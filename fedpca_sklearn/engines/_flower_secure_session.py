@@ -90,18 +90,17 @@ class Session:
         config = {name: {"sent": sent} for name in masked}
         self.shares = self.sites.ask(UNMASK, read, configs=config, spare=True)
         self._check_enough(len(self.shares), "have helped to unmask it")
-        secrets = {at: self._secret(at) for at in range(len(self.names))}
         total = np.add.reduce(list(masked.values()), axis=0)
-        for at, secret in secrets.items():
+        for at, key in enumerate(self.mask_keys):
+            secret = self._secret(at)
+            if secret is None:
+                raise _left_masked()
             if at in sent:
                 total -= mask(secret, self._question, len(total))
-            elif fits_public_key(secret, self.mask_keys[at]):
+            elif fits_public_key(secret, key):
                 total += signed_masks(secret, at, self.mask_keys, sent, self._question, len(total))
         if total[-N_ZEROS:].any():
-            raise RuntimeError(
-                "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
-                "wrong shares or numbers."
-            )
+            raise _left_masked()
         return total[:-N_ZEROS]
 
     def _check_enough(self, n: int, what: str) -> None:
@@ -112,18 +111,21 @@ class Session:
                 f"{self.threshold}.{f' Left out: {missing}.' if missing else ''}"
             )
 
-    def _secret(self, at: int) -> bytes:
-        """The secret of a site, from the shares of others: each has the number of its place."""
+    def _secret(self, at: int) -> bytes | None:
+        """The secret of a site, from the shares of others: each has the number of its place.
+
+        None if shares do not fit together. A site of which too few others have a share has sent
+        them none that they can open: no more than may be lost can say so wrongly.
+        """
         shares = [
             texts[at]
             for name, texts in self.shares.items()
             if int.from_bytes(texts[at][:4], "little") == self.names.index(name) + 1
         ]
-        secret = recovered(shares[: self.threshold]) if len(shares) >= self.threshold else None
-        if secret is None:
+        if len(shares) < self.threshold:
             self.sites.leave_out(self.names[at], "its secrets cannot be put together from shares")
             raise SiteLostError
-        return secret
+        return recovered(shares[: self.threshold])
 
     def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
@@ -138,6 +140,13 @@ class Session:
             asked = sum(np.size(a) for a in arguments)
             down.append(Size(asked, 8 * asked + keys + _bytes(boxes)))
         self.sites.log.record(up, down, summed=True)
+
+
+def _left_masked() -> RuntimeError:
+    return RuntimeError(
+        "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent wrong "
+        "shares or numbers."
+    )
 
 
 def _bytes(texts: Any) -> int:

@@ -152,7 +152,8 @@ class SiteSums:
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
         keys, n = [*mask_keys, *box_keys], len(mask_keys)
-        if len(box_keys) != n or len(set(keys)) != 2 * n or not all(map(is_public_key, keys)):
+        different = n == len(box_keys) and 0 < 2 * n == len(set(keys))
+        if not different or not all(map(is_public_key, keys)):
             raise RefusedError("the lists of keys must hold two different public keys of each site")
         if type(threshold) is not int or not self.secure.needed(n) <= threshold <= n:
             raise RefusedError(
