@@ -1,9 +1,10 @@
-"""A whole federation on this machine: a Flower server and two sites, on 127.0.0.1 only.
+"""A whole federation on this machine: a Flower server and sites, on 127.0.0.1 only.
 
     python examples/flower/run_loopback.py
+    python examples/flower/run_loopback.py secure
 
-starts them, runs the app next to this file, compares its result with PCA of all rows, draws it to
-digits.png, and ends them.
+starts them, two sites or three, runs the app next to this file or that in the folder, compares its
+result with PCA of all rows, draws it to digits.png, and ends them.
 """
 
 import os
@@ -34,8 +35,8 @@ SETTINGS = {
 }
 
 
-def federate(home, n_sites=2, seconds=90.0):
-    """Run the app on sites of this machine and return what its server saved, a `Subspace`.
+def federate(home, n_sites=2, seconds=90.0, app=APP):
+    """Run an app on sites of this machine and return what its server saved, a `Subspace`.
 
     Flower keeps its files and the logs of the processes in ``home``. All processes are ended
     before this returns or raises, from ``seconds`` on at the latest.
@@ -67,8 +68,8 @@ def federate(home, n_sites=2, seconds=90.0):
             config = f'part={part} parts={n_sites} site="site {part}"'
             start(f"site{part}.log", *supernode.split(), "--node-config", config)
         config = f'output="{output}"'
-        app = start("run.log", "flwr", "run", str(APP), "lab", "--stream", "-c", config)
-        while app.poll() is None and time.monotonic() < end:
+        run = start("run.log", "flwr", "run", str(app), "lab", "--stream", "-c", config)
+        while run.poll() is None and time.monotonic() < end:
             time.sleep(0.2)
     if not output.exists():
         logs = "\n".join(log.read_text() for log in sorted(home.glob("*.log")))
@@ -138,7 +139,7 @@ def draw(result, pooled, path):
             ax.imshow(image.reshape(8, 8) / limit, cmap="RdBu_r", vmin=-1, vmax=1)
             ax.set(xticks=[], yticks=[])
         column[0].set_title(f"PC {i + 1}")
-    axes[0, 0].set_ylabel("two sites,\nover Flower")
+    axes[0, 0].set_ylabel("sites,\nover Flower")
     axes[1, 0].set_ylabel("rows pooled")
     fig.suptitle("The same components, and no digit left its site")
     fig.savefig(path, dpi=90)
@@ -146,14 +147,16 @@ def draw(result, pooled, path):
 
 if __name__ == "__main__":
     began = time.monotonic()
+    app = APP.joinpath(*sys.argv[1:])
+    n_sites, seconds = (2, 90.0) if app == APP else (3, 300.0)
     with tempfile.TemporaryDirectory() as folder:
-        result = federate(folder)
+        result = federate(folder, n_sites, seconds, app)
         print((Path(folder) / "run.log").read_text())
     X = load_digits().data
     pooled = PCA(result.n_components).fit(X)
     distance = subspace_distance(result.components, pooled.components_)
-    print(f"{result.n_samples:.0f} rows at 2 sites, {result.n_features} features")
+    print(f"{result.n_samples:.0f} rows at {n_sites} sites, {result.n_features} features")
     print(f"distance to PCA of the pooled rows: {distance:.1e}")
-    draw(result, pooled, APP / "digits.png")
+    draw(result, pooled, app / "digits.png")
     print(f"seconds: {time.monotonic() - began:.0f}")
     sys.exit(distance > 1e-6)
