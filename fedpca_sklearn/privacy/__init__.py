@@ -1,10 +1,12 @@
 """Mechanisms of differential privacy."""
 
 from ._accounts import PrivacyBudgetError, PrivacySpent
+from ._analyze_gauss import AnalyzeGauss
 from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
-from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism
+from ._mod_sulq import ModSuLQ
+from ._second_moment import SecondMomentMechanism
 from ._streaming_mod_sulq import StreamingModSuLQ
 from ._useless import PrivacyNoiseWarning
 

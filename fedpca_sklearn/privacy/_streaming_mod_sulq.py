@@ -11,7 +11,8 @@ from .._kernels.slices import slices_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._mechanism import gaussian_cost
-from ._second_moment import ModSuLQ, summary_of
+from ._mod_sulq import ModSuLQ
+from ._second_moment import summary_of
 
 __all__ = ["StreamingModSuLQ"]
 
