@@ -1,4 +1,4 @@
-"""Summaries in files: python -m fedpca_sklearn inspect FILE... | merge FILE... -o FILE."""
+"""Files of sites: python -m fedpca_sklearn inspect FILE... | merge FILE... -o FILE | audit LOG."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import VERSION
+from .engines._site_audit import audit
 from .federated import FederatedPCA
 from .summary import Subspace
 
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     code : int
-        0, or 1 after an error, which is printed.
+        0, or 1 after an error, which is printed, and where a log is not what was written.
     """
     parser = argparse.ArgumentParser("python -m fedpca_sklearn", description=__doc__)
     parser.add_argument("--version", action="version", version=VERSION)
@@ -42,13 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
     )
     merge.set_defaults(command=_merge)
+    audited = commands.add_parser("audit", help="tell what a site was asked and answered")
+    audited.add_argument("log", metavar="LOG")
+    audited.set_defaults(command=_audit)
     options = parser.parse_args(arguments)
     try:
-        options.command(options)
+        return options.command(options)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _number(text: str) -> int | float:
@@ -62,13 +65,14 @@ def _load(file: str) -> Subspace:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _inspect(options: argparse.Namespace) -> None:
+def _inspect(options: argparse.Namespace) -> int:
     for file in options.files:
         print(file)
         print(_described(_load(file)))
+    return 0
 
 
-def _merge(options: argparse.Namespace) -> None:
+def _merge(options: argparse.Namespace) -> int:
     if os.path.exists(options.output):
         for file in options.files:
             if os.path.exists(file) and os.path.samefile(file, options.output):
@@ -81,6 +85,14 @@ def _merge(options: argparse.Namespace) -> None:
     merged.save(options.output)
     print(options.output)
     print(_described(merged))
+    return 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    text, whole = audit(options.log)
+    print(options.log)
+    print(text)
+    return 0 if whole else 1
 
 
 def _described(subspace: Subspace) -> str:

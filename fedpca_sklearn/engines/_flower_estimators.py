@@ -60,15 +60,6 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     """
 
 
-def refuse_mechanism(estimator: Any) -> None:
-    """Raise: a site, which is started for each message, keeps no account of what it has spent."""
-    if estimator.mechanism is not None:
-        raise ValueError(
-            "mechanism must be None over Flower, where a site does not remember what it has spent "
-            f"of its budget, got {estimator.mechanism!r}. Send private summaries as files instead."
-        )
-
-
 def check_count(answer: Answer, count: float) -> None:
     if not 1 <= count < 2**53:
         raise answer.refused(f"count={count}, expected a number of rows")

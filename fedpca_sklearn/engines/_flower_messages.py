@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,8 @@ _HEADER = re.compile(
     rb"\{'descr': '([<>|][a-zA-Z][0-9]*)', 'fortran_order': (False|True), "
     rb"'shape': \(([0-9]{0,18}(?:, [0-9]{1,18}){0,7}),?\), \} *\n"
 )
+# Arrays, axes and characters of a name that are listed of what another party sends.
+_LISTED = 32
 # Characters of a text from another party that are shown.
 _SHOWN = 300
 
@@ -29,6 +33,18 @@ class BadMessageError(ValueError):
 def array_record(arrays: dict[str, Any]) -> ArrayRecord:
     """Arrays as they are sent, row by row."""
     return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
+
+
+def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Shapes, bytes and hash of arrays as they travel, for a log; what another party announces."""
+    digest = hashlib.sha256()
+    shapes: dict[str, list[int]] = {}
+    for name in sorted(arrays):
+        digest.update(arrays[name].data)
+        if len(shapes) < _LISTED:
+            shapes[shown(name)[:_LISTED]] = [int(n) for n in arrays[name].shape[:_LISTED]]
+    n_bytes = sum(len(array.data) for array in arrays.values())
+    return {"shapes": shapes, "bytes": n_bytes, "sha256": digest.hexdigest()}
 
 
 def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> np.ndarray:

@@ -14,15 +14,13 @@ from .._kernels import linalg
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from ._flower_messages import BadMessageError, read_array
 from ._flwr import ConfigRecord, Context, Message
+from ._site_policy import RefusedError
+from ._site_privacy import Site
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
 # Records of the site's own state, which Flower keeps between the messages of a run.
 RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
-
-
-class RefusedError(ValueError):
-    """A question that a site does not answer; the text is sent, and tells nothing about rows."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,25 @@ class Task:
     work: Callable
     times: int = 1
     fixed: int | None = None
+
+    def answer(self, site: Site, X: Any, arguments: list[np.ndarray]) -> dict[str, Any]:
+        """What is sent, by name.
+
+        Parameters
+        ----------
+        site : Site
+            Who is asked, and what it has released.
+        X : {ndarray, sparse matrix} of shape (n, d)
+            Its rows.
+        arguments : list of ndarray
+            Those of the question.
+
+        Returns
+        -------
+        arrays : dict of str to array-like
+            The answer.
+        """
+        return self.work(site.name, X, *arguments)
 
 
 def nonce_of(message: Message) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial, singledispatch
 from typing import Any
 
@@ -20,10 +21,10 @@ from ._flower_estimators import (
     check_count,
     check_squares,
     fit_estimator,
-    refuse_mechanism,
     site_work,
 )
 from ._flower_messages import Answer
+from ._flower_private import private_rounds, show_spent, warn_of_noise, with_spent
 from ._flower_questions import RefusedError, Task, check_basis, check_mean
 from ._flower_sites import Sites
 
@@ -34,21 +35,23 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
         raise ValueError(
             f"channel must be None over a real network, got {estimator.channel!r}, a simulated one."
         )
-    refuse_mechanism(estimator)
     steps, center = estimator.local_steps, estimator.center
 
-    def check(X, V, mean):
+    def check(X, V, mean, local_steps=None):
         d = X.shape[1]
         check_mean(mean, d, center)
         check_basis(V, d, min(estimator.n_components or d, d))
+        if local_steps is not None and (local_steps.shape or local_steps != steps):
+            raise RefusedError(f"local_steps must be {steps}")
+
+    if estimator.mechanism is not None:
+        return private_rounds(estimator, check)
 
     def moments(site, X):
         return {"message": Moments()(site, Client(site, X))}
 
     def times_scatter(site, X, V, mean, local_steps):
-        check(X, V, mean)
-        if local_steps.shape or local_steps != steps:
-            raise RefusedError(f"local_steps must be {steps}")
+        check(X, V, mean, local_steps)
         return {"message": TimesScatter(V, mean, steps)(site, Client(site, X))}
 
     def variances(site, X, V, mean):
@@ -63,33 +66,41 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 
 
 class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out."""
+    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
+
+    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
+        super().__init__()
+        self.basis, self.n_products = basis, n_products
 
 
 class _Rounds(Federation):
     """Rounds of sums, whose messages come from sites."""
 
-    def __init__(self, sites: Sites):
+    def __init__(self, sites: Sites, private: bool = False):
         super().__init__(log=sites.log)
-        self.sites = sites
+        self.sites, self.private = sites, private
+        self.n_products = 0
 
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
-        read = partial(_read, query, self.sites)
+        read: Callable[[Answer], np.ndarray] = partial(_read, query, self)
+        if self.private:
+            read = with_spent(self.sites, read)
         messages = self.sites.ask(query.kind, read, *vars(query).values())
         if not isinstance(query, Moments) and len(messages) < len(clients):
-            raise SiteLostError
+            raise SiteLostError(query.V, self.n_products)
+        self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
 
 
 @singledispatch
-def _read(query: Query, sites: Sites, answer: Answer) -> np.ndarray:
+def _read(query: Query, rounds: _Rounds, answer: Answer) -> np.ndarray:
     """The message in a site's answer to a query, if it can be one."""
     raise TypeError(f"no answer to {type(query).__name__} can be read.")
 
 
 @_read.register
-def _(query: Moments, sites: Sites, answer: Answer) -> np.ndarray:
+def _(query: Moments, rounds: _Rounds, answer: Answer) -> np.ndarray:
     message = answer.array("message", query.shape)
     if len(message) < 2:
         raise answer.refused("no sum of rows")
@@ -101,7 +112,7 @@ def _(query: Moments, sites: Sites, answer: Answer) -> np.ndarray:
 
 
 @_read.register
-def _(query: TimesScatter, sites: Sites, answer: Answer) -> np.ndarray:
+def _(query: TimesScatter, rounds: _Rounds, answer: Answer) -> np.ndarray:
     message = answer.array("message", query.shape)
     if np.abs(message).max() > LARGEST:
         raise answer.refused("values that are too large: their sum would overflow")
@@ -109,34 +120,63 @@ def _(query: TimesScatter, sites: Sites, answer: Answer) -> np.ndarray:
 
 
 @_read.register
-def _(query: Variances, sites: Sites, answer: Answer) -> np.ndarray:
+def _(query: Variances, rounds: _Rounds, answer: Answer) -> np.ndarray:
     message = answer.array("message", query.shape)
     *inner, scatter, count = message
     check_count(answer, count)
-    if scatter < 0:
+    if scatter < 0 and not rounds.private:  # noise may be more than the rows
         raise answer.refused(f"scatter={scatter}, expected a sum of squares")
     with np.errstate(over="ignore"):
-        squares = max(scatter, float(np.abs(inner).sum())) / count
-    check_squares(answer, 0.0, squares, sites.dtype)
+        squares = max(abs(scatter), float(np.abs(inner).sum())) / count
+    check_squares(answer, 0.0, squares, rounds.sites.dtype)
     return message
 
 
 @fit_estimator.register
 def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
-    return until_nobody_is_lost(lambda: by_rounds(clone(estimator), sites, _Rounds(sites)))
+    private, start, n_done = estimator.mechanism is not None, None, 0
+
+    def fit() -> FederatedPowerPCA:
+        return by_rounds(clone(estimator), sites, _Rounds(sites, private), start, n_done)
+
+    def go_on(lost: SiteLostError) -> None:  # what was spent is spent: the others go on
+        nonlocal start, n_done
+        start, n_done = lost.basis, n_done + lost.n_products
+
+    if not private:
+        return until_nobody_is_lost(fit)
+    fitted = until_nobody_is_lost(fit, go_on)
+    show_spent(fitted, sites)
+    warn_of_noise(_message_of_noise(fitted, len(sites.names)))
+    return fitted
 
 
-def until_nobody_is_lost(fit: Callable[[], Any]) -> Any:
+def until_nobody_is_lost(
+    fit: Callable[[], Any], go_on: Callable[[SiteLostError], None] | None = None
+) -> Any:
     """What a fit returns, begun again where a site that took part is lost."""
     while True:
         try:
             return fit()
-        except SiteLostError:
-            continue
+        except SiteLostError as lost:
+            if go_on is not None:
+                go_on(lost)
 
 
-def by_rounds(estimator: FederatedPowerPCA, sites: Sites, rounds: Federation) -> FederatedPowerPCA:
-    """Fit by rounds of sums over the sites."""
+def _message_of_noise(fitted: FederatedPowerPCA, n_sites: int) -> str | None:
+    d = fitted.components_.shape[1]
+    terms = fitted.mechanism.terms(np.empty((0, d)), fitted.mechanism.costs(d, fitted.n_rounds + 1))
+    return fitted._message_of_noise(terms, n_sites)
+
+
+def by_rounds(
+    estimator: FederatedPowerPCA,
+    sites: Sites,
+    rounds: Federation,
+    start: np.ndarray | None = None,
+    n_done: int = 0,
+) -> FederatedPowerPCA:
+    """Fit by rounds that begin with a basis, None for a new one, after some others."""
 
     def clients():
         return [Client(site, None) for site in sites.names.values()]
@@ -146,9 +186,13 @@ def by_rounds(estimator: FederatedPowerPCA, sites: Sites, rounds: Federation) ->
     check_at_most_features(estimator.n_components, d)
     estimator._start()
     estimator.communication_ = sites.log
-    start = estimator._first_basis(d, n_rows, check_random_state(estimator.random_state))
+    if start is None:
+        start = estimator._first_basis(d, n_rows, check_random_state(estimator.random_state))
     mean = mean if estimator.center else np.zeros(d)
     left = clients()
-    found = power_method(rounds, left, mean, start, **estimator._power_parameters())
+    parameters = estimator._power_parameters()
+    parameters["n_rounds"] -= n_done
+    found = power_method(rounds, left, mean, start, **parameters)
+    found = replace(found, changes=[np.nan] * n_done + found.changes)
     estimator._show(rounds, left, mean, found, n_rows, sites.dtype)
     return estimator

@@ -51,6 +51,11 @@ def secure_work(estimator: Any) -> dict[str, Task]:
 
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """`secure_work`, without bounds where the scale is public."""
+    if getattr(estimator, "mechanism", None) is not None:
+        raise ValueError(
+            "mechanism must be None with secure sums, whose sites add no noise yet, got "
+            f"{estimator.mechanism!r}."
+        )
     tasks = secure_work(estimator)
     if secure.scale is None:
         return tasks

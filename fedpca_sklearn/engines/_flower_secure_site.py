@@ -31,6 +31,7 @@ from ._flower_masks import (
 from ._flower_questions import RUN, RefusedError, Task
 from ._flower_secure import SecureAggregation
 from ._flwr import ConfigRecord, Context, Message
+from ._site_privacy import Site
 
 # Kinds of the questions of a sum, beside the one for the masked numbers.
 KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
@@ -43,7 +44,7 @@ N_ZEROS = 1
 _SUM, _ROWS = "fedpca_sklearn.sum", "fedpca_sklearn.rows"
 
 # What answers a question: arrays, and what else is told.
-Answering = Callable[[Message, Context, str], tuple[dict[str, Any], dict[str, Any]]]
+Answering = Callable[[Message, Context, Site], tuple[dict[str, Any], dict[str, Any]]]
 
 
 class Bounds(Task):
@@ -95,7 +96,7 @@ class SiteSums:
         masked = {kind: partial(self.masked, kind) for kind in self.works}
         return {KEYS: self.keys, SHARES: self.shares, **masked, UNMASK: self.unmask}
 
-    def keys(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+    def keys(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
         """New keys for one sum; what was left of another is forgotten."""
         _, about = self.rows(context)
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
@@ -110,7 +111,7 @@ class SiteSums:
         )
         return {}, about | {"mask_key": mask_key, "box_key": box_key}
 
-    def shares(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+    def shares(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
         """A share of each of two secrets for every site, encrypted for it."""
         own = _taken(context, SHARES)
         config = _config(message)
@@ -165,7 +166,9 @@ class SiteSums:
             raise RefusedError(str(error)) from None
         return threshold
 
-    def masked(self, kind: str, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+    def masked(
+        self, kind: str, message: Message, context: Context, site: Site
+    ) -> tuple[dict, dict]:
         """The numbers that are asked for, masked."""
         own = _taken(context, "masked")
         self._check_restarts(context, kind)
@@ -234,7 +237,7 @@ class SiteSums:
         if self.secure.scale is not None and exponent != exponent_of(self.secure.scale):
             raise RefusedError(f"the scale must be {self.secure.scale:g}")
 
-    def unmask(self, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+    def unmask(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
         """One share of each site: of its own mask if its numbers arrived, of its key if not."""
         own = _taken(context, UNMASK)
         at, n, threshold = own["at"], len(own["seed_shares"]), own["threshold"]

@@ -30,6 +30,8 @@ class Sites:
         self.log = CommunicationLog()
         self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
         self.missing: dict[str, str] = {}
+        # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
+        self.spent: dict[str, tuple[float, float]] = {}
         # what first answers said, which holds for good: names, dtypes, and what all have in common
         self._nodes: dict[str, int] = {}
         self._dtypes: dict[int, np.dtype] = {}

@@ -19,10 +19,10 @@ from ._flower_estimators import (
     check_count,
     check_squares,
     fit_estimator,
-    refuse_mechanism,
     site_work,
 )
 from ._flower_messages import Answer
+from ._flower_private import private_summaries, show_spent, warn_of_noise, with_spent
 from ._flower_questions import Task
 from ._flower_sites import Sites
 
@@ -31,7 +31,8 @@ from ._flower_sites import Sites
 
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
-    refuse_mechanism(estimator)
+    if estimator.mechanism is not None:
+        return private_summaries(estimator)
 
     def summary(site, X):
         local = clone(estimator)
@@ -46,13 +47,32 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    summaries = sites.ask("summary", _summary).items()
-    named = [s._replace(site=site, feature_names=None, privacy=None) for site, s in summaries]
+    mechanism = estimator.mechanism
+    read = _summary if mechanism is None else with_spent(sites, _private_summary)
+    summaries = sites.ask("summary", read).items()
+    named = [s._replace(site=site, feature_names=None) for site, s in summaries]
     fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
-    return fitted.set_params(**estimator.get_params(deep=False))
+    fitted.set_params(**estimator.get_params(deep=False))
+    if mechanism is not None:
+        show_spent(fitted, sites)
+        d = fitted.components_.shape[1]
+        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
+        warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs)))
+    return fitted
+
+
+def _private_summary(answer: Answer) -> Subspace:
+    summary = _read_summary(answer)
+    if summary.privacy is None:
+        raise answer.refused("a summary that states nothing about its privacy")
+    return summary
 
 
 def _summary(answer: Answer) -> Subspace:
+    return _read_summary(answer)._replace(privacy=None)
+
+
+def _read_summary(answer: Answer) -> Subspace:
     data = answer.array("summary", (None,), "|u1")
     try:
         summary = Subspace.from_bytes(data)

@@ -20,9 +20,8 @@ from .._validation.feature_names import check_names
 from .._validation.texts import check_text
 from . import _flower_rounds, _flower_summaries  # noqa: F401  they register estimators
 from ._flower_estimators import fit_estimator, site_work
-from ._flower_messages import array_record
+from ._flower_messages import array_record, sizes_of
 from ._flower_questions import (
-    RefusedError,
     Task,
     arguments_of,
     count_question,
@@ -35,10 +34,13 @@ from ._flower_secure_site import Answering, SiteSums
 from ._flower_secure_sums import SecureSums
 from ._flower_sites import Sites
 from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, ServerApp
+from ._site_policy import Exchange, RefusedError, SitePolicy
+from ._site_privacy import Site, check_trust, with_ledger
 
 __all__ = [
     "RefusedError",
     "SecureAggregation",
+    "SitePolicy",
     "Task",
     "client_app",
     "fit_estimator",
@@ -59,7 +61,8 @@ def client_app(
     estimator: Any,
     *,
     site: Callable[[Context], str] | None = None,
-    min_rows: int = 10,
+    min_rows: int | None = None,
+    policy: SitePolicy | None = None,
     secure: SecureAggregation | None = None,
 ) -> ClientApp:
     """App of a site: it loads its own rows and answers what the server asks about them.
@@ -71,14 +74,16 @@ def client_app(
         (n, d); a data frame's column names are checked to be the same everywhere. Called for each
         message; Flower starts a process for each.
     estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
-        With the parameters that the server's has, without a mechanism. `FederatedPCA`'s
-        sub-estimator is fitted here.
+        With the parameters that the server's has. `FederatedPCA`'s sub-estimator is fitted here. A
+        mechanism draws its noise here, and needs a ledger: that of ``policy``, or its own.
     site : callable or None, default=None
         ``site(context)`` returns the name of the site. None: ``site`` of the node's configuration
         (``flower-supernode --node-config 'site="north"'``), or ``"node ID"``; no other name may
         begin with ``"node "``.
-    min_rows : int, default=10
-        With fewer rows the site answers nothing: a summary of one or two rows gives them away.
+    min_rows : int or None, default=None
+        Stands for ``SitePolicy(min_rows=min_rows)``.
+    policy : SitePolicy or None, default=None
+        The owner's rules. None: ``SitePolicy()``, at least 10 rows.
     secure : SecureAggregation or None, default=None
         The site takes part in secure sums only: the server sees no number of this site, and learns
         sums over at least ``threshold`` sites.
@@ -94,10 +99,16 @@ def client_app(
     arguments; a mean of shape (d,), the same in all rounds; an orthonormal basis of no more
     directions than its own estimator has; its own ``local_steps``; at most ``n_rounds`` products,
     and one question of each other kind. A run may begin three times, as it does where the server
-    loses another site. The counts are in Flower's ``context.state``: they do not bind a server
-    that starts another run. What a server learns within these rules, and what Flower lets it do
-    beyond them, is in the promises of the documentation: above all, that Flower sends this app
-    from the server, unless the site takes signed ones only.
+    loses another site. These counts are in Flower's ``context.state``: they do not bind a server
+    that starts another run, as those of a `SitePolicy` with a log do. What a server learns within
+    these rules, and what Flower lets it do beyond them, is in the promises of the documentation:
+    above all, that Flower sends this app from the server, unless the site takes signed ones only.
+
+    With a mechanism each release is charged to the ledger, flushed to the disk, before its noise is
+    drawn, from the operating system, whatever ``random_state`` is: a site that is started anew
+    knows what it has spent. Summaries cost what they do in one process. In rounds the sum, each
+    product and the variances are charged when they are asked for, and asked again with the same
+    basis in the same run they are sent again for nothing.
 
     What goes wrong is written to the site's log, the logger ``"fedpca_sklearn"``. The server gets
     the type of an exception and a reference to that log, not its text, which may hold data.
@@ -110,17 +121,21 @@ def client_app(
     ...     return load_digits().data[context.node_config["part"] :: 2]
     >>> app = client_app(every_second, FederatedPCA(5))
     """
-    if not isinstance(min_rows, Integral) or min_rows < 1:
-        raise ValueError(f"min_rows must be an integer of at least 1, got {min_rows!r}.")
+    if policy is None:
+        policy = SitePolicy() if min_rows is None else SitePolicy(min_rows=min_rows)
+    elif min_rows is not None:
+        raise ValueError(f"min_rows must be None beside a policy, which has one, got {min_rows!r}.")
+    if secure is None:
+        estimator = with_ledger(estimator, policy)
     name_of = _configured_site if site is None else site
-    rows = partial(_rows_of, load_rows, min_rows)
+    rows = partial(_rows_of, load_rows, policy.min_rows)
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
     answers = _works(rows, tasks)
     if secure is not None:
         answers = SiteSums(secure, rows, answers, tasks).answers()
     app = ClientApp()
     for kind, answer in answers.items():
-        app.query(kind)(_answering(name_of, kind, answer))
+        app.query(kind)(_answering(name_of, policy, estimator, kind, answer))
     return app
 
 
@@ -226,6 +241,8 @@ def fit_sites(
     kept = clone(estimator)
     site_work(kept) if secure is None else secure_tasks(kept, secure)
     kept._check_parameters()
+    if getattr(kept, "mechanism", None) is not None:
+        check_trust(kept.mechanism)
     n_sites = min_sites if n_sites is None else n_sites
     for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
         if not isinstance(value, Integral) or value < 1:
@@ -283,31 +300,42 @@ def _rows_of(load_rows: Callable, min_rows: int, context: Context) -> tuple[Any,
 def _works(rows: Callable, tasks: dict[str, Task]) -> dict[str, Answering]:
     """By kind of question, what counts it, checks it and works on the rows."""
 
-    def work(kind: str, message: Message, context: Context, site: str) -> tuple[dict, dict]:
+    def work(kind: str, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
         count_question(context, tasks, kind)
         arguments = arguments_of(message, tasks[kind])
         hold_fixed(context, tasks[kind], arguments)
         X, about = rows(context)
-        return tasks[kind].work(site, X, *arguments), about
+        return tasks[kind].answer(site, X, arguments), about
 
     return {kind: partial(work, kind) for kind in tasks}
 
 
-def _answering(name_of: Callable, kind: str, answer: Answering) -> Callable:
+def _answering(
+    name_of: Callable, policy: SitePolicy, estimator: Any, kind: str, answer: Answering
+) -> Callable:
     """Handler of one kind of message at a site."""
 
     def reply(message: Message, context: Context) -> Message:
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
-        arrays: dict[str, Any] = {}
+        arrays = array_record({})
+        exchange = Exchange(policy, kind, str(context.run_id), type(estimator).__name__)
         try:
+            config["nonce"] = nonce_of(message)
+            exchange.question(sizes_of(message.content.array_records.get("arguments", {})))
             site = str(name_of(context))
             check_text("site", site)
-            config |= {"site": site, "nonce": nonce_of(message)}
-            arrays, about = answer(message, context, site)
-            config |= about
+            config["site"] = site
+            policy.check_estimator(estimator)
+            asked = Site(site, context, exchange)
+            made, about = answer(message, context, asked)
+            found = array_record(made)
+            exchange.answer({**sizes_of(found), **asked.privacy})
+            config |= about | asked.privacy
+            arrays = found
         except Exception as error:
             config["error"] = _told(error, kind, context.run_id)
-        content = RecordDict({"config": ConfigRecord(config), "arrays": array_record(arrays)})
+            exchange.refusal(config["error"])
+        content = RecordDict({"config": ConfigRecord(config), "arrays": arrays})
         return Message(content, reply_to=message)
 
     return reply

@@ -340,8 +340,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         mu2 = mechanism.cost(costs, d, n_shares=len(shards))
         self._open_accounts(fresh).check(labels, mechanism, mu2)
         check_all_rows(X, shards, self.n_jobs)
-        wanted = self._directions_needed()
-        max_keep = kept_directions(min(wanted, d), d) if isinstance(wanted, Integral) else None
+        max_keep = self._private_directions(d)
         seeds = seeds_of(self.random_state)
         terms = mechanism.terms(X, costs, len(shards))
         accounts = self._charge(labels, mechanism, mu2, fresh)
@@ -363,6 +362,11 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         if first:
             self._noise_message = self._message_of_noise(terms)
         return labels
+
+    def _private_directions(self, d: int) -> int | None:
+        """Directions that a client keeps of a private second moment; None: all."""
+        wanted = self._directions_needed()
+        return kept_directions(min(wanted, d), d) if isinstance(wanted, Integral) else None
 
     def _message_of_noise(self, terms: Terms) -> str | None:
         """Text of a warning if the first releases of all clients together look like noise."""

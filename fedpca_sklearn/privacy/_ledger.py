@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -11,13 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ._accounts import Account, PrivacyBudgetError, PrivacySpent, account_name, exceeds
-from ._file_lock import locked, sync_folder
+from ._chained_lines import LONGEST, append_flushed, chain_of, chained, read_exactly
+from ._file_lock import locked
 from ._gaussian import epsilon_of
 
 __all__ = ["PrivacyLedger"]
 
-# Bytes of a line at most, so that a file without line ends is not read whole.
-_LONGEST = 2**16
 # Client and charge, where a line that was cut off still holds both.
 _CUT = re.compile(rb'\{"label": ("(?:[^"\\]|\\.)*"), "mu2": ("inf"|[-+.0-9e]+), ')
 
@@ -132,21 +130,31 @@ class PrivacyLedger:
             for name, mu2 in totals.items()
         }
 
+    def _total(self, name: str) -> float:
+        """mu^2 of all releases that the file holds of a client."""
+        with locked(self.path) as file:
+            return self._read(file).totals.get(name, 0.0)
+
     def _check(self, accounts: dict[str, Account], mechanism: Any, mu2: float) -> None:
         """Raise a `PrivacyBudgetError` if one more release of some clients does not fit."""
         with locked(self.path) as file:
             self._refuse(self._read(file), accounts, mechanism, mu2)
 
-    def _charge(self, accounts: dict[str, Account], mechanism: Any, mu2: float) -> dict[str, float]:
-        """Write one more release of some clients to disk; return what each has spent then."""
+    def _charge(
+        self, accounts: dict[str, Account], mechanism: Any, mu2: float, owner: Any = None
+    ) -> dict[str, float]:
+        """Write one more release of some clients to disk; return what each has spent then.
+
+        ``owner`` is a mechanism with the budget that counts, None: that of the mechanism.
+        """
         with locked(self.path) as file:
             known = self._read(file)
-            self._refuse(known, accounts, mechanism, mu2)
+            self._refuse(known, accounts, owner or mechanism, mu2)
             known, lines = known._replace(totals=dict(known.totals)), []
             for name in accounts:
                 lines.append(_line(known, name, mechanism, mu2))
                 known = _after(known, lines[-1], name, mu2)
-            self._append(file, b"".join(lines))
+            append_flushed(file, b"".join(lines), self._known.size, self.path)
             self._known = known
         return known.totals
 
@@ -166,20 +174,6 @@ class PrivacyLedger:
 
     # ---------------------------------------------------------------- the file
 
-    def _append(self, file: int, data: bytes) -> None:
-        """Add lines and flush them to the disk, or take back what was written of them."""
-        size = self._known.size
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(file, view) :]
-            os.fsync(file)
-            if not size:
-                sync_folder(self.path)
-        except BaseException:
-            os.ftruncate(file, size)
-            raise
-
     def _read(self, file: int) -> _Known:
         """Read what was added, check it, and stand at the end of the file."""
         if not os.path.samestat(os.fstat(file), os.stat(self.path)):
@@ -189,7 +183,7 @@ class PrivacyLedger:
         if size < seen:
             raise self._error(f"has {size} bytes and had {seen} when it was last read")
         os.lseek(file, seen - len(last), os.SEEK_SET)
-        if _read_exactly(file, len(last)) != last:
+        if read_exactly(file, len(last)) != last:
             raise self._error(f"was changed before byte {seen} since it was last read")
         os.lseek(file, known.size, os.SEEK_SET)
         with os.fdopen(os.dup(file), "rb") as stream:
@@ -203,9 +197,9 @@ class PrivacyLedger:
 
     def _lines(self, stream: Any, known: _Known) -> _Known:
         known = known._replace(totals=dict(known.totals))
-        while line := stream.readline(_LONGEST):
+        while line := stream.readline(LONGEST):
             if not line.endswith(b"\n"):
-                if len(line) == _LONGEST:
+                if len(line) == LONGEST:
                     raise self._error(f"has a line {known.n_lines + 1} without an end")
                 break
             try:
@@ -220,7 +214,7 @@ class PrivacyLedger:
     def _closed(self, file: int, known: _Known, size: int) -> _Known:
         """Count a line that a crash has cut off as spent, and replace it by a whole one."""
         os.lseek(file, known.size, os.SEEK_SET)
-        cut = _read_exactly(file, size - known.size)
+        cut = read_exactly(file, size - known.size)
         try:
             found = _CUT.match(cut)
             if found is None:
@@ -235,32 +229,18 @@ class PrivacyLedger:
         os.lseek(file, known.size, os.SEEK_SET)
         os.ftruncate(file, known.size)
         self._known = known
-        self._append(file, line)
+        append_flushed(file, line, known.size, self.path)
         return _after(known, line, name, mu2)
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"The ledger {self.path} {what}: no release is charged to it.")
 
 
-def _read_exactly(file: int, n: int) -> bytes:
-    parts, left = [], n
-    while left and (part := os.read(file, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
 def _after(known: _Known, line: bytes, name: str, mu2: float) -> _Known:
     """What is known after one more line, which is added to the totals."""
     known.totals[name] = known.totals.get(name, 0.0) + mu2
     size, number = known.size + len(line), known.n_lines + 1
-    return _Known(size, line, _chain(known, line), number, known.totals)
-
-
-def _chain(known: _Known, line: bytes) -> str:
-    """Chain of a line, which is written at its end: SHA-256 of the rest and of the chain before."""
-    rest = line.rpartition(b', "chain": ')[0]
-    return hashlib.sha256(known.chain.encode() + rest).hexdigest()
+    return _Known(size, line, chain_of(line, known.chain), number, known.totals)
 
 
 def _line(known: _Known, name: str, mechanism: Any, mu2: float) -> bytes:
@@ -279,14 +259,13 @@ def _line(known: _Known, name: str, mechanism: Any, mu2: float) -> bytes:
             "delta": float(mechanism.delta),
             "share": 1 / mechanism.n_releases,
         }
-    rest = json.dumps({**entry, "id": known.n_lines + 1})[:-1].encode() + b', "chain": '
-    return rest + f'"{_chain(known, rest)}"}}\n'.encode()
+    return chained({**entry, "id": known.n_lines + 1}, known.chain)
 
 
 def _entry(line: bytes, known: _Known) -> tuple[str, float]:
     """Label and mu^2 of a line that continues the chain."""
     entry = json.loads(line)
-    if entry["chain"] != _chain(known, line) or entry["id"] != known.n_lines + 1:
+    if entry["chain"] != chain_of(line, known.chain) or entry["id"] != known.n_lines + 1:
         raise ValueError("it does not continue the lines before")
     return _checked(entry["label"], entry["mu2"])
 

@@ -64,6 +64,10 @@ class PrivateClient(AnyClient):
         """Where the noise of a round comes from; that of the sum has been drawn before."""
         return np.random.default_rng([*self.seeds, turn + 1])
 
+    def moments(self) -> np.ndarray:
+        """The noisy sum of the rows, which is the same whenever it is sent, and their number."""
+        return np.append(self.total + self.n_samples * self.origin, self.n_samples)
+
     def about(self, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """From the centre to a mean, and the noisy sum of the clipped rows about that mean."""
         shift = mean - self.origin

@@ -83,7 +83,7 @@ class Moments(Query):
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The client's noisy sum, the same release whenever it is sent, and the number of rows."""
-        return np.append(client.total + client.n_samples * client.origin, client.n_samples)
+        return client.moments()
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,15 @@ class TimesScatter(Query):
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The product with the second moment, with noise, about the mean of all."""
+        return self.about_mean(client, self.released(client, rng))
+
+    def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The product with the second moment about the public centre, with noise."""
         product = client.rows.times_second_moment(self.V)
-        product = client.mechanism.noisy_product(product, client.terms, rng)
+        return client.mechanism.noisy_product(product, client.terms, rng)
+
+    def about_mean(self, client: PrivateClient, product: np.ndarray) -> np.ndarray:
+        """What was released, about the mean of all."""
         shift, total = client.about(self.mean)
         return product - np.outer(self.V @ client.total, shift) - np.outer(self.V @ shift, total)
 
@@ -153,9 +160,19 @@ class Variances(Query):
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The same of the second moment, with noise, about the mean of all."""
+        return self.about_mean(client, self.released(client, rng))
+
+    def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The second moment about the public centre within the basis and its trace, with noise."""
         V = self.V
         inner, trace = client.rows.times_second_moment(V) @ V.T, client.rows.trace()
         inner, trace = client.mechanism.noisy_variances(inner, trace, client.terms, rng)
+        return np.append(inner.ravel(), trace)
+
+    def about_mean(self, client: PrivateClient, released: np.ndarray) -> np.ndarray:
+        """What was released, about the mean of all, and the number of rows."""
+        V = self.V
+        inner, trace = released[:-1].reshape(len(V), len(V)), released[-1]
         shift, total = client.about(self.mean)
         along = V @ shift
         inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)

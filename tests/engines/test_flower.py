@@ -232,10 +232,8 @@ def test_sub_estimators_with_a_random_state_differ_by_site_and_repeat():
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_a_mechanism_is_refused(estimator):
-    with pytest.raises(ValueError, match="mechanism must be None over Flower"):
-        run(estimator)
-    with pytest.raises(ValueError, match="mechanism must be None over Flower"):
+def test_a_mechanism_without_a_ledger_is_refused_at_a_site(estimator):
+    with pytest.raises(ValueError, match="mechanism needs a ledger at a site"):
         client_app(lambda context: None, estimator)
 
 

@@ -1,0 +1,208 @@
+"""Log of a site: every question and what became of it, which an auditor can check."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from ..privacy._chained_lines import LONGEST, append_flushed, chain_of, chained
+from ..privacy._file_lock import locked, sync_folder
+
+# Name of the file beside a log that says how far the log went.
+_HEAD = ".head"
+
+
+class SiteLogError(ValueError):
+    """A log is not what was written."""
+
+
+class Tally(NamedTuple):
+    """What a site has to know of its log.
+
+    Attributes
+    ----------
+    size, chain : int, str
+        Bytes of the whole lines, and the hash in the last.
+    n_lines : int
+        Number of lines.
+    day : str
+        Date of the last line, in UTC.
+    asked_today : int
+        Questions of that day, whatever became of them.
+    rounds : int
+        Questions that were answered or are being worked on.
+    mu2 : float
+        Largest account of privacy that an answer stated.
+    """
+
+    size: int = 0
+    chain: str = ""
+    n_lines: int = 0
+    day: str = ""
+    asked_today: int = 0
+    rounds: int = 0
+    mu2: float = 0.0
+
+    def after(self, line: bytes, entry: dict[str, Any]) -> Tally:
+        """The tally with one more line."""
+        day, event = entry["time"][:10], entry["event"]
+        today = self.asked_today if day == self.day else 0
+        asked = event == "question" or (event == "refusal" and "of" not in entry)
+        begun = {"question": 1, "refusal": -1 if "of" in entry else 0}.get(event, 0)
+        return Tally(
+            self.size + len(line),
+            entry["chain"],
+            self.n_lines + 1,
+            day,
+            today + asked,
+            self.rounds + begun,
+            max(self.mu2, float(entry.get("mu2", 0.0))),
+        )
+
+
+class SiteLog:
+    """Append-only lines of JSON, each with a hash of itself and of all lines before it.
+
+    A second file, with ``.head`` at the end of its name, says how far the log went, so that lines
+    that are cut off at the end are missed. Several processes may write to one log.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, on a local disk; the first line makes it.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.path.realpath(os.fspath(path))
+        self._tally = Tally()
+
+    @property
+    def mu2(self) -> float:
+        """Largest account of privacy that an answer stated, as far as the log was read."""
+        return self._tally.mu2
+
+    def write(self, entry: dict[str, Any], check: Callable[[Tally], None] | None = None) -> int:
+        """Add a line, on the disk when this returns, and return its number.
+
+        Parameters
+        ----------
+        entry : dict
+            With "event".
+        check : callable or None
+            ``check(tally)`` sees what the log holds before the line, which nobody else adds to
+            meanwhile, and may raise.
+
+        Raises
+        ------
+        SiteLogError
+            If the log is not what was written.
+        """
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with locked(self.path) as file:
+            tally = self._whole(file)
+            if check is not None:
+                today = tally if tally.day == now[:10] else tally._replace(asked_today=0)
+                check(today)
+            entry = {"line": tally.n_lines + 1, "time": now, **entry}
+            line = chained(entry, tally.chain)
+            if len(line) > LONGEST:
+                raise SiteLogError(f"a line of {len(line)} bytes is too long for a log")
+            append_flushed(file, line, tally.size, self.path)
+            self._tally = tally.after(line, json.loads(line))
+            self._write_head()
+        return entry["line"]
+
+    def read(self, seen: Callable[[dict[str, Any]], None] | None = None) -> Tally:
+        """Check the whole log, a line at a time; nothing is changed.
+
+        Parameters
+        ----------
+        seen : callable or None
+            Called with each line that continues the chain.
+
+        Returns
+        -------
+        tally : Tally
+            What all lines come to.
+
+        Raises
+        ------
+        SiteLogError
+            Where the lines stop to be what was written.
+        """
+        with open(self.path, "rb") as file:
+            tally = self._read(file, Tally(), seen)
+            rest = os.fstat(file.fileno()).st_size - tally.size
+        if rest:
+            raise self._error(f"ends in {rest} bytes of a line that is cut off")
+        self._check_head(tally)
+        return tally
+
+    def _whole(self, file: int) -> Tally:
+        """What the log holds, checked, without what a crash left of a line that was not written."""
+        if not self._tally.size and not os.fstat(file).st_size and not os.path.exists(self._head):
+            self._write_head()
+        with os.fdopen(os.dup(file), "rb") as stream:
+            tally = self._read(stream, self._tally)
+        self._check_head(tally)
+        os.ftruncate(file, tally.size)  # no answer went out on what is not whole
+        os.lseek(file, 0, os.SEEK_END)
+        self._tally = tally
+        return tally
+
+    def _read(
+        self, stream: Any, tally: Tally, seen: Callable[[dict[str, Any]], None] | None = None
+    ) -> Tally:
+        """Go on with the lines after a tally."""
+        if os.fstat(stream.fileno()).st_size < tally.size:
+            raise self._error(f"is shorter than the {tally.size} bytes that it had")
+        stream.seek(tally.size)
+        while (line := stream.readline(LONGEST)).endswith(b"\n"):
+            try:
+                entry = json.loads(line)
+                if entry["chain"] != chain_of(line, tally.chain):
+                    raise ValueError("it does not continue the lines before")
+                tally = tally.after(line, entry)
+                if seen is not None:
+                    seen(entry)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                n = tally.n_lines + 1
+                raise self._error(f"is not whole from line {n} on: {error}") from None
+        if len(line) == LONGEST:
+            raise self._error(f"has a line {tally.n_lines + 1} without an end")
+        return tally
+
+    # ---------------------------------------------------------------- the head
+
+    @property
+    def _head(self) -> str:
+        return self.path + _HEAD
+
+    def _write_head(self) -> None:
+        new = f"{self._head}.new"
+        with open(new, "w", encoding="ascii") as file:
+            file.write(f"{self._tally.n_lines} {self._tally.chain}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._head)
+        sync_folder(self._head)
+
+    def _check_head(self, tally: Tally) -> None:
+        """Raise if the log ends before the line at which its head says that it went on."""
+        try:
+            with open(self._head, encoding="ascii") as file:
+                n_lines, _, chain = file.read(200).strip().partition(" ")
+            known = int(n_lines), chain
+        except (OSError, ValueError):
+            raise self._error(f"has no file {os.path.basename(self._head)} beside it") from None
+        # a crash between the two files leaves the head one line behind
+        if known[0] > tally.n_lines:
+            raise self._error(f"has {tally.n_lines} lines and had {known[0]}: lines are cut off")
+        if known[0] == tally.n_lines and known[1] != tally.chain:
+            raise self._error(f"has another line {known[0]} than was written")
+
+    def _error(self, what: str) -> SiteLogError:
+        return SiteLogError(f"The log {self.path} {what}.")

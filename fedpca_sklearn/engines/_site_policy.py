@@ -1,0 +1,208 @@
+"""The owner's rules for a site: what is answered, how often, at what cost, and what is noted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from numbers import Integral
+from typing import Any
+
+from ..privacy import Mechanism, PrivacyLedger
+from ._site_log import SiteLog, SiteLogError, Tally
+
+# Rows without which nothing is answered, where the owner names no number.
+MIN_ROWS = 10
+
+
+class RefusedError(ValueError):
+    """A question that a site does not answer; the text is sent, and tells nothing about rows."""
+
+
+class SitePolicy:
+    """Rules of the owner of a site, which no server changes: what is not allowed is refused.
+
+    Given to `client_app`. What a site has answered and spent is in two files of its own, so that a
+    site that is started anew, and a server that starts run after run, begin where they were.
+
+    Parameters
+    ----------
+    estimators : class, collection of classes, or None, default=None
+        Estimators that may be fitted, exactly these and no subclasses. None: all.
+    min_rows : int, default=10
+        With fewer rows the site answers nothing: a summary of one or two rows gives them away.
+    max_rounds : int or None, default=None
+        Questions that are answered in all, in whatever runs and for whatever estimators: a round of
+        `FederatedPowerPCA` is a question, and so is each of the two others of a fit. Needs ``log``.
+    max_queries_per_day : int or None, default=None
+        Questions of a day (UTC), those that are refused included. Needs ``log``.
+    mechanism : Mechanism, sequence of Mechanism, or None, default=None
+        The owner's budget: the estimator must have a mechanism of the class and the ``trust`` of
+        one of these, and all releases together cost at most its ``epsilon`` and ``delta``, whatever
+        the estimator's says. Needs ``ledger``.
+    ledger : PrivacyLedger, str, path-like or None, default=None
+        Account of this site alone, in place of the ledger of the estimator's mechanism. A line is
+        on the disk before noise is drawn.
+    log : str, path-like or None, default=None
+        File of all questions and answers, for ``python -m fedpca_sklearn audit LOG``. A question is
+        noted before the site works, an answer before it is sent; where that fails, nothing is
+        answered.
+
+    See Also
+    --------
+    client_app : The app of a site.
+
+    Notes
+    -----
+    A line of the log is JSON: its number and time, event ("question", "answer" or "refusal"), run,
+    kind of question, estimator; shapes, bytes and SHA-256 of the arrays that came and went; "of",
+    the line of the question; why it was refused; with a mechanism mu2, epsilon and delta of all
+    releases so far; and "chain", the SHA-256 of the line and of the chain before. A file with
+    ``.head`` at the end of its name has the number of lines. A log that is not whole, a log that
+    has become shorter, and a ledger that holds less than the log says was spent refuse everything.
+    Whoever may write all these files is trusted.
+
+    Several processes of one site may share the files. They lie on a local disk.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import AnalyzeGauss, FederatedPCA
+    >>> from fedpca_sklearn.engines.flower import SitePolicy
+    >>> SitePolicy(estimators=FederatedPCA, min_rows=100).min_rows
+    100
+    >>> owner = AnalyzeGauss(epsilon=1.0, delta=1e-5, row_norm=50)
+    >>> policy = SitePolicy(
+    ...     mechanism=owner, ledger="site.ledger", log="site.log", max_queries_per_day=20
+    ... )
+    """
+
+    def __init__(
+        self,
+        *,
+        estimators: type | Collection[type] | None = None,
+        min_rows: int = MIN_ROWS,
+        max_rounds: int | None = None,
+        max_queries_per_day: int | None = None,
+        mechanism: Mechanism | Sequence[Mechanism] | None = None,
+        ledger: PrivacyLedger | str | os.PathLike | None = None,
+        log: str | os.PathLike | None = None,
+    ):
+        self.estimators = _several("estimators", estimators, type, "class")
+        self.min_rows = _count("min_rows", min_rows)
+        self.max_rounds = max_rounds if max_rounds is None else _count("max_rounds", max_rounds)
+        self.max_queries_per_day = max_queries_per_day
+        if max_queries_per_day is not None:
+            _count("max_queries_per_day", max_queries_per_day)
+        self.mechanism = _several("mechanism", mechanism, Mechanism, "mechanism")
+        for owner in self.mechanism or ():
+            owner.validate()
+        self.ledger = PrivacyLedger(ledger) if isinstance(ledger, str | os.PathLike) else ledger
+        self.log = None if log is None else SiteLog(log)
+        for name, needed in (
+            ("max_rounds", "log"),
+            ("max_queries_per_day", "log"),
+            ("mechanism", "ledger"),
+        ):
+            if getattr(self, name) is not None and getattr(self, needed) is None:
+                raise ValueError(f"{name} needs a {needed}, which is kept between runs, got None.")
+
+    def owner_of(self, mechanism: Mechanism | None) -> Mechanism | None:
+        """The owner's mechanism that an estimator's has to be like; None: there are no rules.
+
+        Parameters
+        ----------
+        mechanism : Mechanism or None
+            That of the estimator.
+
+        Returns
+        -------
+        owner : Mechanism or None
+            With the budget that counts.
+
+        Raises
+        ------
+        RefusedError
+            If the owner asks for another one.
+        """
+        if self.mechanism is None:
+            return None
+        asked = None if mechanism is None else (type(mechanism), mechanism.trust)
+        for owner in self.mechanism:
+            if (type(owner), owner.trust) == asked:
+                return owner
+        names = " or ".join(f"{type(o).__name__} with trust={o.trust!r}" for o in self.mechanism)
+        got = "none" if mechanism is None else f"{type(mechanism).__name__}, {mechanism.trust!r}"
+        raise RefusedError(f"the mechanism must be {names}, got {got}")
+
+    def check_estimator(self, estimator: Any) -> None:
+        """Raise a RefusedError if the owner does not allow an estimator.
+
+        Parameters
+        ----------
+        estimator : object
+            As the app was given it.
+        """
+        allowed = self.estimators
+        if allowed is not None and type(estimator) not in allowed:
+            names = ", ".join(kind.__name__ for kind in allowed)
+            raise RefusedError(f"the estimator must be {names}, got {type(estimator).__name__}")
+        self.owner_of(getattr(estimator, "mechanism", None))
+
+    def _check_counts(self, tally: Tally) -> None:
+        """Raise if one more question would be one too many."""
+        most = self.max_queries_per_day
+        if most is not None and tally.asked_today >= most:
+            raise RefusedError(f"more than max_queries_per_day={most} questions today")
+        if self.max_rounds is not None and tally.rounds >= self.max_rounds:
+            raise RefusedError(f"more than max_rounds={self.max_rounds} rounds, in all runs")
+
+
+class Exchange:
+    """One question to a site, and what became of it, as its log has it."""
+
+    def __init__(self, policy: SitePolicy, kind: str, run: str, estimator: str):
+        self.policy = policy
+        self.what = {"run": run, "kind": kind, "estimator": estimator}
+        self.asked: int | None = None
+
+    def question(self, content: dict[str, Any]) -> None:
+        """Note a question before anything is done about it, or refuse it."""
+        self.asked = self._write({"event": "question", **content}, self.policy._check_counts)
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """Note an answer before it is sent."""
+        self._write({"event": "answer", **content})
+
+    def refusal(self, why: str) -> None:
+        """Note that there is no answer, if the log can be written to."""
+        with suppress(RefusedError, OSError):
+            self._write({"event": "refusal", "why": why})
+
+    def spent(self) -> float:
+        """Largest account of privacy, mu^2, that the log has stated."""
+        return 0.0 if self.policy.log is None else self.policy.log.mu2
+
+    def _write(self, event: dict[str, Any], check: Any = None) -> int | None:
+        if self.policy.log is None:
+            return None
+        of = {} if self.asked is None else {"of": self.asked}
+        try:
+            return self.policy.log.write({**self.what, **of, **event}, check)
+        except SiteLogError as error:
+            raise RefusedError("the log of the site is not what was written") from error
+
+
+def _several(name: str, value: Any, kind: type, what: str) -> tuple | None:
+    """One or more objects of a kind as a tuple, or None."""
+    if value is None:
+        return None
+    found = (value,) if isinstance(value, kind) else tuple(value)
+    if not found or not all(isinstance(one, kind) for one in found):
+        raise ValueError(f"{name} must be a {what} or several, got {value!r}.")
+    return found
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+    return int(value)
