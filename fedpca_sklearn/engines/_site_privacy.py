@@ -151,3 +151,8 @@ def check_trust(mechanism: Mechanism, secure: bool = False) -> None:
             "trust='sum' over a network needs secure sums: here the server sees the message of "
             f"each site, which has a part of the noise only, got {mechanism!r}."
         )
+    if mechanism.trust == "sum" and mechanism.noise is None:
+        raise ValueError(
+            "trust='sum' over secure sums needs noise that survives integers: "
+            f"noise=DiscreteGaussian(), got {mechanism!r}."
+        )

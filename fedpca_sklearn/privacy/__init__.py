@@ -2,6 +2,7 @@
 
 from ._accounts import PrivacyBudgetError, PrivacySpent
 from ._analyze_gauss import AnalyzeGauss
+from ._discrete_gaussian import DiscreteGaussian
 from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
@@ -12,6 +13,7 @@ from ._useless import PrivacyNoiseWarning
 
 __all__ = [
     "AnalyzeGauss",
+    "DiscreteGaussian",
     "FedPowerNoise",
     "Mechanism",
     "ModSuLQ",

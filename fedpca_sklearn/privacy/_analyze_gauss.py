@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from ._mechanism import gaussian_cost
+from ._discrete_gaussian import DiscreteGaussian
+from ._ledger import PrivacyLedger
 from ._second_moment import SecondMomentMechanism
 
 __all__ = ["AnalyzeGauss"]
@@ -46,6 +48,9 @@ class AnalyzeGauss(SecondMomentMechanism):
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted, before they are computed. None: each fit has an account of
         its own, and so have copies of a fitted estimator; nothing adds them up.
+    noise : DiscreteGaussian or None, default=None
+        `DiscreteGaussian`: integer multiples of a grid, which secure aggregation needs with
+        ``trust="sum"``. None: normal numbers.
 
     See Also
     --------
@@ -94,6 +99,39 @@ class AnalyzeGauss(SecondMomentMechanism):
 
     _OFF_DIAGONAL = math.sqrt(0.5)
 
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        row_norm: float | str,
+        *,
+        center: Any = None,
+        mean: str = "private",
+        mean_share: float = 0.2,
+        n_releases: int = 1,
+        trust: str = "client",
+        ledger: PrivacyLedger | None = None,
+        noise: DiscreteGaussian | None = None,
+    ):
+        super().__init__(
+            epsilon,
+            delta,
+            row_norm,
+            center=center,
+            mean=mean,
+            mean_share=mean_share,
+            n_releases=n_releases,
+            trust=trust,
+            ledger=ledger,
+        )
+        self.noise = noise
+
+    def noisy_columns(self, rows, columns, terms, rng):
+        """A client's second moment, with its noise; see the base class."""
+        if self.noise is None:
+            return super().noisy_columns(rows, columns, terms, rng)
+        return self.noise.noisy_symmetric(rows.products(columns), terms.product_std, rng)
+
     def _noise(self, shape, std, rng):
         G = rng.standard_normal(shape)
         G += G.T.copy()
@@ -101,4 +139,4 @@ class AnalyzeGauss(SecondMomentMechanism):
         return G
 
     def _noise_cost(self, std, n_features, n_shares):
-        return gaussian_cost(math.sqrt(2), std)
+        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ._discrete_gaussian import DiscreteGaussian
 from ._ledger import PrivacyLedger
-from ._mechanism import Mechanism, Terms, gaussian_cost
+from ._mechanism import Mechanism, Terms
 
 __all__ = ["FedPowerNoise"]
 
@@ -48,6 +49,9 @@ class FedPowerNoise(Mechanism):
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted, before they are computed. None: each fit has an account of
         its own, and so have copies of a fitted estimator.
+    noise : DiscreteGaussian or None, default=None
+        `DiscreteGaussian`: integer multiples of a grid, which secure aggregation needs with
+        ``trust="sum"``. None: normal numbers.
 
     See Also
     --------
@@ -97,6 +101,7 @@ class FedPowerNoise(Mechanism):
         mean_share: float = 0.2,
         trust: str = "client",
         ledger: PrivacyLedger | None = None,
+        noise: DiscreteGaussian | None = None,
     ):
         self.epsilon = epsilon
         self.delta = delta
@@ -106,6 +111,7 @@ class FedPowerNoise(Mechanism):
         self.mean_share = mean_share
         self.trust = trust
         self.ledger = ledger
+        self.noise = noise
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
         """A client's sum of y, with its noise.
@@ -124,10 +130,10 @@ class FedPowerNoise(Mechanism):
         noisy : ndarray of shape (d,)
             The sum with noise of the scale ``terms.mean_std`` on each feature.
         """
-        return total + terms.mean_std * rng.standard_normal(total.shape)
+        return self._noisy(total, terms.mean_std, rng)
 
     def _sum_cost(self, std, n_features, n_shares):
-        return gaussian_cost(2, std)
+        return self._gaussian_cost(2, std, n_features, n_shares)
 
     def noisy_product(
         self, product: np.ndarray, terms: Terms, rng: np.random.Generator
@@ -148,7 +154,7 @@ class FedPowerNoise(Mechanism):
         noisy : ndarray of shape (k, d)
             The product with independent noise of the scale ``terms.product_std`` on each entry.
         """
-        return product + terms.product_std * rng.standard_normal(product.shape)
+        return self._noisy(product, terms.product_std, rng)
 
     def noisy_variances(
         self, inner: np.ndarray, trace: float, terms: Terms, rng: np.random.Generator
@@ -174,9 +180,12 @@ class FedPowerNoise(Mechanism):
         trace : float
             With noise of the scale ``terms.product_std``.
         """
+        if self.noise is not None:
+            inner = self.noise.noisy_symmetric(inner, terms.product_std, rng)
+            return inner, float(self._noisy(np.array([trace]), terms.product_std, rng)[0])
         G = rng.standard_normal(inner.shape)
         inner = inner + terms.product_std / 2 * (G + G.T)
         return inner, trace + terms.product_std * float(rng.standard_normal())
 
     def _noise_cost(self, std, n_features, n_shares):
-        return gaussian_cost(math.sqrt(2), std)
+        return self._gaussian_cost(math.sqrt(2), std, n_features**2 + 1, n_shares)

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._validation.checks import check_rows, float_array
 from ._accounts import PrivacySpent
+from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger
 from ._rows import row_norms
@@ -124,6 +125,7 @@ class Mechanism(BaseEstimator, ABC):
         "mean_share": [Interval(Real, 0, 1, closed="neither")],
         "trust": [StrOptions({"client", "sum"})],
         "ledger": [PrivacyLedger, None],
+        "noise": [DiscreteGaussian, None],
     }
 
     # size of the noise off the diagonal of a second moment, over that on it
@@ -131,6 +133,9 @@ class Mechanism(BaseEstimator, ABC):
 
     # releases that the budget is split over
     n_releases = 1
+
+    # where noise comes from, of mechanisms that have no such parameter
+    noise: DiscreteGaussian | None = None
 
     # methods that draw noise, with those that say what it costs
     _STATED_BY = {
@@ -189,7 +194,11 @@ class Mechanism(BaseEstimator, ABC):
         """
         share = self.mean_share if self.mean == "private" else 0.0
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
-        return Costs(product, self.budget() * fraction * share if share else None)
+        mean = self.budget() * fraction * share if share else None
+        if self.noise is not None:
+            product = self.noise.gaussian_part(product, n_features**2 + 1)
+            mean = mean and self.noise.gaussian_part(mean, n_features)
+        return Costs(product, mean)
 
     def cost(self, costs: Costs, n_features: int, n_products: int = 1, n_shares: int = 1) -> float:
         """mu^2 of a mean and some products with noise; infinite for a bound from the data.
@@ -219,6 +228,20 @@ class Mechanism(BaseEstimator, ABC):
         if costs.mean is not None:
             mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
         return mu2
+
+    def _noisy(self, values: np.ndarray, std: float, rng: np.random.Generator) -> np.ndarray:
+        """Values with independent noise of a standard deviation."""
+        if self.noise is not None:
+            return self.noise.noisy(values, std, rng)
+        return values + std * rng.standard_normal(values.shape)
+
+    def _gaussian_cost(
+        self, sensitivity: float, std: float, n_entries: int, n_shares: int
+    ) -> float:
+        """What the noise on a message of some numbers costs, as mu^2."""
+        if self.noise is not None:
+            return self.noise.cost(sensitivity, std, n_entries, n_shares)
+        return gaussian_cost(sensitivity, std)
 
     @abstractmethod
     def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:

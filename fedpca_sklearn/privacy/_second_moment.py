@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from .._kernels import linalg
 from ..summary import Subspace
 from ._ledger import PrivacyLedger
-from ._mechanism import Mechanism, Terms, gaussian_cost
+from ._mechanism import Mechanism, Terms
 from ._rows import ClippedRows
 
 __all__ = ["SecondMomentMechanism"]
@@ -117,11 +117,10 @@ class SecondMomentMechanism(Mechanism):
         noisy : ndarray of shape (d,)
             The sum with noise of the scale ``terms.mean_std`` on each feature.
         """
-        total = rows.sum()
-        return total + terms.mean_std * rng.standard_normal(total.shape)
+        return self._noisy(rows.sum(), terms.mean_std, rng)
 
     def _sum_cost(self, std, n_features, n_shares):
-        return gaussian_cost(2, std)
+        return self._gaussian_cost(2, std, n_features, n_shares)
 
     def noisy_columns(
         self, rows: ClippedRows, columns: slice, terms: Terms, rng: np.random.Generator
