@@ -345,3 +345,32 @@ def test_near_ties_have_the_ratio_that_they_name(kind):
     # noise of 20 columns has a spectral norm of .02 (1 + sqrt(20 / 300)), about; beside 1
     assert abs(s[1] / s[0] - float(kind.split()[-1])) < 0.02 * (1 + math.sqrt(20 / 300))
     assert s[2] < 0.03
+
+
+def test_no_private_vector_with_a_number_a_row_is_near_the_exact_one():
+    """Randomised response is private for each row; nothing private is above the bound."""
+    module, rng = scenario("vertical_privacy"), np.random.default_rng(0)
+    for epsilon in (0.5, 1.0, 4.0):
+        bound = module.largest_cosine(epsilon, 0.0)
+        kept = rng.random(20_000) < math.exp(epsilon) / (1 + math.exp(epsilon))
+        cosine = np.mean(np.where(kept, 1, -1))  # of signs and reported signs
+        assert cosine == pytest.approx(math.tanh(epsilon / 2), abs=0.02)
+        assert cosine <= bound
+    (row,) = module.main(quick=True)
+    assert row["left vector"] < row["any mechanism"]
+
+
+def test_a_replaced_row_moves_the_product_of_columns_by_no_more_than_stated():
+    module, rng = scenario("vertical_privacy"), np.random.default_rng(0)
+    largest = 0.0
+    for n, size in ((3, 1.0), (40, 1.0), (40, 0.1), (400, 1.0)):
+        for _ in range(50):
+            v = np.sign(rng.standard_normal(module.D)) / math.sqrt(module.D)
+            X = size * np.sign(rng.standard_normal((n, 1))) * v
+            X[0] = v
+            u = X @ v / np.linalg.norm(X @ v) if rng.random() < 0.5 else np.eye(n)[0]
+            other = X.copy()
+            other[0] = -v if rng.random() < 0.8 else 0 * v
+            moved = np.linalg.norm(module.product(X, u) - module.product(other, u))
+            largest = max(largest, moved / module.sensitivity(u))
+    assert 0.3 < largest <= 1
