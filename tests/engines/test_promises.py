@@ -1,0 +1,202 @@
+"""The column "over a network" of docs/promises.md: what each cell says is what travels."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
+pytest.importorskip("flwr")
+
+from engines.test_flower import InProcessGrid
+from engines.test_hostile_server import ROWS
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+    FedPowerNoise,
+    OnlineDistributedPCA,
+    Subspace,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    VFedPCA,
+)
+from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
+from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+PARTS = {"east": ROWS[:80], "north": ROWS[80:140], "west": ROWS[140:]}
+PAGE = (Path(__file__).resolve().parents[2] / "docs/promises.md").read_text()
+ABSENT = "does not run over Flower"
+
+# By the estimator of a row of the table: what its last cell says, and what tests that.
+TESTED = {
+    "`FederatedPCA`": (
+        "the same, in one message of each site; a mechanism draws its noise at the site, whose "
+        "ledger is on its disk",
+        ["test_summaries", "test_private_summaries"],
+    ),
+    "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
+        "server: every site's summary, as it makes the tree itself",
+        ["test_summaries"],
+    ),
+    '`FederatedPCA(mechanism=...)`, `trust="sum"`': (
+        "refused without secure sums, and so are the rounds of `FederatedPowerPCA`",
+        ["test_noise_of_a_sum"],
+    ),
+    "`DistributedPCA`": (
+        "server: every site's triangle, mean and count; other sites: nothing",
+        ["test_triangles"],
+    ),
+    "`FederatedPowerPCA`": (
+        "server: every site's sum and count, products and variances; sites: the mean and the bases",
+        ["test_rounds"],
+    ),
+    **dict.fromkeys(
+        [
+            "`TruncatedDistributedPCA`",
+            "`OnlineDistributedPCA`",
+            "`FederatedSubspaceTracker`",
+            '`VerticalFederatedPCA(method="vfedpca")`',
+            '`VerticalFederatedPCA(method="merge")`',
+            '`VerticalFederatedPCA(method="power")`',
+            "`VerticalFederatedPCA` without a server",
+            '`VerticalFederatedKernelPCA(aggregation="exact")`',
+            "`VerticalFederatedKernelPCA(aggregation=VFedPCA())`",
+        ],
+        (ABSENT, ["test_what_does_not_run"]),
+    ),
+}
+
+
+def test_every_cell_has_a_test():
+    heading = "| estimator | server | other clients | over a network |\n|---|---|---|---|\n"
+    lines = PAGE.split(heading)[1].split("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert {first: last for first, *_, last in rows} == {
+        first: text for first, (text, _) in TESTED.items()
+    }
+    named = {name for _, names in TESTED.values() for name in names}
+    assert not [name for name in named if not callable(globals().get(name))]
+
+
+def travelled(estimator, **policies):
+    """A fit, and of each question the site, its kind, and the arrays that went and came."""
+    found = []
+
+    def record(site, message, reply):
+        there, back = (
+            {name: a.numpy() for name, a in record.items()}
+            for record in (
+                message.content.array_records["arguments"],
+                reply.content.array_records["arrays"],
+            )
+        )
+        found.append((site, message.metadata.message_type.removeprefix("query."), there, back))
+        return reply
+
+    def load(rows):
+        return lambda context: rows
+
+    apps = [
+        client_app(load(rows), estimator, policy=policies.get(site)) for site, rows in PARTS.items()
+    ]
+    fitted = fit_sites(InProcessGrid(apps, list(PARTS), record), estimator, wait=0)
+    assert {site for site, *_ in found} == set(PARTS)
+    return fitted, found
+
+
+@pytest.mark.parametrize("merge", [None, SubspaceMerge(fan_in=2)])
+def test_summaries(merge):
+    _, found = travelled(FederatedPCA(2, merge=merge))
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        assert list(back) == ["summary"]
+        summary = Subspace.from_bytes(back["summary"])
+        exact = Subspace.from_rows(PARTS[site])
+        assert summary.n_samples == len(PARTS[site])
+        np.testing.assert_allclose(summary.singular_values[:2], exact.singular_values[:2])
+
+
+def test_private_summaries(tmp_path):
+    private = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0))
+    policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
+    _, found = travelled(private, **policies)
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        summary = Subspace.from_bytes(back["summary"])
+        assert summary.privacy[:2] == pytest.approx((1.0, 1e-5))
+        assert np.abs(summary.mean - PARTS[site].mean(axis=0)).max() > 0.1
+        assert (tmp_path / site).stat().st_size > 0
+
+
+def test_noise_of_a_sum(tmp_path):
+    for estimator in (
+        FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0, trust="sum")),
+        FederatedPowerPCA(2, mechanism=FedPowerNoise(1.0, 1e-5, 20.0, trust="sum")),
+    ):
+        policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
+        with pytest.raises(ValueError, match="trust='sum' over a network needs secure sums"):
+            travelled(estimator, **policies)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_triangles():
+    _, found = travelled(DistributedPCA(2))
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        assert set(back) == {"factor", "mean", "mean_rest", "count"}
+        R = np.zeros((8, 8))
+        R[np.triu_indices(8)] = back["factor"]
+        centred = PARTS[site] - PARTS[site].mean(axis=0)
+        np.testing.assert_allclose(R.T @ R, centred.T @ centred, atol=1e-9)
+
+
+def test_rounds():
+    fitted, found = travelled(FederatedPowerPCA(2, n_rounds=3, random_state=0))
+    kinds = [Moments.kind] * 3 + [TimesScatter.kind] * 3 * fitted.n_iter_ + [Variances.kind] * 3
+    assert [kind for _, kind, *_ in found] == kinds
+    for site, kind, there, back in found:
+        rows, message = PARTS[site], back["message"]
+        if kind == Moments.kind:
+            assert there == {}
+            np.testing.assert_allclose(message, [*rows.sum(axis=0), len(rows)])
+            continue
+        V, mean = there["0"], there["1"]
+        np.testing.assert_allclose(mean, ROWS.mean(axis=0))
+        product = V @ (rows - mean).T @ (rows - mean)
+        if kind == Variances.kind:
+            product = [*(product @ V.T).ravel(), np.square(rows - mean).sum(), len(rows)]
+        np.testing.assert_allclose(message, product, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        TruncatedDistributedPCA(2),
+        OnlineDistributedPCA(2),
+        FederatedSubspaceTracker(2),
+        VerticalFederatedPCA(2),
+        VerticalFederatedPCA(2, method="merge"),
+        VerticalFederatedPCA(2, method="power"),
+        VerticalFederatedPCA(2, topology="ring"),
+        VerticalFederatedKernelPCA(2, aggregation="exact"),
+        VerticalFederatedKernelPCA(2, aggregation=VFedPCA()),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_what_does_not_run(estimator):
+    with pytest.raises(TypeError, match="estimator must be FederatedPCA, DistributedPCA or"):
+        client_app(lambda context: ROWS, clone(estimator))
+    with pytest.raises(TypeError, match="estimator must be FederatedPCA, DistributedPCA or"):
+        fit_sites(InProcessGrid([], []), clone(estimator), wait=0)
