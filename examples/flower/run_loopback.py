@@ -2,9 +2,11 @@
 
     python examples/flower/run_loopback.py
     python examples/flower/run_loopback.py secure
+    python examples/flower/run_loopback.py private
 
-starts them, two sites or three, runs the app next to this file or that in the folder, compares its
-result with PCA of all rows, draws it to digits.png, and ends them.
+starts them, two sites or three, runs the app next to this file or that in a folder, compares its
+result with PCA of all rows, draws it to digits.png, and ends them. "private" runs its app twice,
+and prints what an auditor reads at the sites: the second time they have no budget left.
 """
 
 import os
@@ -24,6 +26,7 @@ from sklearn.decomposition import PCA
 
 import fedpca_sklearn
 from fedpca_sklearn import Subspace, subspace_distance
+from fedpca_sklearn.__main__ import main
 
 APP = Path(__file__).resolve().parent
 # No telemetry, no look for updates, no installation of what is there already.
@@ -35,11 +38,12 @@ SETTINGS = {
 }
 
 
-def federate(home, n_sites=2, seconds=90.0, app=APP):
+def federate(home, n_sites=2, seconds=90.0, app=APP, times=1):
     """Run an app on sites of this machine and return what its server saved, a `Subspace`.
 
-    Flower keeps its files and the logs of the processes in ``home``. All processes are ended
-    before this returns or raises, from ``seconds`` on at the latest.
+    Flower keeps its files and the logs of the processes in ``home``, and so do the sites what they
+    have to remember. All processes are ended before this returns or raises, from ``seconds`` on at
+    the latest.
     """
     home = Path(home)
     end = time.monotonic() + seconds
@@ -57,8 +61,8 @@ def federate(home, n_sites=2, seconds=90.0, app=APP):
     output = home / "digits.subspace"
     with ExitStack() as stack:
 
-        def start(log, *command):
-            return stack.enter_context(running(home / log, environment, *command))
+        def start(log, *command, **more):
+            return stack.enter_context(running(home / log, environment | more, *command))
 
         superlink = f"flower-superlink --insecure --host 127.0.0.1 --port {server}"
         start("server.log", *superlink.split())
@@ -66,11 +70,15 @@ def federate(home, n_sites=2, seconds=90.0, app=APP):
         for part, port in enumerate(ports):
             supernode = f"flower-supernode --insecure --superlink {link} --port {port}"
             config = f'part={part} parts={n_sites} site="site {part}"'
-            start(f"site{part}.log", *supernode.split(), "--node-config", config)
+            own = home / f"site{part}"
+            own.mkdir()
+            arguments = *supernode.split(), "--node-config", config
+            start(f"site{part}.log", *arguments, SITE_FOLDER=str(own))
         config = f'output="{output}"'
-        run = start("run.log", "flwr", "run", str(app), "lab", "--stream", "-c", config)
-        while run.poll() is None and time.monotonic() < end:
-            time.sleep(0.2)
+        for log in ["run.log", "second_run.log"][:times]:
+            run = start(log, "flwr", "run", str(app), "lab", "--stream", "-c", config)
+            while run.poll() is None and time.monotonic() < end:
+                time.sleep(0.2)
     if not output.exists():
         logs = "\n".join(log.read_text() for log in sorted(home.glob("*.log")))
         raise RuntimeError(f"No result within {seconds:g} s:\n{logs}")
@@ -145,7 +153,29 @@ def draw(result, pooled, path):
     fig.savefig(path, dpi=90)
 
 
+def show_private():
+    """Run the private app twice, and show what the server and the auditors see."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        result = federate(home, app=APP / "private", times=2)
+        for log in ("run.log", "second_run.log"):
+            shown = ("epsilon", "no budget")
+            text = (home / log).read_text().splitlines()
+            print(
+                log, *[line for line in text if any(word in line for word in shown)][:1], sep=": "
+            )
+        whole = [main(["audit", str(home / f"site{part}" / "site.log")]) == 0 for part in range(2)]
+    X = load_digits().data
+    kept = ((X - X.mean(axis=0)) @ result.components.T).var(axis=0).sum()
+    best = PCA(result.n_components).fit(X)
+    share = kept / (best.explained_variance_.sum() * (len(X) - 1) / len(X))
+    print(f"variance kept, of what PCA of the pooled rows keeps: {share:.3f}")
+    return 0 if all(whole) and share > 0.9 else 1
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["private"]:
+        sys.exit(show_private())
     began = time.monotonic()
     app = APP.joinpath(*sys.argv[1:])
     n_sites, seconds = (2, 90.0) if app == APP else (3, 300.0)
