@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, MOST_BITS
 from ._flower_questions import BEGINNINGS
+from ._flwr import Context
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class SecureAggregation:
         Times that a site lets a fit begin again where another site was lost, at most 2. Of two sums
         with and without a site the server knows what that site sent to them. 0: the fit ends with
         an error instead.
+    identity : callable or None, default=None
+        Of a site: ``identity(context)`` returns its secret key and the list of the public keys of
+        the other sites, PEM as bytes of keys on the curve P-384, which owners have handed over
+        without the server. The site signs the keys of each sum, and sends no numbers unless all
+        others have signed the same. None: a server can pretend to be the other sites.
 
     See Also
     --------
@@ -63,18 +70,21 @@ class SecureAggregation:
     --------
     >>> from fedpca_sklearn.engines.flower import SecureAggregation
     >>> SecureAggregation(threshold=2)
-    SecureAggregation(threshold=2, bits=50, scale=None, restarts=2)
+    SecureAggregation(threshold=2, bits=50, scale=None, restarts=2, identity=None)
     """
 
     threshold: int = 3
     bits: int = DEFAULT_BITS
     scale: float | None = None
     restarts: int = BEGINNINGS - 1
+    identity: Callable[[Context], tuple[bytes, Sequence[bytes]]] | None = None
 
     def __post_init__(self) -> None:
         _check_integer("threshold", self.threshold, 2, 2**31 - 1)
         _check_integer("bits", self.bits, FEWEST_BITS, MOST_BITS)
         _check_integer("restarts", self.restarts, 0, BEGINNINGS - 1)
+        if self.identity is not None and not callable(self.identity):
+            raise ValueError(f"identity must be callable or None, got {self.identity!r}.")
         if self.scale is None:
             return
         if not isinstance(self.scale, Real) or not 0 < self.scale <= 2.0**LARGEST:

@@ -47,10 +47,12 @@ class Session:
                 "box_keys": self.box_keys,
                 "threshold": self.threshold,
             }
-            read = partial(_texts_in, "boxes", n)
-            self.boxes = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
-            if len(self.boxes) == n:
+            read = partial(_boxes_in, n)
+            shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
+            if len(shared) == n:
                 break
+        self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
+        self._signatures = [signature for _, signature in shared.values()]
         self.digest = session_of(self.threshold, self.mask_keys, self.box_keys)
 
     def masked(
@@ -63,7 +65,7 @@ class Session:
         RuntimeError
             If they are too few to unmask the sum.
         """
-        common = {"bits": self.bits, "exponents": exponents}
+        common = {"bits": self.bits, "exponents": exponents, "signatures": self._signatures}
         configs = {
             name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
             for at, name in enumerate(self.names)
@@ -160,6 +162,14 @@ def _keys_in(answer: Answer) -> tuple[bytes, bytes]:
     if mask_key == box_key or not is_public_key(mask_key) or not is_public_key(box_key):
         raise answer.refused("no two public keys")
     return mask_key, box_key
+
+
+def _boxes_in(n: int, answer: Answer) -> tuple[list[bytes], bytes]:
+    """A text for each of n sites, and a signature or nothing."""
+    signature: Any = answer.config.get("signature", b"")
+    if not isinstance(signature, bytes) or len(signature) > _LONGEST:
+        raise answer.refused("as 'signature' what is none")
+    return _texts_in("boxes", n, answer), signature
 
 
 def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:

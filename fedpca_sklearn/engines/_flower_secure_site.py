@@ -30,6 +30,7 @@ from ._flower_masks import (
 )
 from ._flower_questions import RUN, RefusedError, Task
 from ._flower_secure import SecureAggregation
+from ._flower_signatures import all_have_signed, signature
 from ._flwr import ConfigRecord, Context, Message
 from ._site_privacy import Site
 
@@ -148,7 +149,10 @@ class SiteSums:
             seed_shares=seed_shares,
             key_shares=key_shares,
         )
-        return {}, _rows_as_told(context) | {"boxes": boxes}
+        told = _rows_as_told(context) | {"boxes": boxes}
+        if self.secure.identity is not None:
+            told["signature"] = signature(self.secure.identity(context)[0], session, at)
+        return {}, told
 
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
@@ -172,6 +176,7 @@ class SiteSums:
         """The numbers that are asked for, masked."""
         own = _taken(context, "masked")
         self._check_restarts(context, kind)
+        self._check_signatures(own, message, context)
         self._open_boxes(own, message)
         config = _config(message)
         bits, exponents = config.get("bits"), config.get("exponents")
@@ -198,6 +203,17 @@ class SiteSums:
         begun = run.get("begun", 0) if run.get("id") == str(context.run_id) else 0
         if kind == next(iter(self.tasks)) and begun > self.secure.restarts:
             raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
+
+    def _check_signatures(self, own: dict[str, Any], message: Message, context: Context) -> None:
+        if self.secure.identity is None:
+            return
+        signatures, (_, known) = (
+            _texts(_config(message), "signatures"),
+            self.secure.identity(context),
+        )
+        listed = len(signatures) == len(own["mask_keys"])
+        if not listed or not all_have_signed(own["session"], own["at"], signatures, known):
+            raise RefusedError("all other sites must have signed the keys, with keys known here")
 
     def _open_boxes(self, own: dict[str, Any], message: Message) -> None:
         """Take the shares for this site out of the boxes of all others."""

@@ -28,6 +28,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.communication._fixed_point import encode
 from fedpca_sklearn.engines import _flower_masks, _flower_secure_sums
+from fedpca_sklearn.engines._flower_masks import key_pair
 from fedpca_sklearn.engines._flower_messages import read_array
 from fedpca_sklearn.engines._flower_secure_fits import MAX_FEATURES, secure_work
 from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
@@ -136,6 +137,24 @@ def test_coarse_numbers_cost_what_the_channel_says():
     for pca in (here, there):
         error = subspace_distance(pca.components_, pooled.components_)
         assert 2.0**-29 < error < 2.0**-18
+
+
+def test_sites_that_know_each_other():
+    pairs = {site: key_pair() for site in SMALL}
+
+    def identity(context):
+        own = context.node_config["site"]
+        return pairs[own][0], [public for site, (_, public) in pairs.items() if site != own]
+
+    secure = SecureAggregation(threshold=2, scale=1000.0, identity=identity)
+    assert_pca(secure_fit(PCA_2, secure=secure), ROWS)
+
+    def stranger(context):
+        return key_pair()[0], []
+
+    mixed = SecureAggregation(threshold=2, scale=1000.0, identity=stranger)
+    with pytest.raises(RuntimeError, match="refused: all other sites must have signed the keys"):
+        secure_fit(PCA_2, secure=mixed)
 
 
 class Totals:
@@ -343,6 +362,7 @@ def test_parameters_are_checked():
         "bits": (21, "bits must be an integer from 22 to 60, got 21"),
         "scale": (0.0, r"scale must be None or in \(0, 2\^983\], got 0.0"),
         "restarts": (3, "restarts must be an integer from 0 to 2, got 3"),
+        "identity": (b"key", "identity must be callable or None, got b'key'"),
     }
     for name, (value, message) in expected.items():
         with pytest.raises(ValueError, match=message):

@@ -29,6 +29,7 @@ from fedpca_sklearn.engines._flower_masks import (
     signed_masks,
 )
 from fedpca_sklearn.engines._flower_secure_site import question_of, session_of
+from fedpca_sklearn.engines._flower_signatures import signature
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 SCALE = 2.0**20
@@ -43,8 +44,9 @@ class Server:
 
     def __init__(self, n=3, secure=SECURE, estimator=None, rows=ROWS):
         estimator = FederatedPCA(3) if estimator is None else estimator
-        self.sites = [Site(estimator, rows[i::n], secure=secure) for i in range(n)]
-        self.threshold = secure.needed(n)
+        each = secure if isinstance(secure, list) else [secure] * n
+        self.sites = [Site(estimator, rows[i::n], secure=each[i]) for i in range(n)]
+        self.threshold = each[0].needed(n)
 
     def tell(self, i, kind, *arguments, **config):
         """What site i answers: its configuration and its arrays."""
@@ -65,12 +67,14 @@ class Server:
     def shares(self):
         told = [self.tell(i, "secure_shares", **self.lists())[0] for i in range(len(self.sites))]
         self.boxes = [config["boxes"] for config in told]
+        self.signatures = [config.get("signature", b"") for config in told]
         return self
 
     def question(self, i, **changes):
         """What the server says in the third question."""
         boxes = [own[i] for own in self.boxes]
-        return {"boxes": boxes, "bits": BITS, "exponents": [E, E], **changes}
+        told = {"boxes": boxes, "bits": BITS, "exponents": [E, E], "signatures": self.signatures}
+        return {**told, **changes}
 
     def masked(self):
         sites = range(len(self.sites))
@@ -391,11 +395,11 @@ def test_sites_that_were_asked_different_things_tell_nothing():
     assert unmasked(server, shares, [0, 1, 2])[-1] != 0
 
 
-# What docs/promises.md says is not protected from, so that it is said no longer than it is true.
+# -------------------------------------------------------------------- forged sites
 
 
-def test_a_server_that_forges_the_other_sites_reads_a_site():
-    server = Server(1)
+def numbers_among_forged_sites(server, signers=()):
+    """What the only site answers to a server that pretends to be two more, without the masks."""
     server.keys()
     forged = [(key_pair(), key_pair()) for _ in range(2)]
     mask_keys = [*server.mask_keys, *(public for (_, public), _ in forged)]
@@ -408,12 +412,60 @@ def test_a_server_that_forges_the_other_sites_reads_a_site():
         shares.append(opened(key, session, 0, at, boxes[at])[0])
         answers.append(sealed(key, session, at, 0, (b"x", b"y")))
     question = {"boxes": answers, "bits": BITS, "exponents": [E, E]}
-    numbers = server.tell(0, "moments", **question)[1]["masked"]
+    signatures = [b"", *(signature(key, session, at) for at, key in enumerate(signers, start=1))]
+    told, arrays = server.tell(0, "moments", **question, signatures=signatures)
+    if not arrays:
+        return told["error"]
+    numbers = arrays["masked"]
     digest = server.question_digest()
     numbers = numbers - mask(recovered(shares), digest, N)
     for at, ((secret, _), _) in enumerate(forged, start=1):
         numbers = numbers + signed_masks(secret, at, mask_keys, [0], digest, N)
-    assert numbers.tolist() == own_numbers(ROWS).tolist()
+    return numbers.tolist()
+
+
+def test_a_server_that_forges_the_other_sites_reads_a_site_without_identity():
+    """What docs/promises.md says is not protected from."""
+    assert numbers_among_forged_sites(Server(1)) == own_numbers(ROWS).tolist()
+
+
+def known(*identities):
+    """For each site, what it is told of the keys of all."""
+    for secret, public in identities:
+        others = [key for _, key in identities if key != public]
+        yield SecureAggregation(
+            threshold=2, scale=SCALE, identity=lambda _, own=(secret, others): own
+        )
+
+
+def test_a_site_with_an_identity_knows_forged_sites():
+    identities, stranger = [key_pair() for _ in range(3)], key_pair()
+    own, _, _ = known(*identities)
+    (secret_a, _), (secret_b, _), (secret_c, _) = identities
+    error = "refused: all other sites must have signed the keys, with keys known here"
+    for secrets in ((), (secret_b,), (secret_b, secret_b), (stranger[0], secret_c)):
+        padded = (*secrets, *[stranger[0]] * (2 - len(secrets)))
+        assert numbers_among_forged_sites(Server(1, own), padded) == error
+    assert numbers_among_forged_sites(Server(1, own), (secret_a, secret_b)) == error
+    # sites that work with the server can still leave this one alone
+    assert (
+        numbers_among_forged_sites(Server(1, own), (secret_b, secret_c))
+        == own_numbers(ROWS).tolist()
+    )
+
+
+def test_signatures_are_of_one_sum():
+    server = Server(3, list(known(*(key_pair() for _ in range(3)))))
+    server.keys().shares().masked()
+    old = server.signatures
+    server.keys().shares()
+    assert not set(old) & set(server.signatures)
+    question = server.question(0, signatures=[b"", *old[1:]])
+    server.refused(0, "moments", **question, why="all other sites must have signed")
+    server.keys().shares()
+    _, one, two = server.signatures
+    question = server.question(0, signatures=[b"", two, one])
+    server.refused(0, "moments", **question, why="all other sites must have signed")
 
 
 # -------------------------------------------------------------------- masks

@@ -1,0 +1,39 @@
+"""Signatures of sites under the list of keys of a sum, by Flower's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    sign_message,
+    verify_signature,
+)
+
+__all__ = ["all_have_signed", "signature"]
+
+
+def signature(secret: bytes, session: bytes, at: int) -> bytes:
+    """What a site signs at its place in the list of keys."""
+    return sign_message(bytes_to_private_key(secret), _text(session, at))
+
+
+def all_have_signed(
+    session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes]
+) -> bool:
+    """Whether all others in the list have signed it, each with another one of the known keys."""
+    left = set(known)
+    for other, signed in enumerate(signatures):
+        if other == at:
+            continue
+        text = _text(session, other)
+        signers = (k for k in left if verify_signature(bytes_to_public_key(k), text, signed))
+        if (signer := next(signers, None)) is None:
+            return False
+        left.remove(signer)
+    return True
+
+
+def _text(session: bytes, at: int) -> bytes:
+    return b"fedpca_sklearn: keys of a sum" + session + at.to_bytes(8, "little")
