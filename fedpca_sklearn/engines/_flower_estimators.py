@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from itertools import count
 from typing import Any
 
 import numpy as np
 
+from .._base.batches import count_rows
 from ._flower_messages import Answer
 from ._flower_questions import Task
 from ._flower_sites import Sites
@@ -33,10 +35,7 @@ def site_work(estimator: Any) -> dict[str, Task]:
     tasks : dict of str to Task
         By kind of question; the first kind begins a fit.
     """
-    raise TypeError(
-        "estimator must be FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
-        f"{type(estimator).__name__}."
-    )
+    raise _unknown(site_work, estimator)
 
 
 @singledispatch
@@ -58,6 +57,99 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     fitted : object
         An estimator with ``subspace_`` and PCA's fitted attributes.
     """
+
+
+@singledispatch
+def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
+    """Take one batch of the rows of each site into an estimator, at the server.
+
+    ``@partial_fit_estimator.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        What `partial_fit_sites` was given, fitted or not; a copy, which may be changed.
+    sites : Sites
+        ``sites.ask_batch(kind, read, batch, *arguments)`` asks about a batch, and returns what
+        ``read(answer)`` made of the answer of each site that has one.
+    batch : int
+        Number of the batch, from 0 on.
+
+    Returns
+    -------
+    fitted : object or None
+        The estimator with the batch, and with the sites that had one in its ``clients_``; None
+        where no site has one.
+    """
+    raise _unknown(partial_fit_estimator, estimator)
+
+
+class SiteLostError(Exception):
+    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
+
+    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
+        super().__init__()
+        self.basis, self.n_products = basis, n_products
+
+
+def fit_batches(estimator: Any, sites: Sites) -> Any:
+    """Fit an estimator of one batch of the sites after the other, until there are no more."""
+    for batch in count():
+        found = partial_fit_estimator(estimator, sites, batch)
+        if found is None:
+            break
+        estimator, estimator.n_batches_ = found, batch + 1
+    return estimator
+
+
+def _unknown(registered: Any, estimator: Any) -> TypeError:
+    """Error that names the classes for which functions are registered."""
+    names = sorted(kind.__name__ for kind in registered.registry if kind is not object)
+    return TypeError(
+        f"estimator must be one of {', '.join(names)}, got {type(estimator).__name__}."
+    )
+
+
+def refuse_mechanism(estimator: Any) -> None:
+    """Raise: what each batch of a site costs is not accounted for."""
+    if estimator.mechanism is not None:
+        raise ValueError(
+            f"mechanism must be None for batches over Flower, got {estimator.mechanism!r}; "
+            "fit_sites takes all rows of a site at once."
+        )
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise an error that names a wrong parameter."""
+    check = getattr(estimator, "_check_parameters", estimator._validate_params)
+    check()
+
+
+def refuse_channel(channel: Any) -> None:
+    """Raise unless messages pass no simulated channel."""
+    if channel is not None:
+        raise ValueError(
+            f"channel must be None over a real network, got {channel!r}, a simulated one."
+        )
+
+
+def rows_sent(X: Any, weight: np.ndarray | None) -> dict[str, Any]:
+    """What a site tells of the number of weighted rows: with a weight, and that they stand for."""
+    if weight is None:
+        return {}
+    return {"rows": np.array([np.count_nonzero(weight), count_rows(X, weight)], dtype=np.float64)}
+
+
+def rows_told(answer: Answer, count: float) -> tuple[int, int]:
+    """The same numbers in an answer; without weights both are the count of rows."""
+    if "rows" not in answer.arrays:
+        return max(1, round(count)), max(1, round(count))
+    rows = answer.array("rows", (2,))
+    for number in rows:
+        check_count(answer, number)
+    if (rows != rows // 1).any():
+        raise answer.refused(f"rows={rows.tolist()}, expected whole numbers")
+    return int(rows[0]), int(rows[1])
 
 
 def check_count(answer: Answer, count: float) -> None:

@@ -22,6 +22,8 @@ _HEADER = re.compile(
 )
 # Arrays, axes and characters of a name that are listed of what another party sends.
 _LISTED = 32
+# Name of the array that a site sends in place of all others when it has no such batch.
+OVER = "over"
 # Characters of a text from another party that are shown.
 _SHOWN = 300
 
@@ -102,6 +104,11 @@ class Answer:
             return read_array(self.arrays[name], dtype, shape)
         except BadMessageError as error:
             raise self.refused(f"as {name!r} {error}") from None
+
+    @property
+    def over(self) -> bool:
+        """Whether the site has no such batch."""
+        return set(self.arrays) == {OVER}
 
     def agree(self, trait: str, value: Any) -> None:
         """Note what must be the same at all sites: the site is left out where most differ."""

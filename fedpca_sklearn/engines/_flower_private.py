@@ -33,9 +33,11 @@ _LARGEST = 2.0**40
 class PrivateTask(Task):
     """Work that is handed the `Site` in the place of its name, for its releases."""
 
-    def answer(self, site: Site, X: Any, arguments: list[np.ndarray]) -> dict[str, Any]:
+    def answer(
+        self, site: Site, X: Any, arguments: list[np.ndarray], **more: Any
+    ) -> dict[str, Any]:
         """What is sent, by name."""
-        return self.work(site, X, *arguments)
+        return self.work(site, X, *arguments, **more)
 
 
 # -------------------------------------------------------------------- summaries

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,18 +31,43 @@ class Task:
     ----------
     work : callable
         ``work(site, X, *arguments)`` returns arrays by name. Arguments are finite arrays; it raises
-        `RefusedError` for those it should not be asked.
+        `RefusedError` for those it should not be asked. Where it has a parameter ``weight``, given
+        by name only, it gets the weights of the rows or None; where it has ``keys``, their
+        `HashedKeys`. Rows with weights or keys that nobody asks for are refused.
     times : int
         Questions of this kind before the server has to begin again.
     fixed : int or None
         Position of an argument that stays the same until then.
+    begins : bool
+        Whether a question of this kind begins a fit or a batch, as one of the first kind always
+        does.
+    batches : bool
+        Whether the first argument is the number of a batch of the site's rows, which X then is. The
+        next batch is asked for after the last one; ``times`` is for each.
+    batch_rows : callable or None
+        ``batch_rows(d)``: rows of a batch with d columns; None: batches are those of ``load_rows``.
+    missing : bool
+        Whether entries of the rows may be missing.
+    matched : bool
+        Whether the first argument is hashed keys that all sites have, the same until the server
+        begins anew; X is the rows that have them, in their order.
+    once : bool
+        Whether the server cannot begin again after a question of this kind.
     """
 
     work: Callable
     times: int = 1
     fixed: int | None = None
+    begins: bool = False
+    batches: bool = False
+    batch_rows: Callable[[int], int] | None = None
+    missing: bool = False
+    matched: bool = False
+    once: bool = False
 
-    def answer(self, site: Site, X: Any, arguments: list[np.ndarray]) -> dict[str, Any]:
+    def answer(
+        self, site: Site, X: Any, arguments: list[np.ndarray], **more: Any
+    ) -> dict[str, Any]:
         """What is sent, by name.
 
         Parameters
@@ -53,13 +78,30 @@ class Task:
             Its rows.
         arguments : list of ndarray
             Those of the question.
+        **more
+            What belongs to the rows, as far as the work has a parameter for it.
 
         Returns
         -------
         arrays : dict of str to array-like
             The answer.
         """
-        return self.work(site.name, X, *arguments)
+        return self.work(site.name, X, *arguments, **more)
+
+    @property
+    def n_arguments(self) -> int:
+        """Arrays that come with a question."""
+        by_place = [p for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
+        return len(by_place) - 2 + self.batches + self.matched  # besides site, rows
+
+    @property
+    def keywords(self) -> set[str]:
+        """What the work is handed by name."""
+        return {p.name for p in self._parameters if p.kind is p.KEYWORD_ONLY}
+
+    @property
+    def _parameters(self) -> Iterable[inspect.Parameter]:
+        return inspect.signature(self.work).parameters.values()
 
 
 def nonce_of(message: Message) -> str:
@@ -70,53 +112,113 @@ def nonce_of(message: Message) -> str:
     return nonce
 
 
+class Question(NamedTuple):
+    """What a question is about.
+
+    Parameters
+    ----------
+    arguments : list of ndarray
+        What the work gets.
+    batch : int or None
+        Number of the batch.
+    keys : ndarray of shape (n, 32), uint8, or None
+        Hashed keys of the rows.
+    """
+
+    arguments: list[np.ndarray]
+    batch: int | None = None
+    keys: np.ndarray | None = None
+
+
+def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str) -> Question:
+    """Read and count a question."""
+    task = tasks[kind]
+    if not task.batches:
+        count_question(context, tasks, kind)
+    arguments = arguments_of(message, task)
+    question = Question(arguments)
+    if task.batches:
+        number, *arguments = arguments
+        if number.shape or not 0 <= number < 2**53 or number != number // 1:
+            raise RefusedError("the number of a batch must be a whole number")
+        count_question(context, tasks, kind, int(number))
+        question = Question(arguments, batch=int(number))
+    if task.matched:
+        keys, *arguments = arguments
+        hold(context, "keys", keys)
+        question = Question(arguments, keys=keys)
+    if task.fixed is not None:
+        hold(context, f"argument {task.fixed}", question.arguments[task.fixed])
+    return question
+
+
 def arguments_of(message: Message, task: Task) -> list[np.ndarray]:
     """Arguments of a question, as many as its kind has."""
     sent: Mapping[str, Any] = message.content.array_records.get("arguments", {})
-    n = len(inspect.signature(task.work).parameters) - 2  # besides the site and its rows
+    n = task.n_arguments
     if set(sent) != {str(i) for i in range(n)}:
         raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
     arguments = []
     for i in range(n):
         try:
-            arguments.append(read_array(sent[str(i)]))
+            dtype = "|u1" if task.matched and not i else "<f8"
+            arguments.append(read_array(sent[str(i)], dtype))
         except BadMessageError as error:
             raise RefusedError(f"argument {i} is {error}") from None
     return arguments
 
 
-def count_question(context: Context, tasks: dict[str, Task], kind: str) -> None:
-    """Count a question before it is read; one of the first kind begins a new fit.
+def count_question(
+    context: Context, tasks: dict[str, Task], kind: str, batch: int | None = None
+) -> None:
+    """Count a question before the site works; some kinds begin a new fit, or a new batch.
 
     Raises
     ------
     RefusedError
-        If the run has used up its questions of this kind, or its beginnings.
+        If the run has used up its questions of this kind, or its beginnings, or if a batch is asked
+        for out of turn.
     """
     records = context.state.config_records
     run: dict[str, Any] = dict(records.get(RUN, {}))
     asked: dict[str, Any] = dict(records.get(_ASKED, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
-        run, asked = {"id": str(context.run_id), "begun": 0}, {}
-    if kind == next(iter(tasks)):
-        if run["begun"] == BEGINNINGS:
-            raise RefusedError(f"a run begins at most {BEGINNINGS} times")
-        run, asked = {"id": run["id"], "begun": run["begun"] + 1}, {}
+        run, asked = {"id": str(context.run_id)}, {}
+    task = tasks[kind]
+    if batch is not None:
+        _take_turn(run, task, batch)
+    if task.begins or kind == next(iter(tasks)):
+        if "ended" in run:
+            raise RefusedError(f"a run does not begin again after {run['ended']!r}")
+        what = "run" if batch is None else "batch"
+        if run.get(what, 0) == BEGINNINGS:
+            raise RefusedError(f"a {what} begins at most {BEGINNINGS} times")
+        run[what] = run.get(what, 0) + 1
+        run = {name: value for name, value in run.items() if not name.startswith("fixed ")}
+        asked = {}
+    if task.once:
+        run["ended"] = kind
     asked[kind] = asked.get(kind, 0) + 1
     context.state[RUN], context.state[_ASKED] = ConfigRecord(run), ConfigRecord(asked)
-    if asked[kind] > tasks[kind].times:
-        raise RefusedError(f"more than {tasks[kind].times} questions of the kind {kind!r}")
+    if asked[kind] > task.times:
+        raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
 
 
-def hold_fixed(context: Context, task: Task, arguments: list[np.ndarray]) -> None:
-    """Raise if the argument that stays the same in a run is another one than before."""
-    if task.fixed is None:
-        return
-    argument = arguments[task.fixed]
+def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
+    """Raise unless a batch is the last one or, to begin with, the next; a run starts with any."""
+    last = run.get("number")
+    if task.begins and (last is None or batch == last + 1):
+        run |= {"number": batch, "batch": 0}
+    elif batch != last:
+        raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
+
+
+def hold(context: Context, name: str, argument: np.ndarray) -> None:
+    """Raise if what stays the same until the server begins anew is another than before."""
     digest = hashlib.sha256(repr(argument.shape).encode() + argument.tobytes()).hexdigest()
     run = context.state.config_records[RUN]
-    if run.setdefault("fixed", digest) != digest:
-        raise RefusedError(f"argument {task.fixed} must stay the same until the server begins anew")
+    if run.setdefault(f"fixed {name}", digest) != digest:
+        raise RefusedError(f"{name} must stay the same until the server begins anew")
 
 
 def check_mean(mean: np.ndarray, d: int, center: bool) -> None:

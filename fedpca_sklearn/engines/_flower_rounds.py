@@ -18,9 +18,11 @@ from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import LARGEST, Moments, Query, TimesScatter, Variances
 from ._flower_estimators import (
+    SiteLostError,
     check_count,
     check_squares,
     fit_estimator,
+    refuse_channel,
     site_work,
 )
 from ._flower_messages import Answer
@@ -31,10 +33,7 @@ from ._flower_sites import Sites
 
 @site_work.register
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
-    if estimator.channel is not None:
-        raise ValueError(
-            f"channel must be None over a real network, got {estimator.channel!r}, a simulated one."
-        )
+    refuse_channel(estimator.channel)
     steps, center = estimator.local_steps, estimator.center
 
     def check(X, V, mean, local_steps=None):
@@ -47,30 +46,22 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_rounds(estimator, check)
 
-    def moments(site, X):
-        return {"message": Moments()(site, Client(site, X))}
+    def moments(site, X, *, weight):
+        return {"message": Moments()(site, Client(site, X, weight))}
 
-    def times_scatter(site, X, V, mean, local_steps):
+    def times_scatter(site, X, V, mean, local_steps, *, weight):
         check(X, V, mean, local_steps)
-        return {"message": TimesScatter(V, mean, steps)(site, Client(site, X))}
+        return {"message": TimesScatter(V, mean, steps)(site, Client(site, X, weight))}
 
-    def variances(site, X, V, mean):
+    def variances(site, X, V, mean, *, weight):
         check(X, V, mean)
-        return {"message": Variances(V, mean)(site, Client(site, X))}
+        return {"message": Variances(V, mean)(site, Client(site, X, weight))}
 
     return {
         Moments.kind: Task(moments),
         TimesScatter.kind: Task(times_scatter, estimator.n_rounds, fixed=1),
         Variances.kind: Task(variances, fixed=1),
     }
-
-
-class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
-
-    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
-        super().__init__()
-        self.basis, self.n_products = basis, n_products
 
 
 class _Rounds(Federation):

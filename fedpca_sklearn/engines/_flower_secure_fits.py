@@ -211,8 +211,8 @@ def _named(task: Task, parts: Callable[[np.ndarray], dict[str, np.ndarray]]) -> 
     """A task whose message is cut into parts of one scale each."""
 
     @wraps(task.work)
-    def work(*arguments):
-        return parts(task.work(*arguments)["message"])
+    def work(*arguments, **more):
+        return parts(task.work(*arguments, **more)["message"])
 
     return replace(task, work=work)
 

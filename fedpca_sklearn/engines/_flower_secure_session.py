@@ -10,9 +10,9 @@ import numpy as np
 
 from ..communication._federation import Message as Size
 from ..communication._fixed_point import check_room
+from ._flower_estimators import SiteLostError
 from ._flower_masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._flower_messages import Answer, array_record
-from ._flower_rounds import SiteLostError
 from ._flower_secure import SecureAggregation
 from ._flower_secure_site import (
     KEYS,

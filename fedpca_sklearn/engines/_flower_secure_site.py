@@ -200,7 +200,7 @@ class SiteSums:
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit begins once more than the owner of the site allows."""
         run: dict[str, Any] = dict(context.state.config_records.get(RUN, ConfigRecord()))
-        begun = run.get("begun", 0) if run.get("id") == str(context.run_id) else 0
+        begun = run.get("run", 0) if run.get("id") == str(context.run_id) else 0
         if kind == next(iter(self.tasks)) and begun > self.secure.restarts:
             raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
 

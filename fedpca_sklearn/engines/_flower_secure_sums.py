@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..communication._fixed_point import LEAST, decode, exponent_of
-from ._flower_rounds import SiteLostError
+from ._flower_estimators import SiteLostError
 from ._flower_secure import SecureAggregation
 from ._flower_secure_session import Session
 from ._flower_secure_site import N_EXPONENTS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
@@ -17,6 +18,8 @@ from ._flower_messages import Answer, BadMessageError, array_record, shown
 from ._flwr import ConfigRecord, Grid, Message, RecordDict
 
 _LONGEST_NAME = 255
+# Read from the answer of a site that has no such batch.
+_OVER = object()
 
 
 class Sites:
@@ -28,6 +31,7 @@ class Sites:
     def __init__(self, nodes: list[int], grid: Grid, min_sites: int, timeout: float):
         self.grid, self.min_sites, self.timeout = grid, min_sites, timeout
         self.log = CommunicationLog()
+        self.own_columns = False  # whether each site has columns of its own
         self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
         self.missing: dict[str, str] = {}
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
@@ -35,6 +39,7 @@ class Sites:
         # what first answers said, which holds for good: names, dtypes, and what all have in common
         self._nodes: dict[str, int] = {}
         self._dtypes: dict[int, np.dtype] = {}
+        self._columns: dict[int, tuple[str, ...] | None] = {}
         self._traits: dict[str, Any] = {}
         self._check_enough()
 
@@ -42,6 +47,15 @@ class Sites:
     def columns(self) -> tuple[str, ...] | None:
         """Names of the columns, if the sites know them."""
         return self._traits.get("columns")
+
+    @property
+    def columns_of(self) -> dict[str, tuple[str, ...] | None]:
+        """Names of the columns of each site."""
+        return {name: self._columns[node] for node, name in self.names.items()}
+
+    def expect(self, **traits: Any) -> None:
+        """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
+        self._traits |= {trait.replace("_", " "): value for trait, value in traits.items()}
 
     @property
     def dtype(self) -> np.dtype:
@@ -65,7 +79,7 @@ class Sites:
             ``read(answer)`` raises what `Answer.refused` returns, or another ValueError, to leave
             the site out, and tells by `Answer.agree` what must be the same at all sites.
         *arguments : array-like
-            Sent along.
+            Sent along, arrays of bytes as they are and all others as float64.
         configs : dict of str to dict
             What else is sent, by the name of the site.
         spare : bool, default=False
@@ -76,29 +90,61 @@ class Sites:
         RuntimeError
             If fewer than ``min_sites`` are left.
         """
+        found = self._ask(kind, read, arguments, configs or {}, spare)
+        return {name: found[node] for node, name in self.names.items() if node in found}
+
+    def ask_batch(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        batch: int,
+        *arguments: Any,
+        there: Container[str] = (),
+    ) -> dict[str, Any]:
+        """Return the same of the sites that have a batch of this number, which may be none.
+
+        Those in ``there`` have it, as they have answered about it before.
+        """
+
+        def read_unless_over(answer: Answer) -> Any:
+            return _OVER if answer.over and answer.site not in there else read(answer)
+
+        found = self._ask(kind, read_unless_over, (batch, *arguments))
+        return {name: found[node] for node, name in self.names.items() if found[node] is not _OVER}
+
+    def _ask(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        arguments: tuple[Any, ...],
+        configs: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        spare: bool = False,
+    ) -> dict[int, Any]:
+        """What ``read`` makes of the answer of each node; ``names`` are sorted by site then."""
         nonces = {node: secrets.token_hex(16) for node in self.names}
-        replies = self._send(kind, arguments, nonces, configs or {})
+        replies = self._send(kind, arguments, nonces, configs)
         answers, values = {}, {}
         for node, nonce in nonces.items():
             try:
                 answer = self._open(node, replies.get(node), nonce)
-                values[node] = read(answer)
+                value = read(answer)
                 self._pin(node, answer)
-                answers[node] = answer
+                values[node] = value
+                if value is not _OVER:
+                    answers[node] = answer
             except (ValueError, TypeError, OverflowError) as error:
                 if not spare:
                     self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
         self._leave_out_unlike(answers)
         self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
         self._check_enough()
-        return {name: values[node] for node, name in self.names.items() if node in answers}
+        return values
 
     def _send(
         self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
     ) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        numbers = (np.asarray(a, dtype=np.float64) for a in arguments)
-        record = array_record({str(i): a for i, a in enumerate(numbers)})
+        record = array_record({str(i): _as_sent(a) for i, a in enumerate(arguments)})
 
         def content(node, nonce):
             config = ConfigRecord({**configs.get(self.names[node], {}), "nonce": nonce})
@@ -142,17 +188,21 @@ class Sites:
         """Hold a node to the name, dtype and columns of its first answer."""
         columns, dtype = answer.config.get("columns"), answer.dtype
         if node in self._dtypes:
-            before = self.names[node], self._dtypes[node], self.columns and list(self.columns)
+            known = self._columns[node]
+            before = self.names[node], self._dtypes[node], known and list(known)
             if (answer.site, dtype, columns) != before:
                 raise answer.refused("another name, dtype or columns than before")
             return
         if not isinstance(columns, list | None):
             raise answer.refused("columns that are not a list of names")
         n_features = answer.traits.get("number of features", len(columns or ()))
-        answer.agree("columns", check_names(columns, n_features))
+        names = check_names(columns, n_features)
+        if not self.own_columns:
+            answer.agree("columns", names)
         if (first := self._nodes.setdefault(answer.site, node)) != node:
             raise BadMessageError(f"node {first} has this name")
         self.names[node], self._dtypes[node] = answer.site, dtype
+        self._columns[node] = names
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""
@@ -186,6 +236,11 @@ class Sites:
             raise RuntimeError(
                 f"Too few sites: {len(self.names)}, but {self.limit}={self.min_sites}.{left_out}"
             )
+
+
+def _as_sent(argument: Any) -> np.ndarray:
+    array = np.asarray(argument)
+    return array if array.dtype == np.uint8 else array.astype(np.float64)
 
 
 def _checked_name(site: Any, node: int) -> str:

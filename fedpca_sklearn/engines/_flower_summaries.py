@@ -1,24 +1,29 @@
-"""Estimators of which a site sends one message: a summary, or the triangle of its rows."""
+"""Estimators of which a site sends one summary of its rows, or of a batch of them."""
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
-from ..communication._federation import Message as Size
-from ..federated import DistributedPCA, FederatedPCA
-from ..federated._distributed_pca import factor_message
-from ..federated._local_fit import fit_site
-from ..summary import Subspace
-from ..summary._triangle import Triangle, triangle_of_rows
+from ..federated import FederatedPCA, TruncatedDistributedPCA
+from ..federated._local_fit import Site, fit_site
+from ..federated._truncated_distributed_pca import local_message
+from ..summary import Subspace, merge_subspaces
 from ._flower_estimators import (
     check_count,
     check_squares,
     fit_estimator,
+    partial_fit_estimator,
+    refuse_mechanism,
+    rows_sent,
+    rows_told,
     site_work,
 )
 from ._flower_messages import Answer
@@ -26,49 +31,14 @@ from ._flower_private import private_summaries, show_spent, warn_of_noise, with_
 from ._flower_questions import Task
 from ._flower_sites import Sites
 
-# -------------------------------------------------------------------- summaries
+
+def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
+    """A summary as a site sends it."""
+    return {"summary": np.frombuffer(summary.to_bytes(), np.uint8)}
 
 
-@site_work.register
-def _(estimator: FederatedPCA) -> dict[str, Task]:
-    if estimator.mechanism is not None:
-        return private_summaries(estimator)
-
-    def summary(site, X):
-        local = clone(estimator)
-        prototype = local._prototype(X.shape[1], "fit", False)
-        rng = check_random_state(local.random_state)
-        seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
-        data = fit_site(site, None, prototype, seed, X, None, "fit").summary.to_bytes()
-        return {"summary": np.frombuffer(data, np.uint8)}
-
-    return {"summary": Task(summary)}
-
-
-@fit_estimator.register
-def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    mechanism = estimator.mechanism
-    read = _summary if mechanism is None else with_spent(sites, _private_summary)
-    summaries = sites.ask("summary", read).items()
-    named = [s._replace(site=site, feature_names=None) for site, s in summaries]
-    fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
-    fitted.set_params(**estimator.get_params(deep=False))
-    if mechanism is not None:
-        show_spent(fitted, sites)
-        d = fitted.components_.shape[1]
-        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-        warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs)))
-    return fitted
-
-
-def _private_summary(answer: Answer) -> Subspace:
-    summary = _read_summary(answer)
-    if summary.privacy is None:
-        raise answer.refused("a summary that states nothing about its privacy")
-    return summary
-
-
-def _summary(answer: Answer) -> Subspace:
+def valid_summary(answer: Answer) -> Subspace:
+    """The summary in an answer, without names and without what it states about privacy."""
     return _read_summary(answer)._replace(privacy=None)
 
 
@@ -81,52 +51,133 @@ def _read_summary(answer: Answer) -> Subspace:
     check_count(answer, summary.n_samples)
     squares = summary.scatter / summary.n_samples
     check_squares(answer, summary.mean, squares, summary.components.dtype)
+    return summary._replace(site=None, feature_names=None)
+
+
+def summary_told(answer: Answer) -> Subspace:
+    """The summary of a site's rows in an answer, which must fit those of the others."""
+    return _like_the_others(answer, valid_summary(answer))
+
+
+def _like_the_others(answer: Answer, summary: Subspace) -> Subspace:
     answer.agree("number of features", summary.n_features)
     answer.agree("centring", summary.centered)
     return summary
 
 
-# -------------------------------------------------------------------- triangles
+def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
+    summary = summary_told(answer)
+    return summary, rows_told(answer, summary.n_samples)[1]
+
+
+# -------------------------------------------------------------------- FederatedPCA
 
 
 @site_work.register
-def _(estimator: DistributedPCA) -> dict[str, Task]:
-    def factor(site, X):
-        t = triangle_of_rows(X)
-        above = t.factor[np.triu_indices(len(t.factor), m=X.shape[1])]
-        return {"factor": above, "mean": t.mean, "mean_rest": t.mean_rest, "count": [t.n_samples]}
+def _(estimator: FederatedPCA) -> dict[str, Task]:
+    if estimator.mechanism is not None:
+        return private_summaries(estimator)
 
-    return {"factor": Task(factor)}
+    def summary(site, X, *, weight):
+        local = clone(estimator)
+        prototype = local._prototype(X.shape[1], "fit", weight is not None)
+        rng = check_random_state(local.random_state)
+        seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
+        found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
+        return summary_sent(found) | rows_sent(X, weight)
+
+    return {
+        "summary": Task(summary),
+        "summary_of_batch": Task(summary, begins=True, batches=True),
+    }
 
 
 @fit_estimator.register
-def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
-    found = sites.ask("factor", _triangle)
-    parts = [part for part, _, _ in found.values()]
-    d = len(parts[0].mean)
-    check_at_most_features(estimator.n_components, d)
+def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    if estimator.mechanism is not None:
+        return _with_private_summaries(estimator, sites)
+    found = sites.ask("summary", _summary_and_rows)
     estimator._start()
-    estimator._merge_step(found)
-    estimator.communication_ = sites.log
-    sizes = [factor_message(part.factor) for part in parts]
-    sites.log.record([Size(m.n_floats + d + 1, m.nbytes + 16 * d + 8) for m in sizes])
+    return _with_summaries(estimator, found)
+
+
+def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    summaries = sites.ask("summary", with_spent(sites, _private_summary)).items()
+    named = [summary._replace(site=site) for site, summary in summaries]
+    fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
+    fitted.set_params(**estimator.get_params(deep=False))
+    show_spent(fitted, sites)
+    d, mechanism = fitted.components_.shape[1], estimator.mechanism
+    costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
+    warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs)))
+    return fitted
+
+
+def _private_summary(answer: Answer) -> Subspace:
+    summary = _like_the_others(answer, _read_summary(answer))
+    if summary.privacy is None:
+        raise answer.refused("a summary that states nothing about its privacy")
+    return summary
+
+
+@partial_fit_estimator.register
+def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
+    refuse_mechanism(estimator)
+    if hasattr(estimator, "subspace_"):
+        sites.expect(centring=estimator.subspace_.centered)
+    else:
+        estimator._start()
+    found = sites.ask_batch("summary_of_batch", _summary_and_rows, batch)
+    if not found:
+        return None
+    estimator._add_clients(list(found))
+    return _with_summaries(estimator, found)
+
+
+def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> FederatedPCA:
+    """Estimator that has merged what sites sent, each with what it had sent before."""
+    seen, d = estimator._clients, next(iter(found.values()))[0].n_features
+    check_at_most_features(estimator.n_components, d)
+    wanted = estimator._directions_needed()
+    max_keep = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
+    made = {}
+    for site, (summary, n_rows) in found.items():
+        if site in seen:
+            n_rows += seen[site].n_rows
+            before = seen[site].summary._replace(site=None)  # the same site, not the same rows
+            summary = merge_subspaces([before, summary], max_keep)
+        made[site] = Site(None, n_rows, summary._replace(site=site))
+    estimator._clients = {**seen, **made}
+    estimator._merge_all()
     return estimator
 
 
-def _triangle(answer: Answer) -> tuple[Triangle, int, np.dtype]:
-    (count,) = answer.array("count", (1,))
-    check_count(answer, count)
-    if count != count // 1:
-        raise answer.refused(f"count={count}, expected a whole number of rows")
-    mean = answer.array("mean", (None,))
-    d = len(mean)
-    m = int(min(count, d))
-    rest = answer.array("mean_rest", (d,))
-    above = answer.array("factor", (m * d - m * (m - 1) // 2,))
-    with np.errstate(over="ignore"):
-        squares = float(above @ above) / count
-        check_squares(answer, np.abs(mean) + np.abs(rest), squares, answer.dtype)
-    answer.agree("number of features", d)
-    factor = np.zeros((m, d))
-    factor[np.triu_indices(m, m=d)] = above
-    return Triangle(factor, mean, rest, float(count), int(count)), int(count), answer.dtype
+# -------------------------------------------------------------------- TruncatedDistributedPCA
+
+
+@site_work.register
+def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
+    def summary(site, X, *, weight):
+        found = local_message(site, X, weight, estimator.local_threshold)
+        return summary_sent(found) | rows_sent(X, weight)
+
+    return {"summary": Task(summary)}
+
+
+@fit_estimator.register
+def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedPCA:
+    found = sites.ask("summary", _cut_summary)
+    sent = {site: summary for site, (summary, _) in found.items()}
+    check_at_most_features(estimator.n_components, next(iter(sent.values())).n_features)
+    estimator._start()
+    estimator._show(sent, list(sent), sum(n_rows for _, n_rows in found.values()))
+    return estimator
+
+
+def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
+    """A summary that tells of no scatter but that along its directions."""
+    summary, n_rows = _summary_and_rows(answer)
+    s = summary.singular_values.astype(np.float64)
+    if not summary.centered or summary.column_scatter is not None:
+        raise answer.refused("another summary than of leading components")
+    return summary._replace(scatter=float(s @ s)), n_rows

@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 import time
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import _get_feature_names
 
-from .._validation.checks import check_rows, nonnegative_float
+from .._validation.checks import nonnegative_float
 from .._validation.feature_names import check_names
-from .._validation.texts import check_text
-from . import _flower_rounds, _flower_summaries  # noqa: F401  they register estimators
-from ._flower_estimators import fit_estimator, site_work
-from ._flower_messages import array_record, sizes_of
-from ._flower_questions import (
-    Task,
-    arguments_of,
-    count_question,
-    hold_fixed,
-    nonce_of,
+from . import (  # noqa: F401  they register estimators
+    _flower_columns,
+    _flower_kernels,
+    _flower_rounds,
+    _flower_steps,
+    _flower_summaries,
+    _flower_triangles,
 )
+from ._flower_answers import about_rows, answering, works
+from ._flower_estimators import (
+    check_parameters,
+    fit_estimator,
+    partial_fit_estimator,
+    site_work,
+)
+from ._flower_questions import RefusedError, Task
+from ._flower_rows import SiteRows
 from ._flower_secure import SecureAggregation
 from ._flower_secure_fits import fit_by_sums, secure_tasks
-from ._flower_secure_site import Answering, SiteSums
+from ._flower_secure_site import SiteSums
 from ._flower_secure_sums import SecureSums
 from ._flower_sites import Sites
-from ._flwr import ClientApp, ConfigRecord, Context, Grid, Message, RecordDict, ServerApp
-from ._site_policy import Exchange, RefusedError, SitePolicy
-from ._site_privacy import Site, check_trust, with_ledger
+from ._flwr import ClientApp, Context, Grid, ServerApp
+from ._site_policy import SitePolicy
+from ._site_privacy import check_trust, with_ledger
 
 __all__ = [
+    "NoBatchError",
     "RefusedError",
     "SecureAggregation",
     "SitePolicy",
+    "SiteRows",
     "Task",
     "client_app",
     "fit_estimator",
     "fit_sites",
+    "partial_fit_estimator",
+    "partial_fit_sites",
     "server_app",
     "site_work",
 ]
 
-# The log of a site, which records errors in full.
-_LOG = logging.getLogger("fedpca_sklearn")
+
+class NoBatchError(RuntimeError):
+    """No site has a batch of the number that was asked for: their streams have ended."""
 
 
 # -------------------------------------------------------------------- the two apps
@@ -128,14 +137,14 @@ def client_app(
     if secure is None:
         estimator = with_ledger(estimator, policy)
     name_of = _configured_site if site is None else site
-    rows = partial(_rows_of, load_rows, policy.min_rows)
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
-    answers = _works(rows, tasks)
+    answers = works(load_rows, policy.min_rows, tasks)
     if secure is not None:
-        answers = SiteSums(secure, rows, answers, tasks).answers()
+        about = partial(about_rows, load_rows, policy.min_rows)
+        answers = SiteSums(secure, about, answers, tasks).answers()
     app = ClientApp()
     for kind, answer in answers.items():
-        app.query(kind)(_answering(name_of, policy, estimator, kind, answer))
+        app.query(kind)(answering(name_of, policy, estimator, kind, answer))
     return app
 
 
@@ -240,9 +249,120 @@ def fit_sites(
     """
     kept = clone(estimator)
     site_work(kept) if secure is None else secure_tasks(kept, secure)
-    kept._check_parameters()
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism)
+    if secure is None:
+        fitted = fit_estimator(kept, sites := _sites(grid, kept, min_sites, n_sites, wait, timeout))
+    else:
+        most = max(min_sites if n_sites is None else n_sites, secure.threshold)
+        sites = _sites(grid, kept, min_sites, most, wait, timeout)
+        fitted = fit_by_sums(kept, SecureSums(sites, secure))
+    if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
+        fitted.clients_ = list(sites.names.values())
+    _note_sites(fitted, sites)
+    return fitted
+
+
+def partial_fit_sites(
+    grid: Grid,
+    estimator: Any,
+    *,
+    batch: int | None = None,
+    min_sites: int = 2,
+    n_sites: int | None = None,
+    wait: float = 60.0,
+    timeout: float = 600.0,
+) -> Any:
+    """Update an estimator with the next batch of rows at all sites that a grid reaches.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Flower's connection from the server to the sites.
+    estimator : object
+        Fitted or not, of a class that `partial_fit_estimator` knows. It is not changed.
+    batch : int or None, default=None
+        Number of the batch, from 0 on. None: the one after the last that the estimator has, which
+        `fit_sites` does not know where it took all rows in one message.
+    min_sites : int, default=2
+        With fewer sites that answer the call is an error.
+    n_sites : int or None, default=None
+        Sites to wait for. None: ``min_sites``.
+    wait : float, default=60.0
+        Seconds to wait until ``n_sites`` are connected; then those there are asked.
+    timeout : float, default=600.0
+        Seconds that a site has for an answer.
+
+    Returns
+    -------
+    fitted : estimator
+        A copy with the rows of the batch, as `partial_fit` in one process would take them:
+        ``clients_`` are the names of all sites seen so far, ``n_batches_`` is the number of the
+        next batch, ``missing_sites_`` tells who is not in this batch, and why.
+
+    Raises
+    ------
+    NoBatchError
+        If no site has this batch.
+    RuntimeError
+        If fewer than ``min_sites`` are left; the message names the others, and why.
+
+    Warns
+    -----
+    UserWarning
+        If a site was left out. Its rows of this batch are never asked for again.
+
+    Notes
+    -----
+    ``load_rows`` of `client_app` returns batches: an iterable of rows, of which number b is what
+    all sites are asked for together. Rows that come in one piece are batch 0. No batch is taken
+    twice: in a run of Flower a site answers about a batch, or the one after it, and nothing else.
+
+    A site keeps nothing between batches: what the server has of its earlier ones is merged with
+    what it sends. For `FederatedPCA` that is what the site's own `partial_fit` gives as long as no
+    direction is cut off, as up to 256 features.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import FederatedPCA
+    >>> from fedpca_sklearn.engines.flower import NoBatchError
+    >>> def main(grid, context):
+    ...     pca = FederatedPCA(5)
+    ...     while True:
+    ...         try:
+    ...             pca = partial_fit_sites(grid, pca)
+    ...         except NoBatchError:
+    ...             return pca
+    """
+    kept = deepcopy(estimator)
+    site_work(kept)
+    fitted_before = hasattr(kept, "n_features_in_")
+    number = getattr(kept, "n_batches_", None if fitted_before else 0) if batch is None else batch
+    if number is None:
+        raise ValueError(
+            "batch must be given: the estimator was fitted in another way, and does not know how "
+            "many batches of the sites it has."
+        )
+    if not isinstance(number, Integral) or number < 0:
+        raise ValueError(f"batch must be an integer of at least 0, got {batch!r}.")
+    sites = _sites(grid, kept, min_sites, n_sites, wait, timeout)
+    if fitted_before:
+        names = getattr(kept, "feature_names_in_", None)
+        columns = None if names is None else tuple(names.tolist())
+        sites.expect(number_of_features=kept.n_features_in_, columns=columns)
+    fitted = partial_fit_estimator(kept, sites, int(number))
+    if fitted is None:
+        raise NoBatchError(f"No site has batch {number}.")
+    fitted.n_batches_ = int(number) + 1
+    _note_sites(fitted, sites)
+    return fitted
+
+
+def _sites(
+    grid: Grid, estimator: Any, min_sites: int, n_sites: int | None, wait: float, timeout: float
+) -> Sites:
+    """Sites to ask, once all parameters are known to be right."""
+    check_parameters(estimator)
     n_sites = min_sites if n_sites is None else n_sites
     for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
         if not isinstance(value, Integral) or value < 1:
@@ -250,23 +370,20 @@ def fit_sites(
     wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
-    if secure is not None:
-        n_sites = max(n_sites, secure.threshold)
-    sites = Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
-    if secure is None:
-        fitted = fit_estimator(kept, sites)
-    else:
-        fitted = fit_by_sums(kept, SecureSums(sites, secure))
-    fitted.clients_ = list(sites.names.values())
+    return Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
+
+
+def _note_sites(fitted: Any, sites: Sites) -> None:
+    """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
     fitted.missing_sites_ = dict(sites.missing)
-    fitted.n_features_in_ = fitted.components_.shape[1]
-    if sites.columns is not None:
+    if not sites.own_columns:
+        fitted.n_features_in_ = fitted.components_.shape[1]
         names = check_names(sites.columns, fitted.n_features_in_)
-        fitted.feature_names_in_ = np.array(names, dtype=object)
-        vars(fitted)["subspace_"] = fitted.subspace_._named(names)
+        if names is not None:
+            fitted.feature_names_in_ = np.array(names, dtype=object)
+            vars(fitted)["subspace_"] = fitted.subspace_._named(names)
     if sites.missing:
-        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=2)
-    return fitted
+        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
 
 
 def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:
@@ -277,75 +394,5 @@ def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:
     return nodes
 
 
-# -------------------------------------------------------------------- what travels
-
-
 def _configured_site(context: Context) -> str:
     return str(context.node_config.get("site", f"node {context.node_id}"))
-
-
-def _rows_of(load_rows: Callable, min_rows: int, context: Context) -> tuple[Any, dict[str, Any]]:
-    """Rows of a site, if they are enough, and what is told of them beside the answer."""
-    rows = load_rows(context)
-    columns = _get_feature_names(rows)
-    X = check_rows(rows)
-    if X.shape[0] < min_rows:
-        raise RefusedError(f"fewer than min_rows={min_rows} rows")
-    about: dict[str, Any] = {"dtype": X.dtype.name}
-    if columns is not None:
-        about["columns"] = [str(column) for column in columns]
-    return X, about
-
-
-def _works(rows: Callable, tasks: dict[str, Task]) -> dict[str, Answering]:
-    """By kind of question, what counts it, checks it and works on the rows."""
-
-    def work(kind: str, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
-        count_question(context, tasks, kind)
-        arguments = arguments_of(message, tasks[kind])
-        hold_fixed(context, tasks[kind], arguments)
-        X, about = rows(context)
-        return tasks[kind].answer(site, X, arguments), about
-
-    return {kind: partial(work, kind) for kind in tasks}
-
-
-def _answering(
-    name_of: Callable, policy: SitePolicy, estimator: Any, kind: str, answer: Answering
-) -> Callable:
-    """Handler of one kind of message at a site."""
-
-    def reply(message: Message, context: Context) -> Message:
-        config: dict[str, Any] = {"site": f"node {context.node_id}"}
-        arrays = array_record({})
-        exchange = Exchange(policy, kind, str(context.run_id), type(estimator).__name__)
-        try:
-            config["nonce"] = nonce_of(message)
-            exchange.question(sizes_of(message.content.array_records.get("arguments", {})))
-            site = str(name_of(context))
-            check_text("site", site)
-            config["site"] = site
-            policy.check_estimator(estimator)
-            asked = Site(site, context, exchange)
-            made, about = answer(message, context, asked)
-            found = array_record(made)
-            exchange.answer({**sizes_of(found), **asked.privacy})
-            config |= about | asked.privacy
-            arrays = found
-        except Exception as error:
-            config["error"] = _told(error, kind, context.run_id)
-            exchange.refusal(config["error"])
-        content = RecordDict({"config": ConfigRecord(config), "arrays": arrays})
-        return Message(content, reply_to=message)
-
-    return reply
-
-
-def _told(error: Exception, kind: str, run: int) -> str:
-    """Text about an error for the server; the whole error goes to the log of the site."""
-    if isinstance(error, RefusedError):
-        _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)
-        return f"refused: {error}"
-    reference = secrets.token_hex(4)
-    _LOG.error("%s: question %r of run %s failed", reference, kind, run, exc_info=error)
-    return f"{type(error).__name__}, {reference} in the log of the site"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -244,14 +245,37 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
                 )
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        d = X.shape[1]
+        dtype = self._state_before(X.shape[1], float_dtype(X)).dtype
+        options = (self._size, self.center, self.variances == "measured", dtype)
+        calls = ((*call, *options) for call in rows_of(X, weight, shards))
+        found = dict(self._map(local_eigenspace, calls, shards))
+
+        def measure(basis: np.ndarray) -> list[np.ndarray]:
+            means = {label: space.mean for label, (space, _) in found.items()}
+            again = ((*call, means[call[0]], basis) for call in rows_of(X, weight, shards))
+            return list(Federation(self.n_jobs).map(local_moments, again))
+
+        self._take_step(found, dtype, measure)
+        return list(found)
+
+    def _state_before(self, d: int, dtype: np.dtype) -> _State:
+        """State that a step goes on from."""
         check_at_most_features(self.projection_dim, d, "projection_dim")
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        state = self._state or _State.empty(d, float_dtype(X), settings)
-        options = (self._size, self.center, self.variances == "measured", state.dtype)
-        calls = ((*call, *options) for call in rows_of(X, weight, shards))
-        found = dict(self._map(_local_eigenspace, calls, shards))
+        return self._state or _State.empty(d, dtype, settings)
+
+    def _take_step(
+        self,
+        found: dict[Any, tuple[Subspace, int]],
+        dtype: np.dtype,
+        measure: Callable[[np.ndarray], list[np.ndarray]],
+    ) -> None:
+        """Take the eigenspaces of a step, and numbers of rows, into the mean of projections.
+
+        ``measure(basis)`` is the second exchange: the factors of the clients' rows in a basis.
+        """
         spaces = {label: space for label, (space, _) in found.items()}
+        state = self._state_before(next(iter(spaces.values())).n_features, dtype)
         n_rows = state.n_rows + sum(n for _, n in found.values())
         self.communication_.record(map(_message, spaces.values()))
 
@@ -260,22 +284,29 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             if self.variances == "sent":
                 total, moments = self._merged(state.total, spaces), None
             else:
-                total, moments = self._measured(state, mean, spaces, X, weight, shards)
-            self._state = _State(
-                settings, mean, moments, total, n_rows, state.n_steps + 1, state.dtype
+                total, moments = self._measured(state, mean, spaces, measure)
+            self._state = replace(
+                state,
+                mean=mean,
+                moments=moments,
+                total=total,
+                n_rows=n_rows,
+                n_steps=state.n_steps + 1,
             )
             self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
         self.projection_values_ = mean.values.copy()
         self.projection_error_ = mean.dropped
         self.n_steps_ = self._state.n_steps
-        return list(spaces)
+
+    def _eigenpairs_kept(self, d: int) -> int:
+        """Eigenpairs of the mean that are kept at most."""
+        if d <= SMALL_DIMENSION or self.n_components is None:
+            return d
+        return min(d, 2 * self.n_components + 10)
 
     def _next_mean(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
         """Mean of projections after one more step."""
-        d = mean.vectors.shape[1]
-        max_keep = d
-        if d > SMALL_DIMENSION and self.n_components is not None:
-            max_keep = min(d, 2 * self.n_components + 10)
+        max_keep = self._eigenpairs_kept(mean.vectors.shape[1])
         if self.average == "shards":
             return mean.add(spaces, shares_of(spaces, self.weighting), max_keep)
         step, sine = projection_average(spaces, self.n_components or self._size, self.weighting)
@@ -289,17 +320,20 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         return merge_subspaces([total, *spaces.values()], keep)
 
     def _measured(
-        self, state: _State, mean: ProjectionMean, spaces: dict, X: Any, weight: Any, shards: list
+        self,
+        state: _State,
+        mean: ProjectionMean,
+        spaces: dict[Any, Subspace],
+        measure: Callable[[np.ndarray], list[np.ndarray]],
     ) -> tuple[Subspace, np.ndarray]:
         """Moments of all rows, and the factor of their scatter matrix in the basis of the mean.
 
         The clients measure those of this step in a second exchange.
         """
         basis = np.ascontiguousarray(mean.vectors.T)
-        again = ((*call, spaces[call[0]].mean, basis) for call in rows_of(X, weight, shards))
-        moments = list(Federation(self.n_jobs).map(_moments, again))
+        moments = measure(basis)
         self.communication_.record(
-            map(message_of, moments), map(message_of, [mean.vectors] * len(shards))
+            map(message_of, moments), map(message_of, [mean.vectors] * len(spaces))
         )
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
         total, corrections = pooled_moments(parts)
@@ -340,7 +374,7 @@ class _State:
         return factor_along([self.total], V) if self.moments is None else self.moments[:, : len(V)]
 
 
-def _local_eigenspace(
+def local_eigenspace(
     label: Any,
     X: Any,
     weight: Any,
@@ -370,7 +404,9 @@ def _message(space: Subspace) -> Message:
     return Message(space.n_floats - unsent, space.nbytes - 8 * unsent)
 
 
-def _moments(label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
+def local_moments(
+    label: Any, X: Any, weight: Any, mean: np.ndarray, basis: np.ndarray
+) -> np.ndarray:
     """Second local work: triangular factor of the rows about their mean, in a basis."""
     Z = centred_product(X, mean, basis)
     if weight is not None:

@@ -126,12 +126,15 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
         found = dict(self._map(_update_local, calls, shards))
         self._local = {**self._local, **found}
         sent = {c: _cut(local.summary, self.local_threshold) for c, local in self._local.items()}
-        self.communication_.record(_without_scatter(sent[label]) for label in found)
+        self._show(sent, list(found), sum(local.n_rows for local in self._local.values()))
+        return list(found)
+
+    def _show(self, sent: dict[Any, Subspace], new: list[Any], n_rows: int) -> None:
+        """Set the fitted attributes by the last message of each client, of some a new one."""
+        self.communication_.record(_without_scatter(sent[label]) for label in new)
         self.local_components_ = {label: sent[label].n_components for label in sent}
-        n_rows = sum(local.n_rows for local in self._local.values())
         with largest_named(partial(clients_named, sent), list(sent.values())):
             self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
-        return list(found)
 
 
 class _Local(NamedTuple):
@@ -151,6 +154,11 @@ def _update_local(label: Any, before: _Local | None, X: Any, weight: Any) -> _Lo
         triangle = pooled(factor, [before.triangle, triangle])
         n_rows, dtype = before.n_rows + n_rows, before.summary.components.dtype
     return _Local(triangle, subspace_of(triangle, dtype), n_rows)
+
+
+def local_message(label: Any, X: Any, weight: Any, threshold: float) -> Subspace:
+    """What a client sends that has seen no rows before."""
+    return _cut(_update_local(label, None, X, weight).summary, threshold)
 
 
 def _cut(summary: Subspace, threshold: float) -> Subspace:

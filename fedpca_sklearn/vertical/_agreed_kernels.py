@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,12 @@ class KernelMatrix(Operator):
         return replace(self, taken=(*self.taken, u))
 
 
+@singledispatch
+def kernel_operator(client: Any, label: int, center: bool) -> Operator:
+    """The kernel of a client; a function for each class of clients."""
+    return KernelMatrix(label, len(client.columns), client, center)
+
+
 def agreed_kernel_pca(
     method: VFedPCA,
     federation: Federation,
@@ -57,13 +64,13 @@ def agreed_kernel_pca(
     rounds: Callable[[int], Iterable[int]],
 ) -> tuple[np.ndarray, AgreedScores, CommonVectors]:
     """Eigenvalues, what gives scores, and the vectors that clients agreed on."""
-    operators = [KernelMatrix(i, len(c.columns), c, center) for i, c in enumerate(clients)]
+    operators = [kernel_operator(client, i, center) for i, client in enumerate(clients)]
     n = len(clients[0].rows)
     found = common_vectors(method, federation, operators, n, rank, rounds)
     flipped = _with_fixed_signs(found)
     known = list(zip(clients, flipped, found.weights.T, strict=True))
     calls = [(i, *each, center) for i, each in enumerate(known)]
-    offsets, energies = zip(*federation.map(_energies, calls), strict=True)
+    offsets, energies = zip(*federation.map(energies_of, calls), strict=True)
     weights = list(enumerate(found.weights.T))
     total = found.weights.sum(axis=1)
     if found.own and not federation.gossip.complete:
@@ -86,7 +93,7 @@ def _with_fixed_signs(found: CommonVectors) -> list[np.ndarray]:
     return [(vectors * signs[:, None]).T for vectors in found.vectors]
 
 
-def _energies(
+def energies_of(
     label: int, client: ColumnClient, U: np.ndarray, weight: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means of the local kernel, which stay, and the weighted u^T K_i u, to be sent."""

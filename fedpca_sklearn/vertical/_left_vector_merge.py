@@ -61,7 +61,7 @@ class LeftVectorMerge(VerticalMethod):
         """Merge once; see `VerticalMethod.left_vectors`."""
         calls = [(c.label, c.rows, self.local_components) for c in clients]
         for _ in rounds(1):
-            factors = list(federation.map(_left_factor, calls))
+            factors = list(federation.map(left_factor, calls))
         merged = merge_subspaces(factors, rank).components
         floats = [f.components.size + f.n_components for f in factors]
         sent = [Message(m, 8 * m) for m in floats]
@@ -75,7 +75,7 @@ class LeftVectorMerge(VerticalMethod):
         return LeftVectors([vectors] * len(clients), 1)
 
 
-def _left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
+def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     """Left singular vectors and values of a client's columns."""
     start = Subspace.empty(rows.shape[1], centered=False)
     at_once = max(rows.shape) if min(rows.shape) <= EXACT_ORDER else None

@@ -17,7 +17,7 @@ from ..summary._along import along
 
 def along_left_vectors(
     federation: Federation,
-    clients: list[Client],
+    clients: Sequence[Client],
     groups: list[np.ndarray],
     U: Sequence[np.ndarray] | np.ndarray,
     total: Subspace,
@@ -30,19 +30,29 @@ def along_left_vectors(
     *inner, scatter = sum_of_all(federation, _inner_products, calls)
     total = total._replace(scatter=float(scatter))
     k = len(U[0])
-    values, Y = np.linalg.eigh(np.reshape(inner, (k, k)))
-    keep = values > GRAM_ROUNDING * max(values.max(initial=0.0), np.finfo(float).tiny)
-    if not keep.any():
+    turn = principal_turn(np.reshape(inner, (k, k)))
+    if turn is None:
         return total
-    turn = Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1])
     calls = [(label, turn.T @ part, rows) for label, part, rows in calls]
     sums = sum_of_all(federation, _scores, calls, broadcast=turn)
     gram, scores = sums[:, : len(sums)], sums[:, len(sums) :]
     V = np.empty((len(sums), total.n_features))
     for (_, part, _), columns in zip(calls, groups, strict=True):
         V[:, columns] = part
-    root = np.linalg.cholesky(gram)  # the first sum's rounding errors, over the smallest variance
     federation.log.record((), [message_of(gram)] * len(clients))
+    return along_parts(total, gram, V, scores)
+
+
+def principal_turn(inner: np.ndarray) -> np.ndarray | None:
+    """Turn of directions with these inner products to orthonormal principal ones, if any."""
+    values, Y = np.linalg.eigh(inner)
+    keep = values > GRAM_ROUNDING * max(values.max(initial=0.0), np.finfo(float).tiny)
+    return Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1]) if keep.any() else None
+
+
+def along_parts(total: Subspace, gram: np.ndarray, V: np.ndarray, scores: np.ndarray) -> Subspace:
+    """Summary along directions V, nearly orthonormal, by their inner products and scores."""
+    root = np.linalg.cholesky(gram)  # the first sum's rounding errors, over the smallest variance
     return along(total, np.linalg.solve(root, V), np.linalg.solve(root, scores).T)
 
 

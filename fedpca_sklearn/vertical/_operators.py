@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
+
+from ..rounds._client import Client
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -65,6 +68,12 @@ class Columns(Operator):
     def deflated(self, u: np.ndarray) -> Columns:
         """X_i - u u^T X_i; see `Operator.deflated`."""
         return replace(self, rows=self.rows - np.outer(self.rows @ u, u))
+
+
+@singledispatch
+def operator_of(client: Client) -> Operator:
+    """The matrix of a client that holds columns; a function for each class of clients."""
+    return Columns(client.label, len(client.rows), client.rows)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ._left_vector_merge import LeftVectorMerge
 from ._left_vectors import along_left_vectors
 from ._power_rounds import PowerRounds
 from ._start import started
-from ._vertical_method import VerticalMethod
+from ._vertical_method import LeftVectors, VerticalMethod
 from ._vfedpca import VFedPCA
 
 __all__ = ["VerticalFederatedPCA"]
@@ -183,8 +183,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             The fitted estimator; unchanged if an error is raised.
         """
         self._validate_params()
-        method = METHODS[self.method]() if isinstance(self.method, str) else self.method
-        method.validate()
+        method = self._method()
         with self._unchanged_on_error():
             self.__dict__.pop("client_vectors_", None)  # of a fit with another method
             X, groups, federation = started(self, X, method.channel)
@@ -201,19 +200,30 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
                 raise too_large("variance", holder=f"Client {int(np.argmax(scatters))}: X")
             rounds = partial(rounds_of, self)
             agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
-            self.n_iter_, self.disagreement_ = agreed.n_iter, agreed.disagreement
-            U = agreed.vectors
             if agreed.own:
-                self.client_vectors_ = list(U)
+                self.client_vectors_ = list(agreed.vectors)
             total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
             total = total._replace(mean=mean, n_samples=float(n))
             last = Federation(self.n_jobs, log=self.communication_)
-            found = along_left_vectors(last, clients, groups, U, total)
-            self._set_fitted(found, len(U[0]), n)
-            self.feature_groups_ = groups
-            self.client_components_ = [self.components_[:, columns] for columns in groups]
+            found = along_left_vectors(last, clients, groups, agreed.vectors, total)
+            self._show(found, agreed, groups, n)
         log_fit(self, len(groups))
         return self
+
+    def _method(self) -> VerticalMethod:
+        """The method with its parameters, which are right."""
+        method = METHODS[self.method]() if isinstance(self.method, str) else self.method
+        method.validate()
+        return method
+
+    def _show(
+        self, found: Subspace, agreed: LeftVectors, groups: list[np.ndarray], n_rows: int
+    ) -> None:
+        """Set the fitted attributes."""
+        self.n_iter_, self.disagreement_ = agreed.n_iter, agreed.disagreement
+        self._set_fitted(found, len(agreed.vectors[0]), n_rows)
+        self.feature_groups_ = groups
+        self.client_components_ = [self.components_[:, columns] for columns in groups]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

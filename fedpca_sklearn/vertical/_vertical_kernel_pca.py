@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
 from .._validation.containers import validate_data
-from ..communication import CommunicationLog
+from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
 from ._agreed_kernels import agreed_kernel_pca
@@ -259,45 +260,68 @@ class VerticalFederatedKernelPCA(
         self : object
             The fitted estimator; unchanged if an error is raised.
         """
-        self._validate_params()
-        exact = self.aggregation == "exact"
-        self._check_combinations(exact)
+        self._check_parameters()
         with self._unchanged_on_error(), np.errstate(over="ignore", invalid="ignore"):
             for name in ("components_", "mean_", "client_weights_", "client_vectors_"):
                 self.__dict__.pop(name, None)  # of a fit with other parameters
             X, groups, federation = started(self, X)
-            n, d = X.shape
-            m = min(self.n_landmarks or n, n)
-            chosen = np.sort(federation.rng.choice(n, m, replace=False)) if m < n else np.arange(n)
-            self.landmarks_ = chosen
-            own = not exact and self.kernel not in ("poly", "sigmoid")
-            kernels = [self._kernel(len(g) if own else d) for g in groups]
+            self._choose_landmarks(len(X), federation)
+            kernels = self._kernels(groups)
             clients = [
-                ColumnClient.of(X, g, chosen, kernel, self.center)
+                ColumnClient.of(X, g, self.landmarks_, kernel, self.center)
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
-            rank = min(self.n_components, m)
-            if exact:
-                values, vectors, scorer, apart = self._exact(federation, clients, X, rank)
-                self.gamma_: float | np.ndarray = kernels[0].gamma
-            else:
-                values, vectors, scorer, apart = self._agreed(federation, clients, X, rank)
-                self.gamma_ = np.array([kernel.gamma for kernel in kernels])
-            if self.projection == "features":
-                center, known = self.center, values > 0
-                scorer = LinearScores.of(federation, clients, X, vectors, known, center, exact)
-                self.mean_ = scorer.mean.astype(X.dtype)
-                self.components_ = scorer.components.astype(X.dtype)
-            self._scorer = scorer
-            self.eigenvalues_ = values.astype(X.dtype)
-            self.eigenvectors_ = vectors[0].astype(X.dtype)
-            self.feature_groups_, self.n_components_ = groups, len(values)
-            self.disagreement_ = max(apart, federation.disagreement)
+            linear = partial(LinearScores.of, federation, clients, X)
+            self._fit_clients(federation, clients, groups, X, linear)
         log_fit(self, len(groups))
         return self
 
-    def _check_combinations(self, exact: bool) -> None:
-        """Raise a ValueError where parameters do not fit each other."""
+    def _choose_landmarks(self, n: int, federation: Federation) -> None:
+        """Rows that kernels are computed against."""
+        m = min(self.n_landmarks or n, n)
+        every = np.arange(n)
+        self.landmarks_ = np.sort(federation.rng.choice(n, m, replace=False)) if m < n else every
+
+    def _kernels(self, groups: list[np.ndarray]) -> list[Kernel]:
+        """Kernel of each client, with the parameters that it has there."""
+        d = sum(map(len, groups))
+        own = self.aggregation != "exact" and self.kernel not in ("poly", "sigmoid")
+        return [self._kernel(len(g) if own else d) for g in groups]
+
+    def _fit_clients(
+        self,
+        federation: Federation,
+        clients: list[Any],
+        groups: list[np.ndarray],
+        X: np.ndarray,
+        linear: Callable[..., LinearScores],
+    ) -> None:
+        """Set the fitted attributes by what clients tell, of rows X that they have.
+
+        ``linear(vectors, known, center, broadcast)`` are the scores by combinations of columns.
+        """
+        exact = self.aggregation == "exact"
+        rank = min(self.n_components, len(self.landmarks_))
+        if exact:
+            values, vectors, scorer, apart = self._exact(federation, clients, X, rank)
+            self.gamma_: float | np.ndarray = clients[0].kernel.gamma
+        else:
+            values, vectors, scorer, apart = self._agreed(federation, clients, X, rank)
+            self.gamma_ = np.array([client.kernel.gamma for client in clients])
+        if self.projection == "features":
+            scorer = linear(vectors, values > 0, self.center, exact)
+            self.mean_ = scorer.mean.astype(X.dtype)
+            self.components_ = scorer.components.astype(X.dtype)
+        self._scorer = scorer
+        self.eigenvalues_ = values.astype(X.dtype)
+        self.eigenvectors_ = vectors[0].astype(X.dtype)
+        self.feature_groups_, self.n_components_ = groups, len(values)
+        self.disagreement_ = max(apart, federation.disagreement)
+
+    def _check_parameters(self) -> None:
+        """Raise an error that names a wrong parameter, or two that do not fit each other."""
+        self._validate_params()
+        exact = self.aggregation == "exact"
         if isinstance(self.aggregation, VFedPCA):
             self.aggregation.validate()
         if exact and callable(self.kernel):
@@ -308,6 +332,10 @@ class VerticalFederatedKernelPCA(
             raise ValueError(
                 f"gamma={self.gamma} below zero needs kernel='sigmoid', got {self.kernel!r}."
             )
+
+    def _method(self) -> VFedPCA:
+        """How clients agree on vectors."""
+        return PRINTED if self.aggregation == "paper" else self.aggregation
 
     def _kernel(self, n_columns: int) -> Kernel:
         gamma = 1.0 / n_columns if self.gamma is None else self.gamma
@@ -329,10 +357,9 @@ class VerticalFederatedKernelPCA(
         return values, [U] * len(clients), ExactScores(clients, offset, turn), 0.0
 
     def _agreed(self, federation, clients, X, rank):
-        method = PRINTED if self.aggregation == "paper" else self.aggregation
         rounds = partial(rounds_of, self)
         values, scorer, found = agreed_kernel_pca(
-            method, federation, clients, self.center, rank, rounds
+            self._method(), federation, clients, self.center, rank, rounds
         )
         if not found.weights[0].any() and (found.values[0] < 0).any():
             self._warn_of_no_component("no client's leading eigenvalue")
@@ -346,7 +373,7 @@ class VerticalFederatedKernelPCA(
         warnings.warn(
             f"kernel={self.kernel!r} with gamma={self.gamma}, coef0={self.coef0} and "
             f"center={self.center}: {what} is positive, so all scores are zero.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:

@@ -86,7 +86,7 @@ class ColumnClient:
         return self.kernel.of_sum(self.part(X))
 
 
-def _part(label: int, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
+def part_of(label: int, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
     return client.part(X)
 
 
@@ -102,7 +102,9 @@ def summed_kernel(
 ) -> np.ndarray:
     """Kernel of rows (None: the clients') against those of the clients, from one sum."""
     with np.errstate(over="ignore", invalid="ignore"):  # seen once it is the kernel
-        parts = sum_of_all(federation, _part, [(i, client, X) for i, client in enumerate(clients)])
+        parts = sum_of_all(
+            federation, part_of, [(i, client, X) for i, client in enumerate(clients)]
+        )
     return clients[0].kernel.of_sum(parts)
 
 
@@ -235,4 +237,9 @@ class LinearScores:
             components[:, client.columns] = part
             squares.append((i, np.sum(part**2, axis=1)))
         lengths = np.sqrt(federation.sum(as_sent, squares, vectors[0] if broadcast else None))
-        return cls(mean, components / np.where(lengths > 0, lengths, 1.0)[:, None])
+        return cls(mean, of_unit_length(components, lengths))
+
+
+def of_unit_length(components: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Rows over their lengths; of zero zero."""
+    return components / np.where(lengths > 0, lengths, 1.0)[:, None]

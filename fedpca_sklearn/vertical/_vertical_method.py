@@ -64,7 +64,7 @@ class VerticalMethod(BaseEstimator, ABC):
     def left_vectors(
         self,
         federation: Federation,
-        clients: list[Client],
+        clients: Sequence[Client],
         rank: int,
         rounds: Callable[[int], Iterable[int]] = range,
     ) -> LeftVectors:

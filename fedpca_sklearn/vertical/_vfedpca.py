@@ -6,7 +6,7 @@ from numbers import Integral
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ._operators import Columns
+from ._operators import operator_of
 from ._periods import common_vectors
 from ._vertical_method import LeftVectors, VerticalMethod
 
@@ -144,6 +144,6 @@ class VFedPCA(VerticalMethod):
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
-        operators = [Columns(c.label, len(c.rows), c.rows) for c in clients]
+        operators = [operator_of(client) for client in clients]
         found = common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)
         return LeftVectors(found.vectors, found.n_iter, found.disagreement, found.own)

@@ -23,10 +23,10 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     FedPowerNoise,
     GaussianChannel,
-    OnlineDistributedPCA,
     ProjectionAverage,
     StreamingPCA,
     SubspaceMerge,
+    TruncatedDistributedPCA,
     subspace_distance,
 )
 
@@ -42,7 +42,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpca_sklearn.engines.flower import client_app, fit_sites, server_app
+from fedpca_sklearn.engines.flower import client_app, fit_sites, server_app, site_work
 
 X, Y = load_digits(return_X_y=True)
 PARTS = {"east": X[:600], "north": X[600:700], "west": X[700:]}
@@ -127,12 +127,14 @@ ESTIMATORS = [
     FederatedPCA(5, estimator=StreamingPCA(5, oversampling=4)),
     DistributedPCA(5),
     DistributedPCA(),
+    TruncatedDistributedPCA(5),
+    TruncatedDistributedPCA(0.7, local_threshold=0.8),
     FederatedPowerPCA(5, acceleration="krylov", random_state=0),
     FederatedPowerPCA(5, n_rounds=7, random_state=0),
     FederatedPowerPCA(5, local_steps=3, n_rounds=5, random_state=0),
 ]
 BY_NAME = {"ids": lambda e: type(e).__name__}
-KINDS = [ESTIMATORS[0], ESTIMATORS[5], ESTIMATORS[7]]
+KINDS = [ESTIMATORS[0], ESTIMATORS[5], ESTIMATORS[9]]
 
 
 # -------------------------------------------------------------------- equality
@@ -199,8 +201,8 @@ def test_names_of_columns_travel():
 
 
 def test_the_log_counts_what_was_sent():
-    rounds = run(ESTIMATORS[8]).communication_
-    assert rounds == clone(ESTIMATORS[8]).fit(X, clients=LABELS).communication_
+    rounds = run(ESTIMATORS[10]).communication_
+    assert rounds == clone(ESTIMATORS[10]).fit(X, clients=LABELS).communication_
     factors = run(DistributedPCA(5)).communication_
     # three triangles of 64 columns, three means in two floats, three counts
     assert (factors.rounds, factors.floats_up) == (1, 3 * (64 * 65 // 2 + 64 + 1))
@@ -364,10 +366,10 @@ def test_parameters_are_checked_before_anybody_is_asked():
         fit_sites(grid, FederatedPCA(-1))
     with pytest.raises(ValueError, match="channel must be None over a real network"):
         fit_sites(grid, FederatedPowerPCA(5, channel=GaussianChannel()))
-    with pytest.raises(
-        TypeError, match=r"estimator must be FederatedPCA.*got OnlineDistributedPCA"
-    ):
-        fit_sites(grid, OnlineDistributedPCA(5))
+    known = sorted(kind.__name__ for kind in site_work.registry if kind is not object)
+    assert {"DistributedPCA", "FederatedPCA", "TruncatedDistributedPCA"} <= {*known}
+    with pytest.raises(TypeError, match=f"one of {', '.join(known)}, got Projection"):
+        fit_sites(grid, ProjectionAverage())
     with pytest.raises(TypeError, match="got PCA"):
         client_app(lambda context: X, PCA())
     for min_rows in (0, 2.5):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
@@ -28,13 +27,12 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
+from fedpca_sklearn.engines.flower import SitePolicy, SiteRows, client_app, fit_sites
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 PARTS = {"east": ROWS[:80], "north": ROWS[80:140], "west": ROWS[140:]}
 PAGE = (Path(__file__).resolve().parents[2] / "docs/promises.md").read_text()
-ABSENT = "does not run over Flower"
 
 # By the estimator of a row of the table: what its last cell says, and what tests that.
 TESTED = {
@@ -59,19 +57,37 @@ TESTED = {
         "server: every site's sum and count, products and variances; sites: the mean and the bases",
         ["test_rounds"],
     ),
+    "`TruncatedDistributedPCA`": (
+        "server: the same, in one message of each site",
+        ["test_cut_summaries"],
+    ),
+    "`OnlineDistributedPCA`": (
+        "the same, in messages of each site and step",
+        ["test_steps"],
+    ),
+    "`FederatedSubspaceTracker`": ("does not run over Flower", ["test_what_does_not_run"]),
     **dict.fromkeys(
         [
-            "`TruncatedDistributedPCA`",
-            "`OnlineDistributedPCA`",
-            "`FederatedSubspaceTracker`",
             '`VerticalFederatedPCA(method="vfedpca")`',
             '`VerticalFederatedPCA(method="merge")`',
-            '`VerticalFederatedPCA(method="power")`',
-            "`VerticalFederatedPCA` without a server",
-            '`VerticalFederatedKernelPCA(aggregation="exact")`',
             "`VerticalFederatedKernelPCA(aggregation=VFedPCA())`",
         ],
-        (ABSENT, ["test_what_does_not_run"]),
+        (
+            "the same, and the hashed keys of every site's rows; the keys of those that all have "
+            "go to the sites",
+            ["test_columns"],
+        ),
+    ),
+    '`VerticalFederatedPCA(method="power")`': (
+        "server: products of every site, not only their sums, and the hashed keys of its rows; "
+        "sites: as without, and the keys of the rows that all have",
+        ["test_columns"],
+    ),
+    "`VerticalFederatedPCA` without a server": ("refused", ["test_other_topologies"]),
+    '`VerticalFederatedKernelPCA(aggregation="exact")`': (
+        "server: the kernel of every site's columns, and the hashed keys of its rows; sites: as "
+        "without, and the keys of the rows that all have",
+        ["test_columns"],
     ),
 }
 
@@ -180,23 +196,86 @@ def test_rounds():
         np.testing.assert_allclose(message, product, atol=1e-8)
 
 
+def test_cut_summaries():
+    _, found = travelled(TruncatedDistributedPCA(2, local_threshold=0.5))
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        assert list(back) == ["summary"]
+        summary = Subspace.from_bytes(back["summary"])
+        exact = Subspace.from_rows(PARTS[site])
+        k = len(summary.singular_values)
+        np.testing.assert_allclose(summary.singular_values, exact.singular_values[:k])
+
+
+@pytest.mark.parametrize("variances", ["measured", "sent"])
+def test_steps(variances):
+    _, found = travelled(OnlineDistributedPCA(2, variances=variances))
+    spaces = [one for one in found if one[1] == "space"]
+    for _, _, there, back in spaces:
+        assert there["0"].shape == ()  # the number of the step
+        if "over" not in back:
+            assert Subspace.from_bytes(back["summary"]).n_components <= 8
+    rest = [one for one in found if one[1] != "space"]
+    assert (rest == []) == (variances == "sent")
+    assert all(there["1"].shape[1] == 8 for *_, there, _ in rest)  # the server's basis
+
+
+SALT = b"agreed among the sites, not here"
+
+
 @pytest.mark.parametrize(
-    "estimator",
-    [
-        TruncatedDistributedPCA(2),
-        OnlineDistributedPCA(2),
-        FederatedSubspaceTracker(2),
-        VerticalFederatedPCA(2),
-        VerticalFederatedPCA(2, method="merge"),
-        VerticalFederatedPCA(2, method="power"),
-        VerticalFederatedPCA(2, topology="ring"),
-        VerticalFederatedKernelPCA(2, aggregation="exact"),
-        VerticalFederatedKernelPCA(2, aggregation=VFedPCA()),
+    ("estimator", "shape"),
+    [  # what the first answer about columns holds, of 140 rows that all have
+        (VerticalFederatedPCA(2, random_state=0), (140,)),
+        (VerticalFederatedPCA(2, method="merge"), None),
+        (VerticalFederatedPCA(2, method="power", random_state=0), (2, 140)),
+        (VerticalFederatedKernelPCA(2, aggregation="exact"), (140, 140)),
+        (VerticalFederatedKernelPCA(2, aggregation=VFedPCA(), random_state=0), (140,)),
     ],
-    ids=lambda estimator: type(estimator).__name__,
 )
-def test_what_does_not_run(estimator):
-    with pytest.raises(TypeError, match="estimator must be FederatedPCA, DistributedPCA or"):
-        client_app(lambda context: ROWS, clone(estimator))
-    with pytest.raises(TypeError, match="estimator must be FederatedPCA, DistributedPCA or"):
-        fit_sites(InProcessGrid([], []), clone(estimator), wait=0)
+def test_columns(estimator, shape):
+    found = []
+
+    def record(site, message, reply):
+        kind = message.metadata.message_type.removeprefix("query.")
+        found.append((site, kind, arrays_of(message, "arguments"), arrays_of(reply, "arrays")))
+        return reply
+
+    owners = {
+        site: SiteRows(ROWS[at, columns], keys=np.arange(200)[at], salt=SALT)
+        for site, at, columns in (
+            ("bank", slice(0, 150), slice(0, 3)),
+            ("clinic", slice(10, 160), slice(3, 5)),
+            ("shop", slice(5, 155), slice(5, 8)),
+        )
+    }
+    apps = [client_app(lambda context, rows=rows: rows, estimator) for rows in owners.values()]
+    fit_sites(InProcessGrid(apps, list(owners), record), estimator, wait=0)
+    for _, kind, there, back in found:
+        if kind == "keys":
+            assert there == {}
+            assert next(v for v in back.values() if v.dtype == np.uint8).shape == (150, 32)
+        else:
+            assert there["0"].shape == (140, 32)
+    first = next(back for _, kind, _, back in found if kind != "keys")
+    assert shape is None or shape in {a.shape for a in first.values()}
+
+
+def arrays_of(message, name):
+    return {key: a.numpy() for key, a in message.content.array_records[name].items()}
+
+
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+def test_other_topologies(topology):
+    for kind in (VerticalFederatedPCA, VerticalFederatedKernelPCA):
+        with pytest.raises(ValueError, match="topology must be 'server' over Flower"):
+            client_app(lambda context: ROWS, kind(2, topology=topology))
+
+
+def test_what_does_not_run():
+    estimator = FederatedSubspaceTracker(2)
+    with pytest.raises(TypeError, match="estimator must be one of"):
+        client_app(lambda context: ROWS, estimator)
+    with pytest.raises(TypeError, match="estimator must be one of"):
+        fit_sites(InProcessGrid([], []), estimator, wait=0)

@@ -188,7 +188,8 @@ def test_the_decoded_sum_is_the_sum_of_integers_bit_by_bit(monkeypatch, estimato
     secure_fit(estimator, PARTS, spoil=totals.note)
     tasks, expected = secure_work(estimator), []
     for kind, exponents, arguments in totals.questions.values():
-        sent = [tasks[kind].work(site, rows, *arguments) for site, rows in PARTS.items()]
+        weights = dict.fromkeys(tasks[kind].keywords)
+        sent = [tasks[kind].work(s, X, *arguments, **weights) for s, X in PARTS.items()]
         for name, exponent in zip(sorted(sent[0]), exponents, strict=True):
             integers = [encode(part[name], exponent, 50).view(np.int64) for part in sent]
             expected.append(sum(np.ravel(part).astype(object) for part in integers))

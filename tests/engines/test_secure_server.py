@@ -169,7 +169,7 @@ def test_a_sum_is_not_used_again():
     old.keys().shares()
     old.refused(0, "moments", **question, why="shares of 1 sites open, the sum needs 2")
     old.keys().shares()
-    old.sites[0].context.state["fedpca_sklearn"]["begun"] = 0
+    old.sites[0].context.state["fedpca_sklearn"]["run"] = 0
     old.masked()
     assert not (old.numbers[0] == numbers).any()
 
@@ -500,7 +500,7 @@ def test_a_masked_message_is_uniform_over_a_hundred_seeds(repeatable):
         server.keys().shares().masked()
         for i, numbers in enumerate(server.numbers):
             received[i].append(numbers)
-            server.sites[i].context.state["fedpca_sklearn"]["begun"] = 0
+            server.sites[i].context.state["fedpca_sklearn"]["run"] = 0
     assert not is_uniform([own_numbers(rows[::2])] * 100)
     for messages in map(np.array, received.values()):
         assert messages.shape == (100, N)

@@ -46,7 +46,7 @@ from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
 from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.communication._topology import adjacency
 from fedpca_sklearn.vertical._feature_groups import columns_of
-from fedpca_sklearn.vertical._left_vector_merge import _left_factor
+from fedpca_sklearn.vertical._left_vector_merge import left_factor
 from fedpca_sklearn.vertical._operators import Columns, local_power
 
 
@@ -495,7 +495,7 @@ def test_a_client_with_one_column_sends_it_up_to_sign_and_mean():
     # "Columns never leave a client" holds for clients with several columns only
     X = rows()
     column = X[:, 3] - X[:, 3].mean()
-    factor = _left_factor(0, column[None], None)
+    factor = left_factor(0, column[None], None)
     value, vector = local_power(Columns(0, 1, column[None]), X[:, 0], 3)
     assert_allclose(np.abs(factor.singular_values[0] * factor.components[0]), np.abs(column))
     assert_allclose(np.abs(np.sqrt(value) * vector), np.abs(column))
