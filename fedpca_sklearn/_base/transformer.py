@@ -89,19 +89,19 @@ class SubspaceTransformer(
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
         else:
             rank = min(n_components, exist)
-        dtype = subspace.components.dtype
-        known = subspace.components[:rank]
+        shown, larger = subspace._part(rank), larger._part(rank)
+        known, dtype = shown.components, shown.components.dtype
         missing = rank - len(known)
 
         def padded(values):
-            return np.concatenate([values[:rank], np.zeros(missing)]).astype(dtype)
+            return np.concatenate([values, np.zeros(missing)]).astype(dtype)
 
         largest = float(np.finfo(dtype).max)
         sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
         for name, size in sizes.items():
             if size > largest:
                 raise too_large(name, dtype)
-        rest = larger.total_variance - float(larger.explained_variance[:rank].sum())
+        rest = larger.total_variance - float(larger.explained_variance.sum())
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0
         self.__dict__.update(
@@ -111,7 +111,7 @@ class SubspaceTransformer(
             n_samples_seen_=n_rows,
             mean_=subspace.mean.astype(dtype),
             components_=known.copy() if not missing else linalg.complete_basis(known, rank),
-            singular_values_=padded(subspace.singular_values),
+            singular_values_=padded(shown.singular_values),
             explained_variance_=padded(larger.explained_variance),
             explained_variance_ratio_=padded(larger.explained_variance_ratio),
             noise_variance_=dtype.type(rest / max(d - rank, 1)),

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from .sizes import SMALL_EIGENPROBLEM
+from .sizes import SMALL_EIGENPROBLEM, few_of_all
 from .slices import row_slices
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
@@ -168,14 +168,21 @@ def top_of_scatter(
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)
-    # the relative error of an eigenvalue is about eps lam_1 / lam_i; roundings of float32 are added
-    # up in float64, where their signs average out
-    floor = (4 if dtype == np.float64 else 1) * np.finfo(dtype).eps * max(s[0] ** 2, lost)
+    floor = rounding_of_scatter(s[0] ** 2, lost, dtype)
     least = p if wanted is None else min(wanted, p)
     if not forced and (least == 0 or lam[least - 1] <= floor / ORTHONORMALITY_TOL[dtype]):
         return None
     p = min(p, int(np.sum(lam > len(W) * floor)))
     return W[:, :p].T, s[:p].copy()
+
+
+def rounding_of_scatter(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:
+    """Error of the eigenvalues of a scatter matrix, see `top_of_scatter`.
+
+    Relative to an eigenvalue it is about eps lam_1 / lam_i. Roundings of float32 are added up in
+    float64, where their signs average out.
+    """
+    return (4 if dtype == np.float64 else 1) * np.finfo(dtype).eps * max(largest, lost)
 
 
 def eigh_top(
@@ -187,11 +194,11 @@ def eigh_top(
     instead of copied.
     """
     m, max_keep = G.shape[0], max(max_keep, 1)
-    large, options = m > SMALL_EIGENPROBLEM, {"overwrite_a": overwrite, "check_finite": False}
-    if large and max_keep < m // 4:
+    options = {"overwrite_a": overwrite, "check_finite": False}
+    if few_of_all(max_keep, m):
         few = (m - max_keep, m - 1)
         lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", **options)
-    elif large and overwrite:
+    elif overwrite and m > SMALL_EIGENPROBLEM:
         lam, W = scipy.linalg.eigh(G, driver="evd", **options)
     else:
         lam, W = np.linalg.eigh(G)

@@ -19,6 +19,9 @@ from .slices import row_slices, rows_within, slices_of
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
+# Columns up to which numpy's product of a matrix with itself takes a tenth to a quarter less time
+# than the symmetric one of scipy's BLAS, although it fills both triangles.
+_NARROW = 128
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
 _LOST = 8.0
 
@@ -168,7 +171,9 @@ def _products(
                 weights = root_w[rows].astype(dtype, copy=False)
                 Z *= weights[:, None]
         sums += weights @ Z
-        if dtype == np.float32:
+        if d <= _NARROW:
+            G += Z.T @ Z
+        elif dtype == np.float32:
             G += ssyrk(1.0, Z.T, lower=1)
         else:
             G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)

@@ -127,11 +127,19 @@ def columns_at_once(n_rows: int) -> int:
 
 
 def peak_bytes(
-    k: int, block_size: int, n_features: int, itemsize: int, center: bool, solver: str, past: bool
+    k: int,
+    block_size: int,
+    n_features: int,
+    itemsize: int,
+    center: bool,
+    solver: str,
+    past: bool,
+    wanted: int | None,
 ) -> int:
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`.
 
-    ``past``: also where all directions are kept, several blocks follow each other.
+    ``past``: also where all directions are kept, several blocks follow each other. ``wanted``: the
+    first so many are found before the others.
     """
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
@@ -141,8 +149,12 @@ def peak_bytes(
     if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
         square, before = 8 * d * d, itemsize * k * d * past
         chunk = itemsize * d * min(rows_of_scatter(d, itemsize), block_size)
-        few = d > SMALL_EIGENPROBLEM and k < d // 4
-        pairs = 2 * 8 * k * d if few else square + max(square, itemsize * d * d)
+        if few_of_all(k, d):
+            pairs = 2 * 8 * k * d
+        elif wanted is not None and k == d and few_of_all(wanted, d):
+            pairs = 3 * square if past else square + 2 * 8 * wanted * d
+        else:
+            pairs = square + max(square, itemsize * d * d)
         return (
             square + max(chunk + square // 2 * (itemsize == 4), pairs) + before + vectors + buffers
         )
@@ -150,6 +162,11 @@ def peak_bytes(
         return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
     chunk = itemsize * R * min(d, columns_at_once(R))
     return bases + chunk + 8 * 2 * R * (R + k) + vectors
+
+
+def few_of_all(k: int | None, order: int) -> bool:
+    """Whether k eigenpairs take much less time than all."""
+    return k is not None and order > SMALL_EIGENPROBLEM and k < order // 4
 
 
 def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:

@@ -26,7 +26,9 @@ from .too_large import too_large
 # Stored entries whose products with each other are formed at once, and stripes of the triangle:
 # more stripes take less memory and fewer products, but read the rows more often.
 _STORED_AT_ONCE = 2**20
-_STRIPES = 8
+_STRIPES = 4
+# Products read long indices more slowly, and take as many bytes for them as for the entries.
+_MOST_INT32 = np.iinfo(np.int32).max
 
 
 class SparseBlock(Block):
@@ -43,8 +45,10 @@ class SparseBlock(Block):
             Y = Y.copy()
             Y.sum_duplicates()
         self.rows = Y
-        counts = np.bincount(Y.indices, minlength=self.d)
-        self.active, indices = np.flatnonzero(counts), Y.indices
+        narrow = np.int32 if max(Y.nnz, *Y.shape) <= _MOST_INT32 else np.int64
+        indices, indptr = (i.astype(narrow, copy=False) for i in (Y.indices, Y.indptr))
+        counts = np.bincount(indices, minlength=self.d)
+        self.active = np.flatnonzero(counts)
         if len(self.active) < self.d:
             number = np.empty(self.d, dtype=indices.dtype)
             number[self.active] = np.arange(len(self.active))
@@ -52,7 +56,7 @@ class SparseBlock(Block):
         full = counts == self.m
         data = Y.data.astype(np.float64, copy=w is not None or full.any())
         shape = (self.m, len(self.active))
-        self.Y = Y = sp.csr_array((data, indices, Y.indptr), shape=shape)
+        self.Y = Y = sp.csr_array((data, indices, indptr), shape=shape)
         rows = np.ones(self.m) if w is None else w
         root = None if self.root_w is None else np.repeat(self.root_w, np.diff(Y.indptr))
         self.ones: np.ndarray = rows if self.root_w is None else self.root_w
@@ -175,11 +179,11 @@ class SparseBlock(Block):
         n_active = len(self.active)
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, max(1, -(-self.Y.nnz // self.m)), _STORED_AT_ONCE):
-            Y = self.Y[rows]
+            Y = self.Y[rows] if rows.stop - rows.start < self.m else self.Y
             columns = Y.T.tocsr()
             for some in slices_of(n_active, max(1, -(-n_active // _STRIPES))):
-                before = slice(0, some.stop)
-                G[some, before] += (columns[some] @ Y[:, before]).toarray()
+                before = Y[:, : some.stop] if some.stop < n_active else Y
+                G[some, : some.stop] += (columns[some] @ before).toarray()
         if n_active < self.d:
             few, G = G, np.zeros((self.d, self.d), order="F")
             G[np.ix_(self.active, self.active)] = few

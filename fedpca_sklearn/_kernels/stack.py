@@ -22,11 +22,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
+from .leading_first import LeadingFirst, leading_first
 from .linalg import (
     eigh_top,
     flip_signs,
@@ -44,6 +45,7 @@ from .too_large import too_large
 
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
+Found: TypeAlias = tuple[np.ndarray, np.ndarray] | LeadingFirst
 
 
 def squares_of_columns(Y: np.ndarray) -> np.ndarray:
@@ -111,8 +113,10 @@ class Block(ABC):
         past_scatter: float = 0.0,
         solver: str = "auto",
         wanted: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Found:
         """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
+
+        Where the first block keeps all directions and a few are wanted, a `LeadingFirst`.
 
         Parameters
         ----------
@@ -134,11 +138,15 @@ class Block(ABC):
         keep: Keep | None,
         past_scatter: float,
         **certificate: Any,
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    ) -> Found | None:
         """Directions of what was before and of a block's scatter matrix, which is destroyed.
 
         None where the certificate of `leading_directions` fails.
         """
+        if not self.k and keep is None and max_keep == self.d:
+            leading = leading_first(G, shown_in=self.V.dtype, **certificate)
+            if leading is not None:
+                return leading
         if self.k:
             G = add_rows(G, self.V, self.s)
         scatter = past_scatter + self.scatter

@@ -107,8 +107,11 @@ class SizesMixin:
         n_bytes : int
             Two bases of k directions, one stack or a chunk of it, and small matrices; where all
             directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
-            several blocks the basis before them as well. A call with 4,096 rows or more that takes
-            several passes over them needs up to a quarter of their bytes besides. Only for an
+            several blocks the basis before them as well. If fewer than d / 4 components are asked
+            of more than 256 features, the first block takes two and leaves one; the other
+            directions, which the next block or a look at ``subspace_`` needs, take four. A call
+            with 4,096 rows or more that takes several passes over them needs up to a quarter of
+            their bytes besides. Only for an
             ``n_components`` that is a number (otherwise k depends on the data) or where all
             directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is that
             of ``svd_solver="qr"``.
@@ -126,4 +129,5 @@ class SizesMixin:
         b = self._block_size(d, False)
         itemsize = np.dtype(dtype).itemsize
         past = self.block_size != "auto"  # else all rows are one block where k = d
-        return peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past)
+        wanted = k if self.n_components is None or rank is not None else int(self.n_components)
+        return peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)

@@ -122,7 +122,8 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row
     costs d^2 operations, and sparse rows their products with each other, or, where more than 8 % of
     the entries are there, those of chunks of 512 kB as dense rows; one eigenproblem of order d
-    serves all rows of a call, up to 2^24 entries.
+    serves all rows of a call, up to 2^24 entries. Of the first of them only the ``n_components``
+    are found; the others when more rows come, or when somebody reads ``subspace_``.
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
     batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
@@ -417,7 +418,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     def _fitted_later(self, subspace: Subspace, n_rows: int) -> StreamingPCA:
         """A copy of this estimator, not fitted so far, that shows a summary when it is read."""
         fitted = object.__new__(type(self))
-        d, dtype = subspace.n_features, subspace.components.dtype
+        d, dtype = subspace.n_features, subspace._dtype
         base = {**vars(self), "n_features_in_": d, "_state": _State(subspace, n_rows, None)}
         late = Late(base, np.empty((0, d), dtype), 0, dtype, False, checked=False, shown=False)
         fitted.__dict__.update(base, **{LATE: late})
@@ -432,7 +433,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
 
     @staticmethod
     def _dtype(state: _State | None) -> Any:
-        return None if state is None else state.subspace.components.dtype
+        return None if state is None else state.subspace._dtype
 
     def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
         """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from ._updating import updated
 
 MAX_BYTES = 2**30
 _EPS = np.finfo(np.float64).eps
+# Fields that need not be made before they are read.
+_DIRECTIONS = {"components", "singular_values"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +119,9 @@ class Subspace:
     sites: tuple[str, ...] = ()
     column_scatter: np.ndarray | None = None
     privacy: StatedPrivacy | None = None
+    if TYPE_CHECKING:
+        # A `LeadingFirst`, which has the directions when they are read, or None.
+        _leading: ClassVar[Any]
 
     def __post_init__(self):
         components = float_array("components", self.components, 2)
@@ -194,6 +199,7 @@ class Subspace:
         sites=None,
         column_scatter=None,
         privacy=None,
+        _leading=None,
     ):
         for array in (components, singular_values, mean, column_scatter):
             if array is not None:
@@ -213,8 +219,11 @@ class Subspace:
             column_scatter,
             privacy,
         )
-        for name, value in zip(self.__dataclass_fields__, fields, strict=True):
-            object.__setattr__(self, name, value)
+        known = dict(zip(self.__dataclass_fields__, fields, strict=True))
+        if _leading is not None:
+            for name in _DIRECTIONS:
+                del known[name]
+        vars(self).update(known, _leading=_leading)
 
     @classmethod
     def _trusted(cls, *fields, **named):
@@ -232,7 +241,19 @@ class Subspace:
             changes.setdefault("sites", None)
         if changes.get("scatter", self.scatter) != self.scatter:
             changes.setdefault("column_scatter", None)
-        return self._trusted(**{**self.__getstate__(), **changes})
+        now = {**dict.fromkeys(_DIRECTIONS), **vars(self)}
+        given = _DIRECTIONS & changes.keys()
+        if given:
+            now.update({name: getattr(self, name) for name in _DIRECTIONS - given}, _leading=None)
+        return self._trusted(**{**now, **changes})
+
+    if not TYPE_CHECKING:  # which would take every name for a field
+
+        def __getattr__(self, name: str) -> Any:
+            leading = vars(self).get("_leading")
+            if leading is not None and name in _DIRECTIONS:
+                return getattr(leading, name)
+            return object.__getattribute__(self, name)  # the error
 
     def __deepcopy__(self, memo):
         return self
@@ -264,7 +285,12 @@ class Subspace:
     @property
     def n_features(self) -> int:
         """Number of columns."""
-        return self.components.shape[1]
+        return len(self.mean)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """That of the components."""
+        return (self.components if self._leading is None else self._leading).dtype
 
     @property
     def n_floats(self) -> int:
@@ -528,12 +554,24 @@ class Subspace:
             A summary of the same rows with fewer components; this one is not changed.
         """
         check_n_components(n_components)
-        if n_components is None or n_components >= self.n_components:
+        part = self._part(n_components)
+        if part is self:
             return self
-        return self._replace(
-            components=self.components[:n_components].copy(),
-            singular_values=self.singular_values[:n_components].copy(),
+        return part._replace(
+            components=part.components.copy(), singular_values=part.singular_values.copy()
         )
+
+    def _part(self, n_components: int | None) -> Subspace:
+        """What `truncate` returns, in the memory of this summary."""
+        if n_components is None:
+            return self
+        found = None if self._leading is None else self._leading.first
+        if found is None or n_components > len(found[1]):
+            if n_components >= self.n_components:
+                return self
+            found = self.components, self.singular_values
+        V, s = found
+        return self._replace(components=V[:n_components], singular_values=s[:n_components])
 
     # ---------------------------------------------------------------- storage
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.leading_first import LeadingFirst
 from .._kernels.routes import block_slices, passes_pay
 from .._kernels.sizes import (
     DENSE_SHARE,
@@ -112,7 +113,7 @@ def updated_by_block(
     if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples:
         columns = used_columns(Y)
         if SMALL_DIMENSION < len(columns) <= d // 2:
-            dtype = subspace.components.dtype
+            dtype = subspace._dtype
             few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
@@ -148,12 +149,14 @@ def updated_by_block(
             weights = None if w is None else w[at]
             subspace = alike(subspace, Y[at], weights, forgetting_factor=1.0)
         return subspace
-    V, s = found
+    if isinstance(found, LeadingFirst):
+        directions: dict[str, Any] = {"_leading": found}
+    else:
+        directions = dict(zip(("components", "singular_values"), found, strict=True))
     past = subspace.column_scatter
     # rows that no mechanism has seen: nothing is promised any more
     return subspace._replace(
-        components=V,
-        singular_values=s,
+        **directions,
         mean=block.new_mean,
         n_samples=block.n_total,
         scatter=subspace.scatter + block.scatter,
