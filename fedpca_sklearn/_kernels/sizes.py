@@ -27,7 +27,7 @@ DENSE_SHARE = 0.08
 
 # Entries of a chunk of rows of a scatter matrix: 512 kB of float64; and its rows in float32.
 _CHUNK_ENTRIES = 2**16
-_ROWS_OF_FLOAT32 = 1024
+_ROWS_OF_FLOAT32 = 2048
 
 # Rows from which passes over many rows start, and entries of such a sample: 8 MB of float32.
 _SAMPLE_OF_PASSES = 512
@@ -93,6 +93,11 @@ def rows_of_passes(max_keep: int) -> int:
     return max(_SAMPLE_OF_PASSES, 2 * max_keep)
 
 
+def rows_of_product(n_features: int) -> int:
+    """Rows that a pass multiplies twice, so that they stay in cache."""
+    return rows_within(n_features, least=64)
+
+
 def vectors_of_passes(max_keep: int) -> int:
     """Vectors that a pass multiplies, a multiple of four.
 
@@ -101,7 +106,7 @@ def vectors_of_passes(max_keep: int) -> int:
     return 4 * -(-3 * max_keep // 20)
 
 
-def passes_fit(n: int, d: int, max_keep: int) -> bool:
+def passes_fit(n: float, d: int, max_keep: int) -> bool:
     """Whether the sample and the vectors are a small share of the rows."""
     rows = rows_of_passes(max_keep)
     return d >= 8 * max_keep and n >= 8 * rows and rows * d <= _ENTRIES_OF_PASSES
@@ -162,6 +167,18 @@ def peak_bytes(
         return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
     chunk = itemsize * R * min(d, columns_at_once(R))
     return bases + chunk + 8 * 2 * R * (R + k) + vectors
+
+
+def bytes_of_passes(k: int, n_rows: float, n_features: int, itemsize: int) -> int:
+    """Peak memory of passes over up to so many rows that find k directions, if there are such."""
+    d, rows, b = n_features, rows_of_passes(k), vectors_of_passes(k)
+    if not passes_fit(n_rows, d, k):
+        return 0
+    rows += rows // 8 + 1  # as they are taken evenly
+    start = 4 * rows * (d + rows) + 8 * 3 * b * d
+    chunk = itemsize * d * rows_of_product(d) + 8 * 5 * b * d
+    end = 8 * (9 * b + k) * d + 8 * 2 * (3 * b) ** 2
+    return max(start, chunk, end) + 8 * 8 * d
 
 
 def few_of_all(k: int | None, order: int) -> bool:

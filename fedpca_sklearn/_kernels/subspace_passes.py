@@ -14,7 +14,7 @@ import scipy.linalg
 
 from .linalg import flip_signs
 from .scatter import guessed_mean
-from .sizes import rows_of_passes, rows_of_scatter, vectors_of_passes
+from .sizes import rows_of_passes, rows_of_product, vectors_of_passes
 from .slices import slices_of
 
 # Passes in which a space of vectors is multiplied by the scatter matrix.
@@ -79,20 +79,24 @@ class RowsOfPasses:
         a = self.offset @ Q
         return H - self.n * np.outer(a, a)
 
-    def sample(self, n_rows: int, unit: float) -> np.ndarray:
-        """Some rows about their mean in a unit, taken evenly, as heavy as all of them: float32."""
+    def sample_below(self, past: np.ndarray, n_rows: int, unit: float) -> np.ndarray:
+        """Other rows, and below them some of these about their mean, in a unit: float32.
+
+        They are taken evenly, and are as heavy as all of them.
+        """
         step = max(1, len(self.Y) // n_rows)
         mean = self.shift + self.offset
-        S = np.empty((-(-len(self.Y) // step), len(mean)), np.float32)
+        S = np.empty((len(past) - (-len(self.Y) // step), len(mean)), np.float32)
+        np.divide(past, unit, out=S[: len(past)], casting="same_kind")
         for i, row in enumerate(self.Y[::step]):
             weight = 1.0 if self.root_w is None else self.root_w[i * step]
-            S[i] = (row - mean) * (weight * np.sqrt(step) / unit)
+            S[len(past) + i] = (row - mean) * (weight * np.sqrt(step) / unit)
         return S
 
     def _chunks(self):
         """Rows less the shift, times the roots of their weights, and those roots."""
         n, d = self.Y.shape
-        step = min(n, rows_of_scatter(d, np.dtype(self.dtype).itemsize))
+        step = min(n, rows_of_product(d))
         moved = bool(self.shift.any())
         as_it_is = not moved and self.root_w is None and self.Y.dtype == self.dtype
         space = None if as_it_is else np.empty((step, d), self.dtype)
@@ -146,11 +150,11 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int) -> np.ndarray:
     """Leading directions of a sample and of the past, roughly: passes make them better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
-    sample = rows.sample(rows_of_passes(max_keep), unit)
-    S = np.concatenate([(past / unit).astype(np.float32), sample])
-    G = S @ S.T
+    S = rows.sample_below(past, rows_of_passes(max_keep), unit)
+    G = (S @ S.T).T  # in the order in which it may be overwritten
     few = (len(G) - vectors_of_passes(max_keep) + _AT_RANDOM, len(G) - 1)
-    W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", check_finite=False)[1]
+    options = {"driver": "evr", "overwrite_a": True, "check_finite": False}
+    W = scipy.linalg.eigh(G, subset_by_index=few, **options)[1]
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))
     return _orthonormal(np.hstack([(S.T @ W).astype(np.float64), others]))
 

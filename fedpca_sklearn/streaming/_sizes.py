@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from .._kernels.sizes import (
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
+    bytes_of_passes,
     exact_dimension,
     kept_directions,
     peak_bytes,
@@ -109,12 +111,11 @@ class SizesMixin:
             directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
             several blocks the basis before them as well. If fewer than d / 4 components are asked
             of more than 256 features, the first block takes two and leaves one; the other
-            directions, which the next block or a look at ``subspace_`` needs, take four. A call
-            with 4,096 rows or more that takes several passes over them needs up to a quarter of
-            their bytes besides. Only for an
-            ``n_components`` that is a number (otherwise k depends on the data) or where all
-            directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is that
-            of ``svd_solver="qr"``.
+            directions, which the next block or a look at ``subspace_`` needs, take four. Passes
+            over 4,096 rows or more in one call take a sample and nine bases of 0.6 k vectors
+            instead; calls with fewer rows take less. Only for an ``n_components`` that is a number
+            (otherwise k depends on the data) or where all directions are kept. If
+            ``svd_solver="auto"`` has to fall back to QR, the peak is that of ``svd_solver="qr"``.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()
@@ -130,4 +131,8 @@ class SizesMixin:
         itemsize = np.dtype(dtype).itemsize
         past = self.block_size != "auto"  # else all rows are one block where k = d
         wanted = k if self.n_components is None or rank is not None else int(self.n_components)
-        return peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
+        peak = peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
+        if self.svd_solver != "auto":
+            return peak
+        together = b if past or rank is not None or self._blocks_forget else math.inf
+        return max(peak, bytes_of_passes(k, together, d, itemsize))

@@ -830,8 +830,8 @@ def test_wide_sparse_rows():
 )
 def test_memory_is_stated_in_advance(d, params, dtype):
     pca = StreamingPCA(**params)
-    n = 1000 if d < 20_000 else 260
-    n = max(n, 3 * params.get("block_size", 8 * d if d <= 256 else 0))
+    # as many rows as passes over them, or chunks in float32, want
+    n = 260 if d == 20_000 else params.get("block_size", 1600 if d == 2000 else 700) * 3
     X = np.random.default_rng(0).standard_normal((n, d), dtype=dtype) + np.ones(1, dtype)
     pca.fit(X)  # imports and caches are not counted
     stated = pca.memory_bytes(d, dtype=dtype)
