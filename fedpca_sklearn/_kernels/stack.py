@@ -229,7 +229,7 @@ class DenseBlock(Block):
             if k:
                 G[k:, :k] += new @ part[:k].T
             self.column_scatter[cols] = squares_of_columns(new)
-        if not math.isfinite(self.scatter):
+        if not math.isfinite(self.scatter + G.trace()):  # products in float32 overflow earlier
             if dtype == np.float32:
                 return None
             raise too_large("sum of squares")

@@ -66,7 +66,8 @@ def check_finite(X: Any, allow_nan: bool = False) -> None:
     """Raise unless all entries of rows are finite, and say who takes missing ones."""
     values = X.data if sp.issparse(X) else X
     try:
-        assert_all_finite(values, allow_nan=allow_nan, input_name="X")
+        with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
+            assert_all_finite(values, allow_nan=allow_nan, input_name="X")
     except ValueError as error:
         if "NaN" not in str(error) or allow_nan:
             raise

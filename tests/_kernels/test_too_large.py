@@ -59,3 +59,23 @@ def test_rows_without_clients_raise_the_one_error(kind, d):
     X = np.random.default_rng(0).standard_normal((20, d)) * 1e160
     with pytest.raises(TooLargeError, match="their sum of squares overflows float64"):
         Subspace.from_rows(kind(X))
+
+
+@pytest.mark.parametrize("scale", [1e19, 1e25, 1e36, 3e37])
+@pytest.mark.parametrize("shape", [(20, 50), (20, 5), (100, 400), (300, 20)])
+@pytest.mark.parametrize("estimator", [StreamingPCA(3), OjaPCA(3), FederatedPCA(3)])
+def test_float32_whose_variance_overflows_is_named(estimator, shape, scale):
+    X = (np.random.default_rng(0).standard_normal(shape) * scale).astype("f4")
+    with pytest.raises(ValueError, match=r"too large: their \w+ overflows float32"):
+        estimator.fit(X)
+
+
+@pytest.mark.parametrize("shape", [(20, 50), (20, 5), (100, 200), (2000, 5)])
+def test_float32_whose_sums_overflow_is_exact_if_its_variance_does_not(shape):
+    X = np.random.default_rng(0).standard_normal(shape) * (1.0 + np.arange(shape[1]))
+    X = (X * (5e18 / np.sqrt(np.square(X).sum() / shape[0]))).astype("f4")
+    pca = StreamingPCA(3).fit(X)
+    Z = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    s = np.linalg.svd(Z, compute_uv=False)[:3]
+    np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-5)
+    assert np.square(Z).sum() > np.finfo("f4").max
