@@ -1,13 +1,19 @@
-"""One BLAS thread for small blocks, beside all of them, on an idle machine and on a busy one."""
+"""One BLAS thread for small blocks, beside all of them, on an idle machine and on a busy one.
+
+Large fits with one thread and with two, beside scikit-learn's fastest solver and products of
+the same rows.
+"""
 
 import multiprocessing
+from functools import partial
 from os import cpu_count
 
 import numpy as np
+from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 from benchmarks._tools import interleaved, table
-from fedpca_sklearn import StreamingPCA
+from fedpca_sklearn import StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import threads
 
 SHAPES = [(20_000, 64), (20_000, 300), (10_000, 2000), (200, 20_000)]
@@ -41,7 +47,41 @@ def measured(repeats):
     return rows
 
 
+def fits_with_threads(quick):
+    """A row for each large shape: seconds of the wall clock with one thread and with two."""
+    rows = []
+    for n, d, r, peer in [(20_000, 784, 50, "covariance_eigh"), (10_000, 2_000, 20, "randomized")]:
+        X = make_power_law(n // 10 if quick else n, d, alpha=1.0, random_state=0)
+        V = np.random.default_rng(0).standard_normal((d, r))
+        work = {
+            "StreamingPCA": lambda X=X, r=r: StreamingPCA(r).fit(X),
+            peer: lambda X=X, r=r, peer=peer: PCA(r, svd_solver=peer, random_state=0).fit(X),
+            "X @ V.T": lambda X=X, V=V: X @ V,
+            "X.T @ X": lambda X=X: X.T @ X,
+        }
+        calls = {
+            (name, threads): partial(_limited, threads, call)
+            for name, call in work.items()
+            for threads in (1, 2)
+        }
+        seconds, _ = interleaved(calls, 2 if quick else 7)
+        for name in work:
+            one, two = (seconds[name, threads][1] for threads in (1, 2))
+            shape = f"{len(X):,} x {d:,}, {r}"
+            row = {"rows": shape, "work": name, "1 thread": one, "2 threads": two}
+            rows.append(row | {"ratio": one / two})
+    return rows
+
+
+def _limited(threads, call):
+    with threadpool_limits(threads, user_api="blas"):
+        return call()
+
+
 def main(quick=False):
+    print("Fits with one thread and with two:")
+    table("blas_threads_fits", fits_with_threads(quick))
+    print()
     cores, rows = cpu_count() or 1, []
     others = [multiprocessing.Process(target=spin, daemon=True) for _ in range(cores)]
     with threadpool_limits(cores, user_api="blas"):

@@ -40,8 +40,12 @@ from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_p
 from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
+from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
+
+# Rows of passes for which a thread of their own pays.
+_ROWS_OF_THREAD = 1024
 
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
@@ -260,8 +264,17 @@ class DenseBlock(Block):
         return flip_signs(V).astype(self.V.dtype, copy=False), s
 
     def by_passes(self, max_keep):
-        """Return ``(V, s)`` from a few passes over many rows, None where that is not certain."""
-        rows = RowsOfPasses(self.Y, self.root_w, self.n_block, self.center, self.V.dtype)
+        """Return ``(V, s)`` from a few passes over many rows, None where that is not certain.
+
+        Where BLAS has several threads, Python has as many, and BLAS one in each.
+        """
+        n_threads = min(usable_threads(), self.m // _ROWS_OF_THREAD)
+        with single_blas_thread():
+            return self._by_passes(max_keep, max(n_threads, 1))
+
+    def _by_passes(self, max_keep, n_threads):
+        kind = (self.n_block, self.center, self.V.dtype)
+        rows = RowsOfPasses(self.Y, self.root_w, *kind, n_threads=n_threads)
         rows.moments()
         self._centre(rows.shift, rows.offset)
         self.column_scatter = rows.squares

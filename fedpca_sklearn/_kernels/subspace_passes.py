@@ -7,7 +7,9 @@ products ends with Rayleigh and Ritz. Centring is a rank-one term of the product
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -16,6 +18,8 @@ from .linalg import flip_signs
 from .scatter import guessed_mean
 from .sizes import rows_of_passes, rows_of_product, vectors_of_passes
 from .slices import slices_of
+
+Term: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # Passes in which a space of vectors is multiplied by the scatter matrix.
 PASSES = 2
@@ -37,10 +41,22 @@ class RowsOfPasses:
     center : bool
     dtype : dtype
         Of the products; they are added up in float64.
+    n_threads : int, default=1
+        Of Python, each of which goes over a share of the rows: the products with few vectors are
+        too thin for the threads of BLAS.
     """
 
-    def __init__(self, Y: np.ndarray, root_w: np.ndarray | None, n: float, center: bool, dtype):
+    def __init__(
+        self,
+        Y: np.ndarray,
+        root_w: np.ndarray | None,
+        n: float,
+        center: bool,
+        dtype: Any,
+        n_threads: int = 1,
+    ):
         self.Y, self.root_w, self.n, self.center, self.dtype = Y, root_w, n, center, dtype
+        self.n_threads = n_threads
         d = Y.shape[1]
         self.shift = guessed_mean(Y) if center else np.zeros(d)
         self.offset, self.squares = np.zeros(d), np.zeros(d)
@@ -48,10 +64,7 @@ class RowsOfPasses:
     def moments(self) -> None:
         """Set the offset of the mean from the shift, and sums of squares about the mean."""
         for _ in range(2):
-            sums, squares = np.zeros(len(self.shift)), np.zeros(len(self.shift))
-            for Z, weights in self._chunks():
-                sums += weights @ Z
-                squares += np.einsum("ij,ij->j", Z, Z)
+            sums, squares = self._added_up((2, len(self.shift)), _moments)
             if not self.center:
                 self.squares = squares
                 return
@@ -64,18 +77,15 @@ class RowsOfPasses:
 
     def scatter_times(self, Q: np.ndarray) -> np.ndarray:
         """Scatter matrix about the mean, times vectors, in float64."""
-        T, B = np.zeros(Q.shape), Q.astype(self.dtype, copy=False)
-        for Z, _ in self._chunks():
-            T += Z.T @ (Z @ B)
+        B = Q.astype(self.dtype, copy=False)
+        T = self._added_up(Q.shape, lambda Z, _: Z.T @ (Z @ B))
         T -= np.outer(self.n * self.offset, self.offset @ Q)
         return T
 
     def gram(self, Q: np.ndarray) -> np.ndarray:
         """Scatter matrix about the mean in the coordinates of vectors, in float64."""
-        H, B = np.zeros((Q.shape[1],) * 2), Q.astype(self.dtype, copy=False)
-        for Z, _ in self._chunks():
-            P = Z @ B
-            H += P.T @ P
+        B = Q.astype(self.dtype, copy=False)
+        H = self._added_up((B.shape[1],) * 2, lambda Z, _: _square(Z @ B))
         a = self.offset @ Q
         return H - self.n * np.outer(a, a)
 
@@ -93,16 +103,37 @@ class RowsOfPasses:
             S[len(past) + i] = (row - mean) * (weight * np.sqrt(step) / unit)
         return S
 
-    def _chunks(self):
+    def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
+        """Sum over the rows of what a function makes of some of them and of their weights' roots.
+
+        In the order of the threads, so that the same number of them gives the same numbers.
+        """
+        n = len(self.Y)
+        shares = list(slices_of(n, -(-n // self.n_threads)))
+
+        def of_share(share: slice) -> np.ndarray:
+            total = np.zeros(shape)
+            with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
+                for Z, weights in self._chunks(share):
+                    total += term(Z, weights)
+            return total
+
+        if len(shares) == 1:
+            return of_share(shares[0])
+        with ThreadPoolExecutor(len(shares)) as pool:
+            return sum(pool.map(of_share, shares), start=np.zeros(shape))
+
+    def _chunks(self, share: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows less the shift, times the roots of their weights, and those roots."""
-        n, d = self.Y.shape
+        n, d = share.stop - share.start, self.Y.shape[1]
         step = min(n, rows_of_product(d))
         moved = bool(self.shift.any())
         as_it_is = not moved and self.root_w is None and self.Y.dtype == self.dtype
         space = None if as_it_is else np.empty((step, d), self.dtype)
         shift = self.shift.astype(np.result_type(self.Y, self.dtype), copy=False)
         ones = np.ones(step, self.dtype)
-        for rows in slices_of(n, step):
+        for part in slices_of(n, step):
+            rows = slice(share.start + part.start, share.start + part.stop)
             Z: Any = self.Y[rows]
             weights = ones[: len(Z)]
             if space is not None:
@@ -111,6 +142,14 @@ class RowsOfPasses:
                     weights = self.root_w[rows].astype(self.dtype, copy=False)
                     Z *= weights[:, None]
             yield Z, weights
+
+
+def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.stack([weights @ Z, np.einsum("ij,ij->j", Z, Z)])
+
+
+def _square(P: np.ndarray) -> np.ndarray:
+    return P.T @ P
 
 
 def leading_by_passes(

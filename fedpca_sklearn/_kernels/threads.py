@@ -44,6 +44,14 @@ def single_blas_thread() -> Iterator[None]:
                 _limit.restore_original_limits()
 
 
+def usable_threads() -> int:
+    """Threads that BLAS may use now; one inside a limit, as of clients that run in parallel."""
+    if _inside:
+        return 1
+    pools = _controller().lib_controllers
+    return max((pool.num_threads for pool in pools if pool.user_api == "blas"), default=1)
+
+
 def threads_for(entries: int) -> AbstractContextManager[None]:
     """One BLAS thread for blocks of few entries, the user's setting for larger ones."""
     return single_blas_thread() if entries <= _SMALL else nullcontext()

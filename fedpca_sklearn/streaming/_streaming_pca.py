@@ -22,7 +22,6 @@ from .._base.published_state import LATE
 from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
-from .._kernels.routes import passes_pay
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_weight, is_integer
 from ..rank import RankRule
@@ -386,8 +385,8 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
             n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
         kept = self._kept(d, state.rank)[0] or d
         at_once = kept + rows.shape[0]
-        if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows, of passes less
-            at_once = 0 if passes_pay(rows.shape[0], d, kept) else 16 * d
+        if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
+            at_once = 16 * d
         with threads_for(d * at_once):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
                 past = state.subspace

@@ -1,12 +1,18 @@
 """Directions of many rows from a few passes over them, beside numpy's SVD of all rows."""
 
+import threading
+
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law
+from fedpca_sklearn._kernels import stack
 from fedpca_sklearn._kernels.routes import passes_pay, scatter_pays
 from fedpca_sklearn._kernels.stack import DenseBlock
+from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
+from fedpca_sklearn._kernels.threads import single_blas_thread, usable_threads
 from fedpca_sklearn.summary._updating import updated
 
 N, D, K = 4100, 1200, 15
@@ -120,3 +126,32 @@ def test_what_is_forgotten_is_forgotten_once(X):
 def test_blocks_that_forget_stay_small():
     pca = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
     assert pca._block_size(2000, False) < 100
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_threads_share_the_rows(X, monkeypatch, center):
+    w, seen = np.random.default_rng(1).uniform(0.5, 2, N), set()
+    _, (V, s) = by_passes(X + 3, w, center)
+    chunks = RowsOfPasses._chunks
+
+    def seen_chunks(self, share):
+        seen.add((threading.get_ident(), share.start))
+        return chunks(self, share)
+
+    monkeypatch.setattr(RowsOfPasses, "_chunks", seen_chunks)
+    monkeypatch.setattr(stack, "usable_threads", lambda: 3)
+    block, found = by_passes(X + 3, w, center)
+    assert {start for _, start in seen} == {0, 1367, 2734}
+    assert threading.get_ident() not in {thread for thread, _ in seen}
+    assert_allclose(found[1], s, atol=1e-13 * s[0])
+    assert_allclose(np.abs(np.sum(found[0] * V, axis=1)), 1, rtol=1e-10)
+    again, same = by_passes(X + 3, w, center)
+    assert_array_equal(same[0], found[0])
+    assert_array_equal(again.column_scatter, block.column_scatter)
+
+
+def test_clients_in_parallel_have_one_thread_each():
+    with threadpool_limits(2, user_api="blas"):
+        assert usable_threads() == 2
+        with single_blas_thread():
+            assert usable_threads() == 1
