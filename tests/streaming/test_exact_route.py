@@ -1,6 +1,7 @@
 """The dimension up to which a stream keeps all directions, and its ways there."""
 
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -103,6 +104,31 @@ def test_the_order_of_entries_in_memory_changes_no_bit(d, r):
         assert_array_equal(other.components_, C.components_)
         assert_array_equal(other.singular_values_, C.singular_values_)
         assert_array_equal(other.mean_, C.mean_)
+
+
+@pytest.mark.parametrize("n", [900, 1850])
+def test_cuts_at_multiples_of_a_block_size_change_no_bit(n):
+    X = make_power_law(n, 500, alpha=1.0, random_state=0) + 1.0
+    whole = StreamingPCA(4, block_size=100).fit(X)
+    for cuts in ([100], [300, 800], range(100, n, 100)):
+        pca = StreamingPCA(4, block_size=100)
+        for rows in np.split(X, cuts):
+            pca.partial_fit(rows)
+        assert_array_equal(pca.components_, whole.components_)
+        assert_array_equal(pca.singular_values_, whole.singular_values_)
+
+
+@pytest.mark.parametrize(("d", "r"), [(5, 3), (300, 10)])
+def test_a_mean_of_1e11_spreads_costs_no_more_than_its_rounding(d, r):
+    rng = np.random.default_rng(0)
+    X = 1e8 + 1e-3 * rng.standard_normal((900, d))
+    of_mean = np.array([float(sum(map(Fraction, c)) / len(c) - 10**8) for c in X.T.tolist()])
+    s = np.linalg.svd((X - 1e8) - of_mean, compute_uv=False)[:r]
+    assert_allclose(StreamingPCA(r).fit(X).singular_values_, s, rtol=1e-10)
+    cut = StreamingPCA(r)
+    for rows in np.split(X, [400, 437, 801, 802]):
+        cut.partial_fit(rows)
+    assert_allclose(cut.singular_values_, s, rtol=1e11 * np.finfo(float).eps)
 
 
 def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
