@@ -22,6 +22,8 @@ _SAMPLE = 128
 # Columns up to which numpy's product of a matrix with itself takes a tenth to a quarter less time
 # than the symmetric one of scipy's BLAS, although it fills both triangles.
 _NARROW = 128
+# Rows of them that are multiplied at once, where they need not be copied.
+_ROWS_AT_ONCE = 4096
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
 _LOST = 8.0
 
@@ -153,9 +155,10 @@ def _products(
     the roots of their weights are Z.
     """
     n, d = Y.shape
-    step = min(n, rows_of_scatter(d, dtype.itemsize))
     moved, twice = bool(shift.any()), bool(offset.any())
     as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype
+    in_cache = rows_of_scatter(d, dtype.itemsize)
+    step = min(n, max(in_cache, _ROWS_AT_ONCE) if as_it_is and d <= _NARROW else in_cache)
     space = None if as_it_is else np.empty((step, d), dtype)
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
     shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
