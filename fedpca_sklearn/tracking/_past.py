@@ -9,7 +9,7 @@ import numpy as np
 
 # A batch that fits worse than the best one by this factor, in squares, may tell of a change.
 _WORSE = 2.0
-# By how much, in squares, a subspace of a batch alone must fit better for the past to be dropped.
+# A subspace of the batch alone that fits better by this factor, in squares, tells of one.
 _BETTER = 2.0
 # Where a batch fits better than all before by this factor, in squares, these were filled too badly.
 _FALL = 0.1
@@ -84,9 +84,18 @@ def may_have_changed(share: float, least: float) -> bool:
     return share > _WORSE * least
 
 
-def fits_better(alone: float, past: float) -> bool:
-    """Whether the subspace of a batch alone fits others clearly better, by both noises."""
-    return _BETTER * alone < past
+def weight_beside(alone: float, past: float) -> float:
+    """Weight of the past beside a batch whose own subspace leaves the noise ``alone`` of others.
+
+    ``past`` is what the last subspace leaves. Rows of two noises count best by the inverse of their
+    variances; where the batch alone is no better, the past has its whole weight.
+    """
+    return alone / past if alone < past else 1.0
+
+
+def has_changed(weight: float) -> bool:
+    """Whether a batch of which the past has this weight tells of a change."""
+    return _BETTER * weight < 1
 
 
 def optimism(m: int, k: int) -> float:

@@ -62,7 +62,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         Rows after which a feature that is an outlier in most of them is learnt, as the subspace has
         changed there. None: never.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
-        As in `SubspaceTracker`: "auto" drops the past where the subspace changes. 0: the subspace
+        As in `SubspaceTracker`: with "auto" the past counts little after a change. 0: the subspace
         is that of the last batch alone, as in [1]_.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.

@@ -59,8 +59,9 @@ class State:
     noise : float
         Variance of an entry beyond the subspace in recent batches; NaN if not known.
     least : float
-        The least share of the entries' squares that the basis left of a batch, since the last time
-        that the past was dropped.
+        The least share of the entries' squares that the basis left of a batch.
+    filling : float
+        The same since the last change: of the basis that filled the rows that count.
     """
 
     summary: Subspace
@@ -78,6 +79,7 @@ class State:
     seed: int = 0
     noise: float = math.nan
     least: float = math.nan
+    filling: float = math.nan
 
     def after(self, n: int) -> State:
         """State of which n more rows are taken: j <- j + 1."""

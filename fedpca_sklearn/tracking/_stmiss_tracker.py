@@ -21,10 +21,11 @@ from ..summary import Subspace
 from ._past import (
     Misfit,
     averaged,
-    fits_better,
+    has_changed,
     may_have_changed,
     misfits,
     optimism,
+    weight_beside,
     weight_of_past,
 )
 from ._stmiss import (
@@ -93,7 +94,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             misfit = self._misfit(new, Y, self._fill(new, Y), owners)
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
-            new = replace(new, noise=noise if math.isfinite(noise) else math.nan, least=1.0)
+            noise = noise if math.isfinite(noise) else math.nan
+            new = replace(new, noise=noise, least=1.0, filling=1.0)
         return new.after(len(Y))
 
     def _with(self, summary: Subspace, past: State, last: State) -> State:
@@ -124,22 +126,32 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     def _past(
         self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
     ) -> State:
-        """State with what counts of earlier batches; without a summary after a change."""
+        """State with what counts of earlier batches; little after a change."""
         share, least = misfit.share, state.least
         if self.forgetting_factor != "auto" or math.isnan(share):
             return state
         if math.isnan(least):
-            return replace(state, least=share)
+            return replace(state, least=share, filling=share)
+        weight, filling = 1.0, state.filling
         if may_have_changed(share, least) and filled.counts.any():
-            nothing = replace(state, summary=state.summary.decay(0.0))
-            summary = self._r_svd(nothing, filled, state.basis, owners)
-            alone = self._with(summary, nothing, state)
-            again = self._misfit(alone, Y, self._fill(alone, Y), owners)
-            factor = optimism(len(Y), len(alone.basis))
-            if fits_better(factor * again.noise, misfit.noise):
-                return replace(nothing, least=share)
-        weight = weight_of_past(misfit.least_share, least)
-        return replace(state, summary=state.summary.decay(weight), least=min(share, least))
+            weight = weight_beside(self._noise_alone(state, Y, filled, owners), misfit.noise)
+        if has_changed(weight):
+            filling = share
+        else:
+            weight *= weight_of_past(misfit.least_share, filling)
+            filling = min(share, filling)
+        summary = state.summary.decay(weight)
+        return replace(state, summary=summary, least=min(share, least), filling=filling)
+
+    def _noise_alone(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> float:
+        """What the subspace of a batch alone would leave of others like it."""
+        nothing = replace(state, summary=state.summary.decay(0.0))
+        summary = self._r_svd(nothing, filled, state.basis, owners)
+        alone = self._with(summary, nothing, state)
+        misfit = self._misfit(alone, Y, self._fill(alone, Y), owners)
+        return optimism(len(Y), len(alone.basis)) * misfit.noise
 
     def _weight(self, past: State, m: int) -> float:
         """Weight of the rows before m new ones."""

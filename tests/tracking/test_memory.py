@@ -63,6 +63,21 @@ def test_a_change_is_followed(model, noise):
     assert sine(found, V) < 1e-6 + 2 * sine(alone, V)
 
 
+@each
+def test_a_strange_end_does_not_take_the_past_away(model):
+    # sensors by day, then two batches at night that one direction explains better than all the day
+    rng = np.random.default_rng(0)
+    day, _ = rows(600, noise=0.1, mean=0.0)
+    night = 0.3 * rng.standard_normal((80, 1)) * rng.standard_normal(40) / np.sqrt(40)
+    X = np.concatenate([day, night + 0.02 * rng.standard_normal((80, 40))])
+    Y = with_holes(X, 0.3)
+    errors = {}
+    for factor in ("auto", 1.0):
+        full = clone(model).set_params(forgetting_factor=factor).fit(Y).impute(Y[:600])
+        errors[factor] = np.linalg.norm(full - day)
+    assert errors["auto"] < 1.25 * errors[1.0]
+
+
 def test_without_noise_it_is_as_fast_as_by_the_last_batch():
     stream = make_subspace_stream(1200, 200, 5, model="piecewise", random_state=0)
     V = [stream.subspace_at(40 * j + 39) for j in range(30)]
