@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ._memory import EMPTY, Memory, relative_residual
-from ._recursive_least_squares import recent_power
+from ._recursive_least_squares import inverse_covariance, recent_power
 
 # First value of the covariance of the coordinates, relative to the mean square of the first rows.
 _REGULARIZATION = 1e-2
@@ -71,8 +71,8 @@ class AveragedSteps(Steps):
         """After rows of d entries with coordinates C, if any."""
         if not C.any():
             return cls(np.zeros((0, 0)))
-        least = _REGULARIZATION * float(np.sum(C**2)) / (len(C) * d)
-        return cls(np.linalg.inv(C.T @ C + least * np.eye(C.shape[1])), Memory(len(C)))
+        power = float(np.sum(C**2)) / (len(C) * d)
+        return cls(inverse_covariance(C, power), Memory(len(C)))
 
     def at(self, Z, k):
         """Steps for a block of rows; P begins small against them, and stays symmetric."""

@@ -24,11 +24,16 @@ class Memory:
     Where residuals fall below all before, the rows before came with a worse basis: n falls by as
     much. In noise they do not fall, and the memory grows; without noise they fall with each row,
     and the memory stays short until nothing is left to learn.
+
+    ``patient``: while residuals do not fall, what is missing takes the weight, and the power is
+    (1 - s) / s: for least squares of all rows that count, from a basis that some rows have shown.
+    One that was drawn may be so far off that residuals stay until it is forgotten.
     """
 
     rows: float = 0.0
     residual: float = math.nan
     least: float = math.nan
+    patient: bool = False
 
     def after(self, residual: float, share: float = 1.0) -> tuple[float, Memory]:
         """Factor for the weights of the rows before a row, and the memory with it.
@@ -47,11 +52,12 @@ class Memory:
             least = now
         else:
             now = self.residual + (now - self.residual) / _WINDOW
+        counted = 1 - share if self.patient else 1.0
         if now < least:
             n = max(n * now / least, min(n, _WINDOW))
-            least = now
-        factor = (n / (n + 1)) ** (1 / share) if n else 1.0
-        return factor, Memory(n + 1, now, least)
+            least, counted = now, 1.0
+        factor = (n / (n + 1)) ** (counted / share) if n else 1.0
+        return factor, replace(self, rows=n + 1, residual=now, least=least)
 
 
 EMPTY = Memory()

@@ -54,7 +54,8 @@ class OjaPCA(StartedTracker):
     Notes
     -----
     Q <- orth(Q + eta mean(z z^T) Q), Oja (1982) with the mini-batches and the
-    orthonormalisation of [2]_. Time O(d k) a row and O(d k^2) a batch, memory O(d k). Rows of an
+    orthonormalisation of [2]_; with "averaged" steps components are made orthonormal in the order
+    of their power. Time O(d k) a row and O(d k^2) a batch, memory O(d k). Rows of an
     unfinished batch wait, and move a copy of the basis when the result is read.
 
     References
@@ -122,6 +123,8 @@ class OjaPCA(StartedTracker):
         if self.learning_rate == "averaged":
             sizes = sizes * (state.n_rows / n) + np.einsum("ij,ij->j", C, C)
             gradient /= np.where(sizes > 0, sizes, 1.0)[:, None]
+            order = np.argsort(-sizes, kind="stable")  # the stronger keeps what two have in common
+            Q, gradient, sizes = Q[order], gradient[order], sizes[order]
         elif self.learning_rate == "adaptive":
             gradient /= len(rows)
             largest = float(np.abs(gradient).max()) or 1.0  # squares may vanish or overflow

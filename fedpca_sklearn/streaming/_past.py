@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
-from ._recursive_least_squares import LIMIT, recent_power
+from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power
 from ._start import StartedTracker
 
 __all__ = ["PAST"]
@@ -99,8 +99,9 @@ class PAST(StartedTracker):
         power = recent_power(0.0, Z, self.forgetting_factor)
         if power == 0:
             return _Past(V, np.zeros(0))
-        G = (Z @ V.T).T @ (Z @ V.T) + power * np.eye(len(V))
-        return _Past(V, np.diag(G).copy() if self.deflation else np.linalg.inv(G), power)
+        C = Z @ V.T
+        P = np.sum(C**2, axis=0) if self.deflation else inverse_covariance(C, power)
+        return _Past(V, P, power)
 
     def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
         power = recent_power(state.power, Z, self.forgetting_factor)

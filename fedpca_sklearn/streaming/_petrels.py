@@ -14,7 +14,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from ._affine import AffineTracker, Move
 from ._memory import EMPTY, Memory, relative_residual
-from ._recursive_least_squares import LIMIT, recent_power
+from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power
 
 __all__ = ["PETRELS"]
 
@@ -31,14 +31,14 @@ class PETRELS(AffineTracker):
         Number of components. None: 10, or all features where there are fewer.
     forgetting_factor : float in (0, 1] or "growing", default="growing"
         Factor by which the weight of a row shrinks with every later row; lambda of [1]_, who take
-        0.98. "growing": 1 at whole rows, (n / (n + 1))^(1 / s) at a row of which a share s is
+        0.98. "growing": 1 at whole rows, (n / (n + 1))^((1 - s) / s) at a row of which a share s is
         there, so that noise averages out over a stream whose subspace stays. n is the number of
-        rows before; it falls with the mean square of recent residuals while these are below all
-        before, so that a subspace without noise is found to rounding. Mean and variances do not
-        fade.
+        rows before; while the mean square of recent residuals is below all before it falls with
+        it, and the power is 1 / s, so that a subspace without noise is found to rounding. So it
+        is always where the first basis is not from rows. Mean and variances do not fade.
     regularization : float, default=1e-2
         First value of the covariance of the coordinates, relative to the mean square of the first
-        rows that are not zero.
+        rows that are not zero. Where the first basis is from rows, theirs is the first value.
     center : bool, default=True
         The mean is a part of the model: rows have a constant entry more, and the rule one component
         more, as a running mean of observed entries is not where rows of low rank are. False: about
@@ -115,9 +115,8 @@ class PETRELS(AffineTracker):
         power = recent_power(0.0, Z, 1.0)
         if power == 0:
             return _Petrels(V.T, None)
-        C = Z @ V.T
-        P = np.linalg.inv(C.T @ C + self.regularization * power * np.eye(len(V)))
-        return _Petrels(V.T, P, power, Memory(len(Z)))
+        P = inverse_covariance(Z @ V.T, power)
+        return _Petrels(V.T, P, power, Memory(len(Z), patient=True))
 
     def _moved(self, state: _Petrels, move: Move) -> _Petrels:
         return replace(state, U=move.of(state.U.T).T)

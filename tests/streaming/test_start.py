@@ -13,7 +13,7 @@ import pytest
 from helpers import assert_finite_and_orthonormal, measured, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 
 from fedpca_sklearn import (
     GROUSE,
@@ -246,6 +246,15 @@ def test_rows_with_holes_age_the_memory_more():
         assert_allclose(Memory(100.0).after(0.5, share)[0], (100 / 101) ** (1 / share))
 
 
+def test_a_patient_memory_ages_by_what_is_missing_while_residuals_stay():
+    for share in (0.9, 0.5, 0.25):
+        before = Memory(100.0, 0.5, 0.5, patient=True)
+        assert_allclose(before.after(0.6, share)[0], (100 / 101) ** ((1 - share) / share))
+        other = Memory(100.0, 0.5, 0.5).after(0.1, share)
+        factor, memory = before.after(0.1, share)  # as any other where they fall
+        assert (factor, memory.rows, memory.patient) == (other[0], other[1].rows, True)
+
+
 @pytest.mark.parametrize("fall", [0.8, 0.95])
 def test_falling_residuals_shorten_the_memory_and_rising_ones_do_not(fall):
     memory = Memory(1000.0)
@@ -258,6 +267,31 @@ def test_falling_residuals_shorten_the_memory_and_rising_ones_do_not(fall):
     for _ in range(500):
         memory = memory.after(1.0, 0.9)[1]
     assert memory.rows > 500
+
+
+# ------------------------------------------------------------------------- rows that are not alike
+
+
+LEAST_SQUARES = {n: m for n, m in STARTED.items() if n in ("grouse", "past", "pastd", "petrels")}
+
+
+@each(LEAST_SQUARES)
+def test_columns_of_unlike_scales_need_no_scaling(model):
+    # deviations from 0.1 to 300: what the first rows say of weak directions counts as well
+    X = load_wine().data[np.random.default_rng(3).permutation(178)]
+    assert excess_error(X, clone(model).fit(X).components_) < 0.01
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_oja_forgets_what_was_weak(seed):
+    # 40 rows in the dark along other directions, and then the day
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    day = np.r_[3, 2.5, 2, 1.5, 1, np.full(15, 0.3)]
+    X = rng.standard_normal((200, 20)) * day @ Q
+    X[:40] = 0.05 * rng.standard_normal((40, 20)) * day[::-1] @ Q
+    # k / n for the best of n rows; half of them count, and steps leave as much again
+    assert excess_error(X, OjaPCA(5).fit(X).components_) < 4 * 5 / 160
 
 
 def noisy(n, d=30, k=4, seed=0):
