@@ -16,6 +16,8 @@ from ._outliers import find_outliers
 from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 
+# Rows for each component from which on AltProj tells outliers well.
+ALTPROJ_ROWS = 5
 # Rows that are searched for outliers at once, outside `fit`.
 _ROWS_AT_ONCE = 64
 
@@ -42,7 +44,7 @@ class OutlierTracker(DecompositionMixin, STMissTracker):
         if not first or not isinstance(self.init, str) or self.init != "altproj":
             return size
         if self.init_size == "auto":
-            return max(size, 5 * self._rank(d), 100)
+            return max(size, ALTPROJ_ROWS * self._rank(d), 100)
         return self.init_size
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:

@@ -23,6 +23,8 @@ _LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
 _MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
+# Entries of a row that its deviation is taken from at least, or half of them.
+_ENTRIES = 10
 # Entries from which on a column has a standard deviation of its own; and by how much that from the
 # median exceeds the one from the quartile where half of a column is outliers.
 _COLUMN_ROWS = 10
@@ -33,6 +35,8 @@ _REMEMBERED = 200
 KNOWN_ROWS = 100
 # Residuals that are so many times as large as before, or as small, are of another subspace.
 _FIT = 3.0
+# Residuals that are so many times as large as before are of rows that are less noisy.
+_FALL = 0.7
 # Deviations down to which a row's thresholds may fall, and what for: entries between that are so
 # many times as many as of normal noise, and so many more; fewer by one for each so many entries
 # above, down to so few.
@@ -75,7 +79,7 @@ def sparse_part(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np
     if xi == "auto":
         seen = ~np.isnan(Z)
         projected = np.where(seen, Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
-        bounds = _XI * _deviations(projected, _DECILE, axis=1) * np.sqrt(seen.sum(axis=1))
+        bounds = _XI * _deviations_of_rows(projected) * np.sqrt(seen.sum(axis=1))
     else:
         bounds = np.full(len(Z), float(xi))
     return recover(Z, V, bounds, _GAP, _ITERATIONS)[0]
@@ -88,7 +92,7 @@ def search_rows(
     start = start_of_support(Z, V, xi)
     mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
     scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(columns > 0, columns, 1.0))
-    return Search(start, mask, _deviations(scaled, _DECILE, axis=1))
+    return Search(start, mask, _deviations_of_rows(scaled))
 
 
 def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,12 +120,18 @@ def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> n
     return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, fit))
 
 
-def remembered(columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def remembered(
+    columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray, level: np.ndarray
+) -> np.ndarray:
     """Thresholds of columns after a batch: six standard deviations of some 200 rows.
 
     Of entries that are no outliers, those beyond three robust deviations cut there, as some may be
-    outliers that were missed; a column that is all outliers keeps its own.
+    outliers that were missed; a column that is all outliers keeps its own. Where most rows are so
+    much less noisy than before, as the subspace is known better, all thresholds fall at once.
     """
+    typical = float(np.median(level))
+    if typical < _FALL:
+        columns = typical * columns
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
     fit = C @ V
@@ -155,8 +165,17 @@ def _mostly(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 def fits(level: np.ndarray) -> bool:
     """Whether what is left of most rows is as large as it was."""
-    typical = float(np.median(level))
-    return 1 / _FIT <= typical <= _FIT
+    return float(np.median(level)) >= 1 / _FIT and not fits_worse(level)
+
+
+def is_as_before(level: np.ndarray) -> bool:
+    """Whether what is left of most rows is neither clearly more nor less than it was."""
+    return _FALL <= float(np.median(level)) <= 1 / _FALL
+
+
+def fits_worse(level: np.ndarray) -> bool:
+    """Whether what is left of most rows is much more than it was."""
+    return float(np.median(level)) > _FIT
 
 
 def _floor(kept: np.ndarray, fit: np.ndarray) -> float:
@@ -182,7 +201,7 @@ def _support(
     for _ in range(_ROUNDS):
         R = Z - C @ V
         kept = np.where(mask, np.nan, R)
-        rows = OUTLIER_DEVIATIONS * _deviations(kept, _DECILE, axis=1)
+        rows = OUTLIER_DEVIATIONS * _deviations_of_rows(kept)
         limits = np.maximum.outer(rows, columns(R, kept, C))
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]
@@ -214,7 +233,7 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
     certain = (z > OUTLIER_DEVIATIONS).sum(axis=1)
     gain -= np.maximum(_MORE - certain / _CERTAIN, _FEW)[:, None]
     best = gain.argmax(axis=1)
-    noise = _deviations(np.where(z > OUTLIER_DEVIATIONS, np.nan, z), _DECILE, axis=1)
+    noise = _deviations_of_rows(np.where(z > OUTLIER_DEVIATIONS, np.nan, z))
     falls = (np.take_along_axis(gain, best[:, None], 1)[:, 0] > 0) & (noise >= 1 / _FIT)
     return np.where(falls, bounds[1 + best], OUTLIER_DEVIATIONS) / OUTLIER_DEVIATIONS
 
@@ -255,7 +274,13 @@ def find_outliers(
     return search_batch(Z, V, start_of_support(Z, V, xi))
 
 
-def _deviations(R: np.ndarray, share: float, axis: int) -> np.ndarray:
+def _deviations_of_rows(R: np.ndarray) -> np.ndarray:
+    """Standard deviation of each row by its decile, or by ten entries where a tenth is fewer."""
+    count = (~np.isnan(R)).sum(axis=1, keepdims=True)
+    return _deviations(R, np.clip(_ENTRIES / np.maximum(count, 1), _DECILE, _MEDIAN), axis=1)
+
+
+def _deviations(R: np.ndarray, share: float | np.ndarray, axis: int) -> np.ndarray:
     """Standard deviation along an axis by a quantile of absolute values, 0 of no entries.
 
     The median is the more efficient, the decile good for up to four fifths of outliers.
@@ -263,5 +288,5 @@ def _deviations(R: np.ndarray, share: float, axis: int) -> np.ndarray:
     size = np.sort(np.abs(R), axis=axis)  # NaN last
     count = (~np.isnan(R)).sum(axis=axis, keepdims=True)
     quantile = np.take_along_axis(size, (share * count).astype(int), axis)
-    quantile = np.where(count > 0, quantile, 0.0).squeeze(axis)
-    return quantile / scipy.special.ndtri((1 + share) / 2)
+    quantile = np.where(count > 0, quantile, 0.0) / scipy.special.ndtri((1 + share) / 2)
+    return quantile.squeeze(axis)

@@ -9,10 +9,10 @@ import numpy as np
 
 # A batch that fits worse than the best one by this factor, in squares, may tell of a change.
 _WORSE = 2.0
-# A subspace of the batch alone that fits better by this factor, in squares, tells of one.
-_BETTER = 2.0
 # Where a batch fits better than all before by this factor, in squares, these were filled too badly.
 _FALL = 0.1
+# A subspace of the batch alone that fits better by this factor, in squares, tells of one.
+_BETTER = 2.0
 # The least positive number.
 _TINY = np.finfo(np.float64).tiny
 # Shares of a row's energy up to which a residual is a rounding error.
@@ -84,18 +84,22 @@ def may_have_changed(share: float, least: float) -> bool:
     return share > _WORSE * least
 
 
-def weight_beside(alone: float, past: float) -> float:
-    """Weight of the past beside a batch whose own subspace leaves the noise ``alone`` of others.
+def has_changed(alone: float, past: float) -> bool:
+    """Whether the subspace of a batch alone fits others clearly better, by both noises."""
+    return _BETTER * alone < past
 
-    ``past`` is what the last subspace leaves. Rows of two noises count best by the inverse of their
-    variances; where the batch alone is no better, the past has its whole weight.
+
+def weight_beside(alone: float, past: float, n: float, m: int) -> float:
+    """Weight of the n rows of the past beside a batch of m rows whose own subspace is tried.
+
+    ``alone`` is the noise that the batch's subspace leaves of others like it, ``past`` what that of
+    the past leaves. Two estimates are best weighed by the inverse of their errors: that of the
+    batch is its noise, that of the past what it leaves beyond. And rows of two noises are by the
+    inverse of these. The lesser of both counts.
     """
-    return alone / past if alone < past else 1.0
-
-
-def has_changed(weight: float) -> bool:
-    """Whether a batch of which the past has this weight tells of a change."""
-    return _BETTER * weight < 1
+    if not alone < past:
+        return 1.0
+    return min(alone / past, alone / (past - alone) * m / n if n else 1.0)
 
 
 def optimism(m: int, k: int) -> float:

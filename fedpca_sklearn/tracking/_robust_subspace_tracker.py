@@ -11,16 +11,19 @@ from sklearn.utils._param_validation import Interval
 
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
-from ._outlier_tracker import OutlierTracker, known_thresholds
+from ._outlier_tracker import ALTPROJ_ROWS, OutlierTracker, known_thresholds
 from ._outliers import (
     KNOWN_ROWS,
     Search,
     find_outliers,
     fits,
+    fits_worse,
+    is_as_before,
     remembered,
     rows_held,
     search_batch,
     search_rows,
+    start_of_support,
     unused,
 )
 from ._stmiss import State
@@ -190,9 +193,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
             return state
-        rank = self._rank(Y.shape[1])
-        L = without_sparse_part(Y - state.mean, rank)
-        V = Subspace.from_rows(L, rank, center=False).components
+        V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
         return replace(state, basis=V)
 
     def _without_outliers(
@@ -221,12 +222,33 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             if not full:
                 return found.mask.copy(), columns
             del self._last_search
-            if state.n_rows < KNOWN_ROWS or not fits(found.level):
+            if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
+            if not fits(found.level):
+                return self._search_by_itself(Z, V, found)
             mask = found.mask
-            columns = remembered(columns, Z, V, unused(mask, Z))
+            columns = remembered(columns, Z, V, unused(mask, Z), found.level)
+            if not is_as_before(found.level):  # the subspace is still being found
+                return mask, columns
         if full:
             warn_of_support(mask, Z, V, state.mean, self.support_threshold)
+        return mask, columns
+
+    def _search_by_itself(
+        self, Z: np.ndarray, V: np.ndarray, found: Search
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Outliers of a batch that the subspace fits much better or worse than those before.
+
+        If worse, AltProj finds another subspace of rows enough, as in the first batch; the one that
+        leaves less tells the outliers.
+        """
+        mask, columns = search_batch(Z, V, found.start)
+        if fits_worse(found.level) and len(Z) >= ALTPROJ_ROWS * len(V):
+            Z = Z - robust_mean(Z)
+            W = subspace_without_outliers(Z, len(V))
+            anew = search_batch(Z, W, start_of_support(Z, W, self.xi))
+            if np.median(anew[1]) < np.median(columns):
+                return anew
         return mask, columns
 
     def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
@@ -243,6 +265,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             found = Search(*map(np.concatenate, zip(last.found, more, strict=True)))
         self._last_search = _LastSearch(by, Z, found)
         return found
+
+
+def subspace_without_outliers(Z: np.ndarray, rank: int) -> np.ndarray:
+    """Leading directions of the low-rank part that AltProj finds of rows about their mean."""
+    return Subspace.from_rows(without_sparse_part(Z, rank), rank, center=False).components
 
 
 class _LastSearch(NamedTuple):

@@ -132,10 +132,11 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             return state
         if math.isnan(least):
             return replace(state, least=share, filling=share)
-        weight, filling = 1.0, state.filling
+        alone, filling = math.inf, state.filling
         if may_have_changed(share, least) and filled.counts.any():
-            weight = weight_beside(self._noise_alone(state, Y, filled, owners), misfit.noise)
-        if has_changed(weight):
+            alone = self._noise_alone(state, Y, filled, owners)
+        weight = weight_beside(alone, misfit.noise, state.summary.n_samples, len(Y))
+        if has_changed(alone, misfit.noise):
             filling = share
         else:
             weight *= weight_of_past(misfit.least_share, filling)

@@ -30,13 +30,13 @@ class SubspaceTracker(PooledTracker):
         40)``.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         "auto": all batches count, until one fits less than half as well as the best before it, in
-        squares. Then the past counts by the noise that the subspace of this batch alone would leave
-        of others, over what is left with the past: nearly nothing where the subspace is another
-        one. Batches that were filled in with a worse basis count less. A float: the
-        weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each batch, or
-        less if not all its rows count; rows of a batch count alike. 0: the subspace is that of the
-        last batch alone, as in [1]_; 1: all count alike, for one model of all rows of a stream that
-        comes back to where it was.
+        squares. Then the past counts as a / (b - a) batches, and its rows as a / b at most, with a
+        the noise that the subspace of this batch alone would leave of others and b > a what is left
+        with the past: nearly nothing where the subspace is another one. Batches that were filled in
+        with a worse basis count less. A float: the weight of earlier batches falls by
+        ``forgetting_factor ** batch_size`` with each batch, or less if not all its rows count; rows
+        of a batch count alike. 0: the subspace is that of the last batch alone, as in [1]_; 1: all
+        count alike, for one model of all rows of a stream that comes back to where it was.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last. 1 as in [1]_.
     fill : {"conditional", "subspace", "zeros"}, default="conditional"

@@ -78,6 +78,25 @@ def test_a_strange_end_does_not_take_the_past_away(model):
     assert errors["auto"] < 1.25 * errors[1.0]
 
 
+@pytest.mark.parametrize("noise", [(0.1, 0.1), (0.0, 0.3), (0.05, 0.5)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_noisy_change_is_followed_among_outliers(noise, seed):
+    # 1 in 20 entries is an outlier; after half of the rows another subspace and another noise
+    rng = np.random.default_rng(100 + seed)
+    (before, _), (after, V) = (
+        rows(800, noise=s, seed=at + seed) for s, at in zip(noise, (0, 9), strict=True)
+    )
+    X = np.concatenate([before, after])
+    hit = rng.random(X.shape) < 0.05
+    X = with_holes(X + hit * rng.choice([-1, 1], X.shape) * rng.uniform(8, 15, X.shape), 0.1)
+    hit &= ~np.isnan(X)
+    model = RobustSubspaceTracker(5).fit(X[:1000]).partial_fit(X[1000:])
+    found, hit = model.outlier_mask_, hit[1000:]
+    assert 2 * np.sum(found & hit) > 0.98 * (found.sum() + hit.sum())
+    # the last 200 rows show the weakest direction, of deviation 1.5 and 40 entries, up to this
+    assert sine(model.components_, V) < 2 * noise[1] * np.sqrt(40 / 200) / 1.5
+
+
 def test_without_noise_it_is_as_fast_as_by_the_last_batch():
     stream = make_subspace_stream(1200, 200, 5, model="piecewise", random_state=0)
     V = [stream.subspace_at(40 * j + 39) for j in range(30)]
