@@ -1,0 +1,120 @@
+"""What the clients of a subspace tracker compute, and what the server learns by sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._kernels import linalg
+from ..communication import CommunicationLog, Federation
+from ..summary import Subspace
+from ..tracking._outlier_tracker import OutlierTracker
+from ..tracking._outliers import find_outliers
+from ..tracking._past import Misfit
+from ..tracking._stmiss import Filled, State, faded, residuals
+from ._batch_sums import (
+    largest_eigenvalue,
+    mean_of_observed,
+    misfit_by_sums,
+    r_svd_by_sums,
+    start_without_outliers,
+)
+from ._client import Client
+from ._owners import shards_of
+
+
+class TrackerRounds(OutlierTracker):
+    """Base of the tracker of rows with owners: its steps as rounds of sums over the clients."""
+
+    n_rounds: int
+    init_rounds: int
+    robust: bool
+    channel: Any
+    n_jobs: int | None
+    communication_: CommunicationLog
+
+    def _federation(self, state: State) -> Federation:
+        """Rounds that the log counts; noise is fresh in every one, also where rows come again."""
+        rng = np.random.RandomState([state.seed, self.communication_.rounds])
+        return Federation(self.n_jobs, self.channel, rng, self.communication_)
+
+    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+        clients = [Client(label, Y[rows]) for label, rows in shards_of(owners)]
+        if self.center:
+            federation = self._federation(state)
+            mean = mean_of_observed(federation, clients, self.robust or self._by_altproj)
+            state = replace(state, mean=mean)
+        if self._by_altproj:
+            clients = [Client(client.label, client.rows - state.mean) for client in clients]
+            start = self._start_from(state, state.basis)
+            federation = self._federation(state)
+            V = start_without_outliers(federation, clients, start, self.init_rounds)
+            state = replace(state, basis=V)
+        return state
+
+    def _without_outliers(
+        self, state: State, Y: np.ndarray, owners: np.ndarray
+    ) -> tuple[np.ndarray, State]:
+        mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+        if self.robust and len(state.basis):
+            shards = shards_of(owners)
+            options = state.basis, self.xi, self.support_threshold
+            calls = ((label, Y[rows] - state.mean, *options) for label, rows in shards)
+            found = Federation(self.n_jobs).map(_outliers_of, calls)
+            for (_, rows), (hit, least) in zip(shards, found, strict=True):
+                mask[rows] = hit
+                threshold = np.maximum(threshold, least)
+            Y = np.where(mask, np.nan, Y)
+        return Y, replace(state, outliers=mask, threshold=threshold)
+
+    def _level(
+        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
+    ) -> tuple[float, float]:
+        clients = _clients(residuals(state, Y, filled), filled.counts, owners)
+        rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
+        return largest_eigenvalue(self._federation(state), clients, rng, self.n_rounds)
+
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+        """Algorithm 2 by rounds of sums, from the last subspace."""
+        clients, d = _clients(filled.rows, filled.counts, owners), V.shape[1]
+        started = state.summary.n_samples or len(state.basis) >= self._rank(d)
+        size = self._block_rows(d, not state.summary.n_samples)
+        before = faded(state.summary, int(filled.counts.sum()), size, self._factor)
+        rounds = self.n_rounds if started else self.init_rounds
+        first = self._start_from(state, V)
+        return r_svd_by_sums(self._federation(state), clients, before, first, rounds)
+
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+        """By a round of sums; the server answers with the ridge."""
+        rows = self._misfits(state, Y, filled)
+        clients = _clients(rows, np.ones(len(rows), dtype=bool), owners)
+        return misfit_by_sums(self._federation(state), clients, np.empty(len(state.basis)))
+
+    def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
+        """Basis that the rounds of a batch start from: one given, completed at random."""
+        rank, d = self._rank(V.shape[1]), V.shape[1]
+        random = np.random.RandomState([state.seed, state.n_rows % 2**32])
+        return linalg.orthonormalised(np.concatenate([V, random.standard_normal((rank, d))])[:rank])
+
+    @property
+    def _by_altproj(self) -> bool:
+        return isinstance(self.init, str) and self.init == "altproj"
+
+    def _outliers_removed(self, X: Any) -> np.ndarray:
+        return super()._outliers_removed(X) if self.robust else X
+
+
+def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[Client]:
+    """Clients with rows that count, and these rows."""
+    return [
+        Client(label, rows[own[counts[own]]])
+        for label, own in shards_of(owners)
+        if counts[own].any()
+    ]
+
+
+def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Local work of one client: where its rows have outliers."""
+    return find_outliers(Z, *options)
