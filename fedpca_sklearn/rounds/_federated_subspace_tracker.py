@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
@@ -45,11 +45,12 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     init_rounds : int, default=50
         Rounds that start at random: those of the first batch with ``init="svd"``, or before it with
         "altproj". A given ``init`` of n_components rows has ``n_rounds`` in every batch.
-    init : {"svd", "altproj"} or array-like of shape (k, n_features), default="svd"
-        "svd": the first batch is filled with zeros, outliers included. "altproj": each client takes
-        the outliers out of its rows of the first batch by `AlternatingProjections`, and rounds find
-        the subspace of what is left, from which the first batch starts. An array: rows that span
-        the first subspace, the P_1 of [1]_.
+    init : {"auto", "svd", "altproj"} or array-like of shape (k, n_features), default="auto"
+        "auto": "altproj" if ``robust``, else "svd", as in [1]_ without outliers. "svd": the first
+        batch is filled with zeros, outliers included. "altproj": each client takes the outliers out
+        of its rows of the first batch by `AlternatingProjections`, and rounds find the subspace of
+        what is left, from which the first batch starts. An array: rows that span the first
+        subspace, the P_1 of [1]_.
     init_size : int or "auto", default="auto"
         Rows of all clients in the first batch with ``init="altproj"``; outliers are told well
         where a client has five for each component. "auto": ``max(batch size, 5 n_components,
@@ -60,8 +61,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         Norm of the part of a row that is neither in the last subspace nor sparse, as in
         `RobustSubspaceTracker`.
     support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, by
-        the rows of a client in a batch alone, so that outliers must be a minority of a feature.
+        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, but
+        that the deviation of a feature comes from the mean logarithm of what the subspace leaves of
+        it at all clients, a sum, so that outliers must be few in a feature that they begin in.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
         no message more. With "auto" a batch that may tell of a change has the rounds of the power
@@ -100,8 +102,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, outlier_mask_, \
             support_threshold_, change_points_, subspaces_ :
-        As in `RobustSubspaceTracker`; thresholds are those of the last batch, the largest of all
-        clients.
+        As in `RobustSubspaceTracker`; all clients have the same thresholds.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
@@ -111,7 +112,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         ``center`` a round of K (d + 1) up and K d down for each batch, and one of K (2 d + 1) up
         and K d down before the first. With ``forgetting_factor="auto"`` or ``fill="conditional"`` a
         round of 14 K up and K r down for each batch: sums of squares of residuals and entries,
-        which tell the noise, and ten zeros, which tell that of the channel.
+        which tell the noise, and ten zeros, which tell that of the channel. With ``robust`` and
+        ``support_threshold="auto"`` one of K (2 d + 3) up and K d down for each batch, and another
+        where the subspace fits otherwise than before: sums of logarithms of sizes.
 
     See Also
     --------
@@ -122,10 +125,11 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     -----
     Algorithm 3 of [1]_ with Algorithm 4 at each client; its optional line 6, Algorithm 4 again with
     the new subspace, is `decompose` after `partial_fit`. A client without rows in a batch takes no
-    part in it. The automatic thresholds of a client are from its own rows, so that a client with
-    few rows in a batch sees outliers less clearly than `RobustSubspaceTracker` does with all of
-    them. A client sends nothing for rows whose entries do not determine their coordinates. The
-    numbers of rows, by which batches are cut and weighed, reach the server besides.
+    part in it. The automatic thresholds of features are from sums over
+    the clients, which may have one row each; what tells the first batch's outliers from its rows
+    needs five rows for each component at a client to do it well. A client sends nothing for rows
+    whose entries do not determine their coordinates. The numbers of rows, by which batches are cut
+    and weighed, reach the server besides.
 
     With a perfect channel, rounds enough and ``robust=False`` it equals `SubspaceTracker` with the
     same parameters. With outliers the first mean of ``center`` is that of the clients' medians,
@@ -166,8 +170,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     ...     _ = tracker.fit(stream.X, clients=[i // 10 % 4 for i in range(1200)])
     ...     error = subspace_distance(tracker.components_, stream.subspace_at(0))
     ...     print(f"{error:.0e}")
-    5e-04
-    5e-07
+    6e-04
+    6e-07
 
     Changes are found through noise, and outliers in the first batch are overcome:
 
@@ -183,6 +187,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
 
     _parameter_constraints: dict = {
         **TrackerRounds._parameter_constraints,
+        "init": [StrOptions({"auto", "altproj", "svd"}), "array-like"],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "init_rounds": [Interval(Integral, 1, None, closed="left")],
         "robust": ["boolean"],
@@ -201,7 +206,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         batch_size: int | Literal["auto"] = "auto",
         n_rounds: int = 10,
         init_rounds: int = 50,
-        init: Any = "svd",
+        init: Any = "auto",
         init_size: int | Literal["auto"] = "auto",
         robust: bool = True,
         xi: float | Literal["auto"] = "auto",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from .._kernels import linalg
 from ..communication import CommunicationLog, Federation
 from ..summary import Subspace
-from ..tracking._outlier_tracker import OutlierTracker
+from ..tracking._outlier_tracker import OutlierTracker, known_thresholds
 from ..tracking._outliers import find_outliers
 from ..tracking._past import Misfit
 from ..tracking._stmiss import Filled, State, faded, residuals
@@ -22,6 +23,7 @@ from ._batch_sums import (
     start_without_outliers,
 )
 from ._client import Client
+from ._outlier_sums import Shard, find_by_sums
 from ._owners import shards_of
 
 
@@ -57,17 +59,28 @@ class TrackerRounds(OutlierTracker):
     def _without_outliers(
         self, state: State, Y: np.ndarray, owners: np.ndarray
     ) -> tuple[np.ndarray, State]:
-        mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+        mask, columns = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
         if self.robust and len(state.basis):
-            shards = shards_of(owners)
-            options = state.basis, self.xi, self.support_threshold
-            calls = ((label, Y[rows] - state.mean, *options) for label, rows in shards)
-            found = Federation(self.n_jobs).map(_outliers_of, calls)
-            for (_, rows), (hit, least) in zip(shards, found, strict=True):
-                mask[rows] = hit
-                threshold = np.maximum(threshold, least)
+            shards = [Shard(label, at, Y[at] - state.mean) for label, at in shards_of(owners)]
+            found, columns = self._find(state, shards, len(Y))
+            for shard, hit in zip(shards, found, strict=True):
+                mask[shard.at] = hit
             Y = np.where(mask, np.nan, Y)
-        return Y, replace(state, outliers=mask, threshold=threshold)
+        return Y, replace(state, outliers=mask, threshold=columns)
+
+    def _find(
+        self, state: State, shards: list[Shard], m: int
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Outliers of each shard of m rows, and the thresholds of columns after them."""
+        V, columns = state.basis, known_thresholds(state.threshold)
+        full = m >= self._block_rows(V.shape[1], not state.summary.n_samples)
+        if self.support_threshold == "auto" and (full or columns is None):
+            rounds = partial(self._federation, state)
+            return find_by_sums(rounds, shards, V, self.xi, columns, state.n_rows)
+        options = V, self.xi, self.support_threshold, columns
+        calls = ((shard.label, shard.Z, *options) for shard in shards)
+        found = list(Federation(self.n_jobs).map(_outliers_of, calls))
+        return [mask for mask, _ in found], found[0][1]
 
     def _level(
         self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
@@ -100,7 +113,8 @@ class TrackerRounds(OutlierTracker):
 
     @property
     def _by_altproj(self) -> bool:
-        return isinstance(self.init, str) and self.init == "altproj"
+        by_default = self.robust and isinstance(self.init, str) and self.init == "auto"
+        return by_default or super()._by_altproj
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
         return super()._outliers_removed(X) if self.robust else X

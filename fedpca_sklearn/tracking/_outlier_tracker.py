@@ -41,11 +41,16 @@ class OutlierTracker(DecompositionMixin, STMissTracker):
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         size = super()._block_rows(d, first)
-        if not first or not isinstance(self.init, str) or self.init != "altproj":
+        if not (first and self._by_altproj):
             return size
         if self.init_size == "auto":
             return max(size, ALTPROJ_ROWS * self._rank(d), 100)
         return self.init_size
+
+    @property
+    def _by_altproj(self) -> bool:
+        """Whether the first basis is that of the first batch without its outliers."""
+        return isinstance(self.init, str) and self.init == "altproj"
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         self.outlier_mask_: Any = []  # of one block after the other

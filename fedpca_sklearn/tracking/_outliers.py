@@ -19,7 +19,7 @@ _GAP = 1e-3
 _ITERATIONS = 500
 # The least automatic threshold, over the fit's root mean square: residuals below are rounding
 # errors. And how often it is computed.
-_LEAST = 1e-6
+LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
 _MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
@@ -27,7 +27,7 @@ _MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
 _ENTRIES = 10
 # Entries from which on a column has a standard deviation of its own; and by how much that from the
 # median exceeds the one from the quartile where half of a column is outliers.
-_COLUMN_ROWS = 10
+COLUMN_ROWS = 10
 _COLUMN_RATIO = 3.0
 # Rows whose residuals make up what is known of a column's, beside those of a batch.
 _REMEMBERED = 200
@@ -63,6 +63,11 @@ class Search(NamedTuple):
     mask: np.ndarray
     level: np.ndarray
 
+    @property
+    def typical_level(self) -> float:
+        """That of most rows."""
+        return float(np.median(self.level))
+
 
 def start_of_support(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
     """Coordinates of rows without the sparse part.
@@ -79,7 +84,7 @@ def sparse_part(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np
     if xi == "auto":
         seen = ~np.isnan(Z)
         projected = np.where(seen, Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
-        bounds = _XI * _deviations_of_rows(projected) * np.sqrt(seen.sum(axis=1))
+        bounds = _XI * deviations_of_rows(projected) * np.sqrt(seen.sum(axis=1))
     else:
         bounds = np.full(len(Z), float(xi))
     return recover(Z, V, bounds, _GAP, _ITERATIONS)[0]
@@ -92,7 +97,7 @@ def search_rows(
     start = start_of_support(Z, V, xi)
     mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
     scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(columns > 0, columns, 1.0))
-    return Search(start, mask, _deviations_of_rows(scaled))
+    return Search(start, mask, deviations_of_rows(scaled))
 
 
 def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -111,27 +116,30 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
     return mask, found
 
 
+def support_of_rows(
+    Z: np.ndarray, V: np.ndarray, start: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Outliers by thresholds of the columns that a subspace not known exactly has left."""
+    return _support(Z, V, start, lambda R, kept, C: columns, lower=False)[0]
+
+
 def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> np.ndarray:
     """Six robust standard deviations of each column, but at least of all entries that are kept."""
     own = _deviations(R, _MEDIAN, axis=0)
     low = _deviations(R, _QUARTILE, axis=0)
     own = np.where(own > _COLUMN_RATIO * low, low, own)
-    own = np.where((~np.isnan(R)).sum(axis=0) < _COLUMN_ROWS, 0.0, own)
+    own = np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
     return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, fit))
 
 
 def remembered(
-    columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray, level: np.ndarray
+    columns: np.ndarray, Z: np.ndarray, V: np.ndarray, mask: np.ndarray, level: float
 ) -> np.ndarray:
-    """Thresholds of columns after a batch: six standard deviations of some 200 rows.
+    """Thresholds of columns after a batch.
 
     Of entries that are no outliers, those beyond three robust deviations cut there, as some may be
-    outliers that were missed; a column that is all outliers keeps its own. Where most rows are so
-    much less noisy than before, as the subspace is known better, all thresholds fall at once.
+    outliers that were missed; a column that is all outliers keeps its own.
     """
-    typical = float(np.median(level))
-    if typical < _FALL:
-        columns = typical * columns
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
     fit = C @ V
@@ -140,7 +148,29 @@ def remembered(
     n = (~np.isnan(kept)).sum(axis=0)
     bound = _FIT * np.maximum(_deviations(kept, _MEDIAN, axis=0), every)
     squares = np.nansum(np.minimum(np.abs(kept), bound) ** 2, axis=0)
-    before = (columns / OUTLIER_DEVIATIONS) ** 2
+    return blended(columns, squares, n, every, level)
+
+
+def blended(
+    columns: np.ndarray, squares: np.ndarray, n: np.ndarray, every: float, level: float
+) -> np.ndarray:
+    """Thresholds of columns, six standard deviations of some 200 rows, after new rows.
+
+    Where most rows are much less noisy than before, as the subspace is known better, all fall at
+    once.
+
+    Parameters
+    ----------
+    columns : ndarray of shape (d,)
+        Before.
+    squares, n : ndarray of shape (d,)
+        Sums of squares of the residuals of new rows, and their numbers.
+    every : float
+        Standard deviation of all of them, which is the least.
+    level : float
+        That of most rows, over what it was.
+    """
+    before = (columns / OUTLIER_DEVIATIONS * (level if level < _FALL else 1.0)) ** 2
     after = np.sqrt((_REMEMBERED * before + squares) / (_REMEMBERED + n))
     return OUTLIER_DEVIATIONS * np.maximum(after, every)
 
@@ -163,26 +193,26 @@ def _mostly(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
     return mask.sum(axis=0) > 0.5 * (~np.isnan(Z)).sum(axis=0)
 
 
-def fits(level: np.ndarray) -> bool:
+def fits(level: float) -> bool:
     """Whether what is left of most rows is as large as it was."""
-    return float(np.median(level)) >= 1 / _FIT and not fits_worse(level)
+    return level >= 1 / _FIT and not fits_worse(level)
 
 
-def is_as_before(level: np.ndarray) -> bool:
+def is_as_before(level: float) -> bool:
     """Whether what is left of most rows is neither clearly more nor less than it was."""
-    return _FALL <= float(np.median(level)) <= 1 / _FALL
+    return _FALL <= level <= 1 / _FALL
 
 
-def fits_worse(level: np.ndarray) -> bool:
+def fits_worse(level: float) -> bool:
     """Whether what is left of most rows is much more than it was."""
-    return float(np.median(level)) > _FIT
+    return level > _FIT
 
 
 def _floor(kept: np.ndarray, fit: np.ndarray) -> float:
     """Six robust standard deviations of all entries, or what exceeds rounding errors."""
     size = np.sqrt(np.einsum("ij,ij->", fit, fit) / fit.size)
     every = float(_deviations(kept.ravel(), _MEDIAN, 0))
-    return max(OUTLIER_DEVIATIONS * every, _LEAST * size)
+    return max(OUTLIER_DEVIATIONS * every, LEAST * size)
 
 
 def _support(
@@ -201,7 +231,7 @@ def _support(
     for _ in range(_ROUNDS):
         R = Z - C @ V
         kept = np.where(mask, np.nan, R)
-        rows = OUTLIER_DEVIATIONS * _deviations_of_rows(kept)
+        rows = OUTLIER_DEVIATIONS * deviations_of_rows(kept)
         limits = np.maximum.outer(rows, columns(R, kept, C))
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]
@@ -233,7 +263,7 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
     certain = (z > OUTLIER_DEVIATIONS).sum(axis=1)
     gain -= np.maximum(_MORE - certain / _CERTAIN, _FEW)[:, None]
     best = gain.argmax(axis=1)
-    noise = _deviations_of_rows(np.where(z > OUTLIER_DEVIATIONS, np.nan, z))
+    noise = deviations_of_rows(np.where(z > OUTLIER_DEVIATIONS, np.nan, z))
     falls = (np.take_along_axis(gain, best[:, None], 1)[:, 0] > 0) & (noise >= 1 / _FIT)
     return np.where(falls, bounds[1 + best], OUTLIER_DEVIATIONS) / OUTLIER_DEVIATIONS
 
@@ -274,7 +304,7 @@ def find_outliers(
     return search_batch(Z, V, start_of_support(Z, V, xi))
 
 
-def _deviations_of_rows(R: np.ndarray) -> np.ndarray:
+def deviations_of_rows(R: np.ndarray) -> np.ndarray:
     """Standard deviation of each row by its decile, or by ten entries where a tenth is fewer."""
     count = (~np.isnan(R)).sum(axis=1, keepdims=True)
     return _deviations(R, np.clip(_ENTRIES / np.maximum(count, 1), _DECILE, _MEDIAN), axis=1)

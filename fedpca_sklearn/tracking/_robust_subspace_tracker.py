@@ -224,11 +224,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
             del self._last_search
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
-            if not fits(found.level):
+            if not fits(found.typical_level):
                 return self._search_by_itself(Z, V, found)
             mask = found.mask
-            columns = remembered(columns, Z, V, unused(mask, Z), found.level)
-            if not is_as_before(found.level):  # the subspace is still being found
+            columns = remembered(columns, Z, V, unused(mask, Z), found.typical_level)
+            if not is_as_before(found.typical_level):  # the subspace is still being found
                 return mask, columns
         if full:
             warn_of_support(mask, Z, V, state.mean, self.support_threshold)
@@ -243,7 +243,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         leaves less tells the outliers.
         """
         mask, columns = search_batch(Z, V, found.start)
-        if fits_worse(found.level) and len(Z) >= ALTPROJ_ROWS * len(V):
+        if fits_worse(found.typical_level) and len(Z) >= ALTPROJ_ROWS * len(V):
             Z = Z - robust_mean(Z)
             W = subspace_without_outliers(Z, len(V))
             anew = search_batch(Z, W, start_of_support(Z, W, self.xi))

@@ -16,6 +16,7 @@ from fedpca_sklearn import (
     RobustSubspaceTracker,
     SubspaceTracker,
     make_subspace_stream,
+    subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue
@@ -360,10 +361,39 @@ def test_the_start_by_altproj_costs_as_many_rounds_as_a_random_one():
         random_state=0,
         **PAPER,
     ).fit(X, clients=np.arange(200) % k)
-    up = [k * r * d] * 9
+    up, outliers = [k * r * d] * 9, k * (2 * d + 3)
     for _ in range(4):
-        up += [k * r * d] * 6 + [k * (r**2 + 2)]
+        up += [outliers] + [k * r * d] * 6 + [k * (r**2 + 2)]
     assert [row["floats_up"] for row in model.communication_.table] == up
+    # thresholds that are given need no round
+    given = clone(model).set_params(support_threshold=1.0).fit(X, clients=np.arange(200) % k)
+    assert given.communication_.rounds == len(up) - up.count(outliers)
+
+
+@pytest.mark.parametrize("k", [2, 40])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_outliers_are_found_however_few_rows_a_client_has(k, noise):
+    # 40 clients have one row each in a batch
+    made = make_subspace_stream(
+        800, 100, 4, delta=0, outliers=0.05, noise_std=noise, random_state=0
+    )
+    model = FederatedSubspaceTracker(4, n_clients=k, random_state=0).fit(made.X)
+    pooled = RobustSubspaceTracker(4).fit(made.X)
+    V, true = made.subspace_at(0), made.outliers & ~made.missing
+    assert np.mean((model.outlier_mask_ != true)[200:]) < 1e-4
+    error, least = (subspace_distance(m.components_, V) for m in (model, pooled))
+    assert error < 1.2 * least + 1e-10
+
+
+def test_outliers_are_found_after_a_change_over_a_channel():
+    options = {"model": "piecewise", "outliers": 0.05, "noise_std": 0.02, "random_state": 0}
+    made = make_subspace_stream(1200, 100, 4, **options)
+    channel = GaussianChannel(1e-3, dropout=0.1)
+    model = FederatedSubspaceTracker(4, n_clients=8, channel=channel, random_state=0).fit(made.X)
+    wrong = model.outlier_mask_ != (made.outliers & ~made.missing)
+    assert np.mean(wrong[200:600]) < 1e-3
+    assert np.mean(wrong[-200:]) < 1e-3
+    assert subspace_distance(model.components_, made.subspace_at(1199)) < 0.1
 
 
 # ---------------------------------------------------------------------------- rounds of batch one
