@@ -137,6 +137,14 @@ def test_distributed_table_is_that_of_the_paper():
     assert_allclose(module.spectrum(), [1.04] * 2 + [0.04] * 18)
 
 
+def test_noise_aware_merges_are_as_good_as_maximum_likelihood():
+    for row in scenario("unlike").noise(quick=True):
+        assert row["noise-aware"] <= 1.02 * row["likelihood"], row
+        assert row["noise-aware"] <= 1.02 * min(row["plain"], row["best site"]), row
+        if row["v"] == 1:
+            assert row["to plain"] < 1e-3
+
+
 def test_a_coreset_has_the_cost_of_all_points():
     coresets = import_module("benchmarks._coresets")
     rng = np.random.default_rng(0)

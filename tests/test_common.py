@@ -46,6 +46,7 @@ from fedpca_sklearn import (
     Graph,
     LeftVectorMerge,
     MergeStrategy,
+    NoiseAwareMerge,
     OjaPCA,
     OnlineDistributedPCA,
     PowerRounds,
@@ -108,6 +109,7 @@ CHECKED = [
     FederatedPCA(1, estimator=TruncatedSVD(1, power_iteration_normalizer="none"), random_state=0),
     FederatedPCA(2, estimator=StreamingPCA(whiten=True)),
     FederatedPCA(2, merge=ProjectionAverage()),
+    FederatedPCA(1, merge=NoiseAwareMerge()),
     FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 0.1, 9.0, n_releases=99), random_state=0),
     FederatedPCA(
         mechanism=StreamingModSuLQ(1.0, 0.1, 9.0, trust="sum", n_releases=99), random_state=0
@@ -314,6 +316,7 @@ STRATEGIES = [
     ContributionBounds(),
     EnergyBounds(0.5, hold_off=2),
     SubspaceMerge("qr", fan_in=3),
+    NoiseAwareMerge(),
     ProjectionAverage(4, weighting="rows"),
     VFedPCA(5, weighting="equal"),
     LeftVectorMerge(3),

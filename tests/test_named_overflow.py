@@ -8,6 +8,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
+    NoiseAwareMerge,
     OnlineDistributedPCA,
     ProjectionAverage,
     Subspace,
@@ -17,7 +18,13 @@ from fedpca_sklearn import (
     merge_subspaces,
 )
 
-STRATEGIES = [None, SubspaceMerge("qr"), SubspaceMerge(fan_in=2), ProjectionAverage()]
+STRATEGIES = [
+    None,
+    SubspaceMerge("qr"),
+    SubspaceMerge(fan_in=2),
+    ProjectionAverage(),
+    NoiseAwareMerge(),
+]
 EXTREMES = {
     "mean": {"mean": [0, -1e155, 0]},
     "count": {"n_samples": 1.7e308},

@@ -3,6 +3,7 @@
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
 from ._merge import MergeStrategy, SubspaceMerge
+from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
 from ._projection_average import ProjectionAverage
 from ._truncated_distributed_pca import TruncatedDistributedPCA
@@ -11,6 +12,7 @@ __all__ = [
     "DistributedPCA",
     "FederatedPCA",
     "MergeStrategy",
+    "NoiseAwareMerge",
     "OnlineDistributedPCA",
     "ProjectionAverage",
     "SubspaceMerge",

@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
@@ -31,7 +31,7 @@ from ..summary._merging import check_subspaces, tighter_fraction
 from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
-from ._merge_rounds import Made, merge_in_rounds
+from ._merge_rounds import Made, findings_by_label, merge_in_rounds
 from ._private import (
     Release,
     SpendsPrivacy,
@@ -411,7 +411,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
             self.communication_.record([messages[i] for i in new], receivers=receivers)
             sent.extend(messages)
 
-        strategy = SubspaceMerge() if self.merge is None else self.merge
+        strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         made = Made(self._made)
         kept = strategy.directions_kept(summaries, self.n_components)
         names = partial(clients_named, self._clients)
@@ -425,6 +425,10 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
                 made=made,
             )
         self._sent, self._made = sent, made.entries
+        for name in self.__dict__.pop("_findings", ()):
+            delattr(self, name)
+        found = findings_by_label(strategy, self._clients)
+        vars(self).update(found, _findings=tuple(found))
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

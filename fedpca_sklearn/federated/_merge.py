@@ -33,6 +33,10 @@ class MergeStrategy(BaseEstimator, ABC):
     rounds, names the summary whose values are too large, and gives the result the column names and
     the dtype. `FederatedPCA` does not call `merge`, but `_merge` by way of the same rounds. With a
     parameter ``fan_in`` they are those of a tree, with one call of ``_merge`` at each node.
+
+    What ``_merge`` finds of single sites it may keep, as dicts from position in ``parts`` to value,
+    in attributes that end in an underscore. `FederatedPCA` lets a clone merge, and shows what the
+    clone found by label of the clients.
     """
 
     _parameter_constraints: dict = {}

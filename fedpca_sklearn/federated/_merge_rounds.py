@@ -89,6 +89,16 @@ def merge_in_rounds(
     return _node(strategy, nodes, n_components, kept)
 
 
+def findings_by_label(strategy: Strategy, clients: dict[Any, Any]) -> dict[str, dict]:
+    """What a strategy found of the sites in its last merge, by attribute and label."""
+    labels = [label for label, site in clients.items() if site.summary.n_samples > 0]
+    return {
+        name: {labels[position]: value for position, value in found.items()}
+        for name, found in vars(strategy).items()
+        if name.endswith("_")
+    }
+
+
 def _message(subspace: Subspace, most: int | None, made: Made) -> Subspace:
     """What a client sends: its summary, or the leading directions of it."""
     if most is None or most >= subspace.n_components:
