@@ -2,6 +2,7 @@
 
 from . import base as base
 from ._base.sources import iter_batches
+from ._suspects_display import SuspectsDisplay
 from ._version import VERSION
 from .communication import (
     Channel,
@@ -26,6 +27,8 @@ from .federated import (
     NoiseAwareMerge,
     OnlineDistributedPCA,
     ProjectionAverage,
+    RobustMerge,
+    SiteEvidence,
     SubspaceMerge,
     TruncatedDistributedPCA,
 )
@@ -114,8 +117,10 @@ __all__ = [
     "RankDisplay",
     "RankRule",
     "Ring",
+    "RobustMerge",
     "RobustSubspaceTracker",
     "ScreeDisplay",
+    "SiteEvidence",
     "Star",
     "StreamEvaluation",
     "StreamingModSuLQ",
@@ -125,6 +130,7 @@ __all__ = [
     "SubspaceErrorDisplay",
     "SubspaceMerge",
     "SubspaceTracker",
+    "SuspectsDisplay",
     "Topology",
     "TruncatedDistributedPCA",
     "VFedPCA",

@@ -145,6 +145,16 @@ def test_noise_aware_merges_are_as_good_as_maximum_likelihood():
             assert row["to plain"] < 1e-3
 
 
+def test_sites_that_lie_are_named_and_cost_nothing():
+    module = scenario("byzantine")
+    for row in module.attacks(quick=True):
+        if row["attack"] == "none":
+            assert max(row["directions"], row["variances"]) < 1e-2, row
+        elif row["attack"] in module.ATTACKS:
+            assert max(row["directions"], row["mean"], row["variances"]) <= 1.3, row
+            assert min(row["recall"], row["precision"]) >= 0.95, row
+
+
 def test_a_coreset_has_the_cost_of_all_points():
     coresets = import_module("benchmarks._coresets")
     rng = np.random.default_rng(0)

@@ -53,6 +53,7 @@ from fedpca_sklearn import (
     ProjectionAverage,
     RankRule,
     Ring,
+    RobustMerge,
     RobustSubspaceTracker,
     Star,
     StreamingModSuLQ,
@@ -110,6 +111,7 @@ CHECKED = [
     FederatedPCA(2, estimator=StreamingPCA(whiten=True)),
     FederatedPCA(2, merge=ProjectionAverage()),
     FederatedPCA(1, merge=NoiseAwareMerge()),
+    FederatedPCA(1, merge=RobustMerge(), n_clients=5),
     FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 0.1, 9.0, n_releases=99), random_state=0),
     FederatedPCA(
         mechanism=StreamingModSuLQ(1.0, 0.1, 9.0, trust="sum", n_releases=99), random_state=0
@@ -180,7 +182,7 @@ def expected_failures(estimator):
         reason = f"{type(inner).__name__}.fit takes no sample_weight, and the error says so"
         return dict.fromkeys(WEIGHT_CHECKS, reason)
     equivalence = WEIGHT_CHECKS[-2:]
-    averages = isinstance(getattr(estimator, "merge", None), ProjectionAverage)
+    averages = isinstance(getattr(estimator, "merge", None), (ProjectionAverage, RobustMerge))
     averages |= isinstance(estimator, (TruncatedDistributedPCA, OnlineDistributedPCA))
     averages |= getattr(estimator, "local_steps", 1) > 1
     if averages and estimator.n_clients > 1:
@@ -318,6 +320,7 @@ STRATEGIES = [
     SubspaceMerge("qr", fan_in=3),
     NoiseAwareMerge(),
     ProjectionAverage(4, weighting="rows"),
+    RobustMerge("median", max_bad=1),
     VFedPCA(5, weighting="equal"),
     LeftVectorMerge(3),
     PowerRounds(tol=1e-6),

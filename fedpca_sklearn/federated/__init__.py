@@ -6,6 +6,8 @@ from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
 from ._projection_average import ProjectionAverage
+from ._robust_merge import RobustMerge
+from ._screening import SiteEvidence
 from ._truncated_distributed_pca import TruncatedDistributedPCA
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "NoiseAwareMerge",
     "OnlineDistributedPCA",
     "ProjectionAverage",
+    "RobustMerge",
+    "SiteEvidence",
     "SubspaceMerge",
     "TruncatedDistributedPCA",
 ]

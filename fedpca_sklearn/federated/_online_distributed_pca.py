@@ -307,9 +307,10 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     def _next_mean(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
         """Mean of projections after one more step."""
         max_keep = self._eigenpairs_kept(mean.vectors.shape[1])
+        shares = shares_of(spaces, self.weighting)
         if self.average == "shards":
-            return mean.add(spaces, shares_of(spaces, self.weighting), max_keep)
-        step, sine = projection_average(spaces, self.n_components or self._size, self.weighting)
+            return mean.add(spaces, shares, max_keep)
+        step, sine = projection_average(spaces, self.n_components or self._size, shares)
         (share,) = shares_of([step], self.weighting)
         return mean.add([step], [share], max_keep).blurred(sine, share)
 

@@ -103,11 +103,11 @@ class ProjectionAverage(MergeStrategy):
     def _merge(self, parts, n_components, kept):
         if n_components is None:
             n_components = self.projection_dim
-        return projection_average(parts, n_components, self.weighting)[0]
+        return projection_average(parts, n_components, shares_of(parts, self.weighting))[0]
 
 
 def projection_average(
-    parts: Sequence[Subspace], n_components: int | None, weighting: str
+    parts: Sequence[Subspace], n_components: int | None, weights: Sequence[float]
 ) -> tuple[Subspace, float]:
     """Summary of all rows along the leading directions of the mean of projections.
 
@@ -117,7 +117,8 @@ def projection_average(
         All of them hold rows.
     n_components : int or None
         None: as many as the part with the most directions has.
-    weighting : {"equal", "rows"}
+    weights : sequence of float
+        Those of the parts in the mean, positive.
 
     Returns
     -------
@@ -130,7 +131,7 @@ def projection_average(
         n_components = max(part.n_components for part in parts)
     max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
     mean = ProjectionMean.empty(parts[0].n_features)
-    mean = mean.add(parts, shares_of(parts, weighting), max_keep)
+    mean = mean.add(parts, weights, max_keep)
     total, corrections = pooled_moments(parts)
 
     def all_along(V):

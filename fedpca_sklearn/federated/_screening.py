@@ -1,0 +1,158 @@
+"""Which of several summaries stand apart from the majority: directions, scale, mean, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..summary import Subspace
+
+# A site is apart where it is so many times as far from the middle as the majority reaches, or as
+# the standard error of one site; in squares more.
+_REACH, _REACH_OF_SQUARES = 8.0, 16.0
+# Where the majority is alike, up to so many standard errors, so many of them are too far.
+_ALIKE, _ERRORS = 2.0, 4.0
+# Where it is not: of what the directions of others explain of a typical site, beyond chance, so
+# much less is apart however far the majority reaches, and nobody within this factor of variance.
+_LOST, _VARIANCES = 0.75, 4.0
+# Factor of rows within which nobody is apart.
+_ROWS = 10.0
+# Steps in which the majority is found, at most.
+_STEPS = 20
+
+
+class SiteEvidence(NamedTuple):
+    """How far a site stands apart, in units of the limit: a suspect is beyond 1 in some.
+
+    Parameters
+    ----------
+    directions : float
+        By how much less of its scatter the directions of others explain; negative: more.
+    variance : float
+        By the factor between its total variance and that of others, on a log scale.
+    mean : float
+        By its squared distance from the middle of the means.
+    rows : float
+        By the factor between its rows and those of others, on a log scale; 0: no more.
+
+    See Also
+    --------
+    RobustMerge : Finds it.
+    """
+
+    directions: float
+    variance: float
+    mean: float
+    rows: float
+
+
+def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvidence]:
+    """Evidence against each of the parts, of which at most ``max_bad`` are wrong."""
+    n = np.array([part.n_samples for part in parts])
+    n_core, found = len(parts) - max_bad, np.zeros((len(parts), 4))
+    found[:, 3] = _rows(n, n_core)
+    n = np.where(found[:, 3] > 1, np.median(n), n)  # a claim makes nothing more certain
+    spread = np.array([part.n_components > 0 for part in parts])
+    if spread.sum() > 1:
+        some = [part for part, there in zip(parts, spread, strict=True) if there]
+        # twice the inverse of the number of equal directions with as uncertain a variance
+        shares = [part.singular_values**2 / part.scatter for part in some]
+        uncertain = 2 * float(np.median([share @ share for share in shares]))
+        means, alike = _means(parts, n, n_core, uncertain)
+        found[:, 2] = means
+        found[spread, 0] = _directions(
+            some, n[spread], rank, min(n_core, len(some)), uncertain, alike
+        )
+        found[:, 1] = _variances(parts, n, n_core, uncertain, alike)
+    return [SiteEvidence(*values) for values in found.tolist()]
+
+
+def _directions(
+    parts: Sequence[Subspace],
+    n: np.ndarray,
+    rank: int,
+    n_core: int,
+    uncertain: float,
+    alike: bool,
+) -> np.ndarray:
+    """By the share of a site's scatter that the directions of a typical other site explain."""
+    shares, chance = shares_explained(parts, rank), rank / parts[0].n_features
+    core, typical = np.arange(len(parts)), np.zeros(len(parts))
+    for _ in range(_STEPS):
+        typical = np.nanmedian(shares[:, core], axis=1)
+        before, core = core, np.sort(np.argsort(-typical, kind="stable")[:n_core])
+        if np.array_equal(before, core):
+            break
+    middle = float(np.median(typical[core]))
+    reach = middle - float(typical[core].min())
+    error = np.sqrt(uncertain * max(middle * (1 - middle), 0.0) / n)
+    limit = _ERRORS * error
+    if not alike or reach > _ALIKE * np.median(error):
+        few = np.sqrt(np.maximum(np.median(n) / n, 1.0))
+        wide = np.minimum(_LOST * (middle - chance), _REACH * (reach * few + error))
+        limit = np.maximum(wide, limit)
+    return (middle - typical) / np.maximum(limit, np.finfo(float).tiny)
+
+
+def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
+    """Share of the scatter of part i that the leading directions of part j explain; own: NaN."""
+    leading = [part.components[:rank] for part in parts]
+    ends = np.cumsum([0, *map(len, leading)])
+    U = np.concatenate(leading)
+    shares = np.empty((len(parts), len(parts)))
+    for i, part in enumerate(parts):
+        weights = part.singular_values**2 / part.scatter
+        energy = np.append(0.0, np.cumsum(weights @ (part.components @ U.T) ** 2))
+        shares[i] = energy[ends[1:]] - energy[ends[:-1]]
+        shares[i, i] = np.nan
+    return shares
+
+
+def _variances(
+    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float, alike: bool
+) -> np.ndarray:
+    """By the factor between a site's total variance and that of a typical site."""
+    v = np.array([part.total_variance if part.n_components else 0.0 for part in parts])
+    apart = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
+    apart[n < 2] = 0.0  # a row has no variance
+    error = np.sqrt(uncertain / np.maximum(n - 1, 1.0))
+    reach = float(np.sort(apart)[n_core - 1])
+    limit = _REACH * np.maximum(reach, error)
+    if not alike or reach > _ALIKE * np.median(error):
+        limit = np.maximum(limit, np.log(_VARIANCES))
+    return apart / limit
+
+
+def _means(
+    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float
+) -> tuple[np.ndarray, bool]:
+    """By the squared distance of a site's mean from the middle of the means.
+
+    In units of what is expected of it: the variance of the site's mean, and that between sites. The
+    second result is whether the means of the majority differ by no more than the first.
+    """
+    means = np.stack([part.mean for part in parts])
+    sampling = np.median([part.total_variance for part in parts]) / n
+    centre, core = np.median(means, axis=0), np.arange(0)
+    apart, between = np.zeros(len(parts)), 0.0
+    for _ in range(_STEPS):
+        squares = np.sum((means - centre) ** 2, axis=1)
+        between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
+        apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)
+        before, core = core, np.sort(np.argsort(apart, kind="stable")[:n_core])
+        if np.array_equal(before, core):
+            break
+        centre = means[core].mean(axis=0)
+    middle = float(np.median(apart[core]))
+    reach = max(float(apart[core].max()) - middle, float(np.sqrt(uncertain)))
+    alike = bool(between <= _ALIKE * np.median(sampling))
+    return apart / (middle + _REACH_OF_SQUARES * reach), alike
+
+
+def _rows(n: np.ndarray, n_core: int) -> np.ndarray:
+    """By the factor between the rows that a site claims and those of a typical site."""
+    apart = np.log(n / np.median(n))
+    limit = max(np.log(_ROWS), _REACH * np.sort(np.abs(apart))[n_core - 1])
+    return np.maximum(apart, 0.0) / limit
