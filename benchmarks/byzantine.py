@@ -17,8 +17,11 @@ from sklearn.datasets import load_digits
 
 from benchmarks._tools import claim, table
 from fedpca_sklearn import (
+    FederatedPCA,
+    FederatedPowerPCA,
     ProjectionAverage,
     RobustMerge,
+    RobustSum,
     Subspace,
     SubspaceMerge,
     make_power_law,
@@ -195,7 +198,56 @@ def claims(rows):
     claim("without liars the result of SubspaceMerge", worst < 1e-2, f"{worst:.1e}")
 
 
+# ------------------------------------------------------------------------------------- rounds
+
+
+def wrong_rows(rows, liars, kind, seed):
+    """Rows of all sites, of which the liars' are wrong."""
+    rng = np.random.default_rng(1000 + seed)
+    d = rows[0].shape[1]
+    common = random_basis(rng, d, d)
+    make = {
+        "scaled": lambda X: 100 * X,
+        "rotated": lambda X: X @ random_basis(rng, d, d),
+        "sign-flipped": lambda X: -X,
+        "colluding": lambda X: X @ common,
+        "mean": lambda X: X + 1e6,
+    }[kind]
+    return [make(X) if i in liars else X for i, X in enumerate(rows)]
+
+
+def round_draw(data, kind, f, seed):
+    """Errors of one draw by rounds over those of the honest sites, and counts of suspects."""
+    rows = sites_of(data, seed)
+    liars = np.random.default_rng(seed).permutation(SITES)[:f].tolist()
+    true = FederatedPCA(RANK).fit(np.concatenate(rows)).subspace_.truncate(RANK)
+    honest = np.concatenate([X for i, X in enumerate(rows) if i not in liars])
+    least = errors(FederatedPCA(RANK).fit(honest).subspace_.truncate(RANK), true)
+    sent = wrong_rows(rows, liars, kind, seed)
+    clients = np.repeat(np.arange(SITES), [len(X) for X in sent])
+    pca = FederatedPowerPCA(RANK, channel=RobustSum(), random_state=seed)
+    pca.fit(np.concatenate(sent), clients=clients)
+    named = pca.suspects_
+    found = errors(pca.subspace_, true) / least
+    return [*found, len(named), len(set(named) & set(liars))]
+
+
+def rounds(quick):
+    """Means over draws for each kind of sites, number of liars and attack."""
+    rows = []
+    for data, f in (("digits, like", 6), ("digits, like", 9), ("digits, unlike", 6)):
+        for kind in ATTACKS[:-1]:
+            draws = [round_draw(data, kind, f, seed) for seed in range(1 if quick else 5)]
+            *ratios, named, right = np.mean(draws, axis=0).tolist()
+            row = dict(zip(("directions", "mean", "variances"), ratios, strict=True))
+            row["recall"], row["precision"] = right / f, right / named if named else 1.0
+            rows.append({"sites": data, "liars": f, "attack": kind, **row})
+    return rows
+
+
 def main(quick=False):
     rows = attacks(quick)
     table("byzantine", rows)
     claims(rows)
+    print("\nBy rounds")
+    table("byzantine_rounds", rounds(quick))

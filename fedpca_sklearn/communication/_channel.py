@@ -34,6 +34,9 @@ class Channel(BaseEstimator, ABC):
 
     _parameter_constraints: dict = {"dropout": [Interval(Real, 0, 1, closed="left"), "array-like"]}
 
+    # Whether messages are compared, which must then be seen, and be alike where clients are.
+    compares_clients = False
+
     def __init__(self, dropout: Any = 0.0):
         self.dropout = dropout
 
@@ -104,6 +107,18 @@ class Channel(BaseEstimator, ABC):
         n_sent : int
             Number of messages in it.
         """
+
+
+def check_channel(channel: Channel | None, *, alike: bool = False) -> None:
+    """Raise an error that says what is wrong with a channel, for messages that are alike or not."""
+    if channel is None:
+        return
+    channel.validate()
+    if channel.compares_clients and not alike:
+        raise ValueError(
+            f"channel={channel!r} compares the messages of clients, which here are not alike even "
+            "if all are honest: it is for FederatedPowerPCA."
+        )
 
 
 # Nothing yet, for `reduce` of messages by `_add`.

@@ -50,6 +50,7 @@ class RobustMerge(MergeStrategy):
     See Also
     --------
     SuspectsDisplay : Draws the evidence.
+    RobustSum : For the rounds of `FederatedPowerPCA`.
     NoiseAwareMerge : For honest sites with unlike noise.
 
     Notes

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._kernels.majority import STEPS, agreement_with_majority
 from ..summary import Subspace
 
 # A site is apart where it is so many times as far from the middle as the majority reaches, or as
@@ -19,8 +20,6 @@ _ALIKE, _ERRORS = 2.0, 4.0
 _LOST, _VARIANCES = 0.75, 4.0
 # Factor of rows within which nobody is apart.
 _ROWS = 10.0
-# Steps in which the majority is found, at most.
-_STEPS = 20
 
 
 class SiteEvidence(NamedTuple):
@@ -79,12 +78,7 @@ def _directions(
 ) -> np.ndarray:
     """By the share of a site's scatter that the directions of a typical other site explain."""
     shares, chance = shares_explained(parts, rank), rank / parts[0].n_features
-    core, typical = np.arange(len(parts)), np.zeros(len(parts))
-    for _ in range(_STEPS):
-        typical = np.nanmedian(shares[:, core], axis=1)
-        before, core = core, np.sort(np.argsort(-typical, kind="stable")[:n_core])
-        if np.array_equal(before, core):
-            break
+    typical, core = agreement_with_majority(shares, n_core)
     middle = float(np.median(typical[core]))
     reach = middle - float(typical[core].min())
     error = np.sqrt(uncertain * max(middle * (1 - middle), 0.0) / n)
@@ -97,7 +91,7 @@ def _directions(
 
 
 def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
-    """Share of the scatter of part i that the leading directions of part j explain; own: NaN."""
+    """Share of the scatter of part i that the leading directions of part j explain."""
     leading = [part.components[:rank] for part in parts]
     ends = np.cumsum([0, *map(len, leading)])
     U = np.concatenate(leading)
@@ -106,7 +100,6 @@ def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
         weights = part.singular_values**2 / part.scatter
         energy = np.append(0.0, np.cumsum(weights @ (part.components @ U.T) ** 2))
         shares[i] = energy[ends[1:]] - energy[ends[:-1]]
-        shares[i, i] = np.nan
     return shares
 
 
@@ -137,7 +130,7 @@ def _means(
     sampling = np.median([part.total_variance for part in parts]) / n
     centre, core = np.median(means, axis=0), np.arange(0)
     apart, between = np.zeros(len(parts)), 0.0
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         squares = np.sum((means - centre) ** 2, axis=1)
         between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
         apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)

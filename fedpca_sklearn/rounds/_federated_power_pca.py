@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -16,7 +17,8 @@ from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._validation.checks import check_rows, float_array
-from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
+from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel, RobustSum
+from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
 from ..privacy import FedPowerNoise
@@ -60,7 +62,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         The subspace is then off by about tol lambda_r / (lambda_r - lambda_{r+1}), variances by the
         square of that.
     channel : Channel or None, default=None
-        What the messages pass. None: `PerfectChannel`.
+        What the messages pass. None: `PerfectChannel`. `RobustSum`: where clients may lie, and a
+        server sees their messages.
     mechanism : FedPowerNoise or None, default=None
         Differential privacy: clients clip their rows and add noise to all they send. Its budget is
         split over ``n_rounds`` + 2 rounds, so that a few are best. Not with ``sample_weight``.
@@ -86,6 +89,9 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
         Why the rounds ended: the subspace moved by less than ``tol``, all rounds were used, the
         Krylov space cannot grow, or a callback asked to stop.
+    suspects_ : dict
+        With ``channel=RobustSum()``: label of a client -> share of the rounds in which its message
+        was apart from the others, above a half.
     changes_ : ndarray of shape (n_iter_,)
         By how much each round's multiplication moved the subspace; NaN if nobody took part.
     clients_ : list
@@ -195,8 +201,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.channel is not None:
-            self.channel.validate()
+        check_channel(self.channel, alike=True)
         if self.acceleration == "krylov" and self.local_steps > 1:
             raise ValueError(
                 f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
@@ -216,15 +221,25 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
                 "center=False needs a mechanism with mean='fixed' and center=None, got "
                 f"{mechanism!r}."
             )
-        if mechanism.trust == "sum" and self.channel is not None and self.channel.loses_clients:
+        if mechanism.trust == "sum" and self.channel is not None:
+            self._check_sum_only(self.channel)
+
+    @staticmethod
+    def _check_sum_only(channel: Channel) -> None:
+        if channel.compares_clients:
+            raise ValueError(
+                f"trust='sum' hides the messages of clients, which channel={channel!r} compares."
+            )
+        if channel.loses_clients:
             raise ValueError(
                 "trust='sum' needs a channel that loses no client, with the noise that protects "
-                f"the others, got {self.channel!r}."
+                f"the others, got {channel!r}."
             )
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         rng = check_random_state(self.random_state)
-        federation = Federation(self.n_jobs, self.channel, rng, self.communication_)
+        channel = None if self.channel is None else clone(self.channel)
+        federation = Federation(self.n_jobs, channel, rng, self.communication_)
         d, n_rows = X.shape[1], count_rows(X, weight)
         self._given_basis(d, n_rows)  # before anybody is charged
         terms = self._terms(X, weight, shards)
@@ -238,7 +253,11 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         self._show(federation, clients, mean, found, n_rows, float_dtype(X))
         if terms is not None:
             self._noise_message = self._message_of_noise(terms, len(shards))
-        return [label for label, _ in shards]
+        labels = [label for label, _ in shards]
+        self.__dict__.pop("suspects_", None)
+        if isinstance(channel, RobustSum):
+            self.suspects_ = {labels[i]: share for i, share in channel.suspects_.items()}
+        return labels
 
     def _power_parameters(self) -> dict[str, Any]:
         """Parameters of the power method."""

@@ -16,6 +16,7 @@ from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
 from ..communication import Channel, CommunicationLog
+from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of
 from ..federated._label_column import LabelColumnMixin
@@ -311,8 +312,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.channel is not None:
-            self.channel.validate()
+        check_channel(self.channel)
 
     def _start(self, d: int) -> State:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

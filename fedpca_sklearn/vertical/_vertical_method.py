@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ..communication import Channel, Federation
+from ..communication._channel import check_channel
 from ..rounds._client import Client
 
 __all__ = ["LeftVectors", "VerticalMethod"]
@@ -57,8 +58,7 @@ class VerticalMethod(BaseEstimator, ABC):
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
-        if self.channel is not None:
-            self.channel.validate()
+        check_channel(self.channel)
 
     @abstractmethod
     def left_vectors(
