@@ -54,11 +54,6 @@ class MissingEntriesMixin(SubspaceTransformer):
         """Ridge of the coordinates of rows with missing entries; None: least squares."""
         return None
 
-    def _coordinates(self, X, V, squared_norms=None, scale=None):
-        if squared_norms is not None and _has_holes(X):
-            raise ValueError("X has missing entries: the likelihood needs whole rows.")
-        return super()._coordinates(X, V, squared_norms, scale)
-
     def _project(self, X: Any) -> np.ndarray:
         X = self._usable(X)
         if not _has_holes(X):
@@ -105,12 +100,41 @@ class MissingEntriesMixin(SubspaceTransformer):
         X = X.toarray() if sp.issparse(X) else X
         return self._fill_in(X, self._usable(X), np.isnan(X))
 
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
+            that a robust estimator takes for outliers as well.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n,)
+            The normal density with the rows and columns of `get_covariance` that belong to what is
+            there: of a row without entries 0. Those of rows with unlike numbers of entries are not
+            on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
+            k^2 (d + k)) more, and a sort.
+        """
+        X = self._check_X(X)
+        if not _has_holes(X):
+            return super().score_samples(X)
+        X = X.toarray() if sp.issparse(X) else X
+        holes = np.isnan(X).any(axis=1)
+        result = np.empty(len(X))
+        if not holes.all():
+            result[~holes] = super().score_samples(X[~holes])
+        _, mean = self._float64_model()
+        result[holes] = self._model().log_density_of_seen(X[holes] - mean)
+        return result
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of the variation of hidden entries that the other entries of their row explain.
 
         Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
         the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
-        whatever the model's mean is. Unlike the likelihood it needs no whole rows.
+        whatever the model's mean is. It is no likelihood: ``score_samples(X).mean()`` is one.
 
         Parameters
         ----------

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .observed import SeenModel
+
 
 @dataclass(frozen=True)
 class GaussianModel:
@@ -73,6 +75,24 @@ class GaussianModel:
         if self.scale is not None:
             result += 2 * np.log(self.scale).sum()
         return -0.5 * result
+
+    def log_density_of_seen(self, Y: np.ndarray) -> np.ndarray:
+        """Logarithm of the marginal density of the entries that are there.
+
+        Parameters
+        ----------
+        Y : ndarray of shape (n, d)
+            Rows about zero; NaN is a missing entry.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            Of a row without entries 0. Cost: see `observed`.
+        """
+        model = SeenModel.of(self.basis, self.variance, self.noise)
+        if self.scale is None:
+            return model.log_density(Y)
+        return model.log_density(Y / self.scale) - ~np.isnan(Y) @ np.log(self.scale)
 
     def precision(self) -> np.ndarray:
         """Inverse of the covariance, of shape (d, d)."""

@@ -1201,16 +1201,6 @@ def test_coordinates_of_rows_with_holes_are_of_the_conditional_means(model, spar
     assert_array_equal(Z[6], 0)
 
 
-@each(MISSING)
-@pytest.mark.parametrize("sparse", [False, True])
-def test_the_likelihood_of_a_row_with_holes_is_refused(model, sparse):
-    X, _ = planted(100)
-    model = clone(model).fit(X)
-    X[50, 3] = np.nan
-    with pytest.raises(ValueError, match="missing entries"):
-        model.score_samples(sp.csr_array(X) if sparse else X)
-
-
 @each({name: m for name, m in TRACKERS.items() if name not in ("grouse", "petrels")})
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
 def test_other_trackers_refuse_missing_entries(model, method):
