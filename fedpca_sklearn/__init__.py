@@ -2,7 +2,6 @@
 
 from . import base as base
 from ._base.sources import iter_batches
-from ._suspects_display import SuspectsDisplay
 from ._version import VERSION
 from .communication import (
     Channel,
@@ -34,7 +33,14 @@ from .federated import (
     TruncatedDistributedPCA,
 )
 from .metrics import excess_error, reconstruction_error, subspace_distance
-from .plotting import CommunicationDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
+from .plotting import (
+    CommunicationDisplay,
+    RankDisplay,
+    RefinementDisplay,
+    ScreeDisplay,
+    SubspaceErrorDisplay,
+    SuspectsDisplay,
+)
 from .privacy import (
     AnalyzeGauss,
     FedPowerNoise,
@@ -58,7 +64,7 @@ from .streaming import (
     StreamingPCA,
     StreamingPowerMethod,
 )
-from .summary import Subspace, merge_subspaces
+from .summary import RefinementAnswer, Subspace, merge_subspaces
 from .tracking import (
     AlternatingProjections,
     RobustSubspaceTracker,
@@ -117,6 +123,8 @@ __all__ = [
     "ProjectionAverage",
     "RankDisplay",
     "RankRule",
+    "RefinementAnswer",
+    "RefinementDisplay",
     "Ring",
     "RobustMerge",
     "RobustSubspaceTracker",

@@ -1,4 +1,10 @@
-"""Files of sites: python -m fedpca_sklearn inspect FILE... | merge FILE... -o FILE | audit LOG."""
+"""Summaries in files: python -m fedpca_sklearn COMMAND.
+
+inspect FILE...: tell what is in them. merge FILE... -o FILE: one summary of all sites. refine FILE
+-o QUERY: directions that sites are asked about. answer QUERY ROWS -o ANSWER: at a site, with its
+rows in a .npy file. refine FILE ANSWER... -o FILE: the refined summary. audit LOG: what a site was
+asked and answered.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from ._version import VERSION
 from .engines._site_audit import audit
 from .federated import FederatedPCA
-from .summary import Subspace
+from .summary import RefinementAnswer, Subspace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     audited = commands.add_parser("audit", help="tell what a site was asked and answered")
     audited.add_argument("log", metavar="LOG")
     audited.set_defaults(command=_audit)
+    refine = commands.add_parser("refine", help="ask sites about directions, or take their answers")
+    refine.add_argument("file", metavar="FILE", help="the merged summary")
+    refine.add_argument("answers", nargs="*", metavar="ANSWER", help="none: write the query")
+    refine.add_argument("-o", "--output", required=True, metavar="FILE")
+    refine.add_argument("-n", "--n-components", type=_number, help="components shown", metavar="N")
+    refine.set_defaults(command=_refine)
+    answer = commands.add_parser("answer", help="answer a query with the rows of a site")
+    answer.add_argument("query", metavar="QUERY")
+    answer.add_argument("rows", metavar="ROWS", help="a .npy file")
+    answer.add_argument("-o", "--output", required=True, metavar="FILE")
+    answer.add_argument("--site", help="name of the site", metavar="NAME")
+    answer.set_defaults(command=_answer)
     options = parser.parse_args(arguments)
     try:
         return options.command(options)
@@ -58,9 +79,9 @@ def _number(text: str) -> int | float:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _load(file: str) -> Subspace:
+def _load(file: str, kind: Any = Subspace) -> Any:
     try:
-        return Subspace.load(file)
+        return kind.load(file)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
@@ -73,10 +94,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    if os.path.exists(options.output):
-        for file in options.files:
-            if os.path.exists(file) and os.path.samefile(file, options.output):
-                raise ValueError(f"{options.output} is one of the files to merge.")
+    _check_output(options.output, options.files, "merge")
     sites = [_load(file) for file in options.files]
     for i, file in enumerate(options.files):
         print(f"subspaces[{i}]: {file}")
@@ -93,6 +111,38 @@ def _audit(options: argparse.Namespace) -> int:
     print(options.log)
     print(text)
     return 0 if whole else 1
+
+
+def _refine(options: argparse.Namespace) -> int:
+    _check_output(options.output, [options.file, *options.answers])
+    fitted = FederatedPCA.from_subspaces([_load(options.file)], options.n_components)
+    if not options.answers:
+        query = fitted.refinement_query()
+        query.save(options.output)
+        print(f"{options.output}\n  asks about {query.n_components} directions")
+        return 0
+    fitted.refine_from([_load(file, RefinementAnswer) for file in options.answers])
+    fitted.subspace_.save(options.output)
+    print(options.output)
+    print(_described(fitted.subspace_))
+    print(f"  {'error':<11}at most {fitted.subspace_error_bound_:.1e}, of {fitted.n_components_}")
+    return 0
+
+
+def _answer(options: argparse.Namespace) -> int:
+    _check_output(options.output, [options.query, options.rows])
+    rows = np.load(options.rows, mmap_mode="r", allow_pickle=False)
+    answer = RefinementAnswer.from_rows(_load(options.query), rows, site=options.site)
+    answer.save(options.output)
+    print(f"{options.output}\n  answers about {len(answer.products)} directions")
+    return 0
+
+
+def _check_output(output: str, files: Sequence[str], command: str = "read") -> None:
+    """Raise if a file would be written over one that is read."""
+    for file in files:
+        if os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
+            raise ValueError(f"{output} is one of the files to {command}.")
 
 
 def _described(subspace: Subspace) -> str:

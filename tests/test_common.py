@@ -112,6 +112,7 @@ CHECKED = [
     FederatedPCA(2, merge=ProjectionAverage()),
     FederatedPCA(1, merge=NoiseAwareMerge()),
     FederatedPCA(1, merge=RobustMerge(), n_clients=5),
+    FederatedPCA(2, estimator=StreamingPCA(2, oversampling=0, block_size=3), n_refinements=2),
     FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 0.1, 9.0, n_releases=99), random_state=0),
     FederatedPCA(
         mechanism=StreamingModSuLQ(1.0, 0.1, 9.0, trust="sum", n_releases=99), random_state=0

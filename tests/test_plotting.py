@@ -13,6 +13,7 @@ from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    RefinementDisplay,
     ScreeDisplay,
     StreamingPCA,
     make_power_law,
@@ -105,3 +106,24 @@ def test_components_and_rounds_are_counted():
 def test_what_is_not_fitted_is_refused(display):
     with pytest.raises(NotFittedError):
         display.from_estimator(FederatedPCA(2))
+
+
+def test_refinement_display_draws_bound_and_error_over_floats():
+    X = make_power_law(2000, 300, alpha=1.0, random_state=0)
+    pooled = PCA(2, svd_solver="full").fit(X).components_
+    pca = FederatedPCA(2, n_clients=10)
+    display = RefinementDisplay.from_estimator(pca, X, pooled, n_refinements=3)
+    assert not hasattr(pca, "components_")
+    floats, bounds = display.line_.get_data()
+    log = FederatedPCA(2, n_clients=10, n_refinements=3).fit(X).communication_
+    assert floats[-1] == log.floats_up + log.floats_down
+    errors = display.error_line_.get_ydata()
+    assert np.all(np.diff(errors) < 0)
+    known = np.isfinite(bounds)
+    assert known[-1]
+    assert np.all(errors[known] <= bounds[known])
+    assert_allclose(display.pooled_line_.get_xdata(), X.size)
+    alone = RefinementDisplay([1, 2], [np.inf, 0.1]).plot()
+    assert alone.error_line_ is alone.pooled_line_ is None
+    assert alone.ax_.get_yscale() == "log"
+    mpl.pyplot.close("all")

@@ -259,7 +259,8 @@ class Federation:
         if absent:
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
-        total, n_sent = self.channel.receive(self.map(function, taking_part), self.rng)
+        messages = (m for m in self.map(function, taking_part) if m is not None)  # of a row chunk
+        total, n_sent = self.channel.receive(messages, self.rng)
         up = [] if total is None else [message_of(total)] * n_sent
         down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)
         self.log.record(up, down, summed=True)

@@ -75,6 +75,11 @@ def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
 
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
+    if estimator.n_refinements or estimator.tol is not None:
+        raise ValueError(
+            "n_refinements must be 0 and tol None over Flower, where summaries are sent once, got "
+            f"{estimator.n_refinements} and {estimator.tol!r}."
+        )
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 

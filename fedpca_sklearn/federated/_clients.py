@@ -120,10 +120,25 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
     def _process(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         self._check_parameters()
+        X, weight, shards = self._shards(X, clients, sample_weight)
+        if not shards:
+            if not self.clients_:
+                raise ValueError("sample_weight must have a positive sum, got only zeros.")
+            return
+        labels = self._step(X, weight, shards, method)
+        self._add_clients(labels)
+        log_fit(self, len(labels))
+        if isinstance(X, RowChunks):  # whose sizes are counted where they are
+            return
+        # with a mechanism the number of non-zeros is not public
+        private = getattr(self, "mechanism", None) is not None
+        self.communication_.floats_pooled += math.prod(X.shape) if private else X.size
+
+    def _shards(self, X: Any, clients: Any, sample_weight: Any) -> tuple[Any, Any, list]:
+        """Validated rows and weights, and the clients whose rows have weight."""
         X, clients = self._split_labels(X, clients)
         if is_dask(X):
-            self._process_chunks(X, clients, sample_weight, method)
-            return
+            return self._chunks(X, clients, sample_weight)
         X = validate_data(
             self,
             X,
@@ -140,19 +155,10 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
             shards = [(label, rows) for label, rows in shards if label not in absent]
             if absent:
                 logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
-            if not shards:
-                if not self.clients_:
-                    raise ValueError("sample_weight must have a positive sum, got only zeros.")
-                return
-        labels = self._step(X, weight, shards, method)
-        self._add_clients(labels)
-        log_fit(self, len(labels))
-        # with a mechanism the number of non-zeros is not public
-        private = getattr(self, "mechanism", None) is not None
-        self.communication_.floats_pooled += math.prod(X.shape) if private else X.size
+        return X, weight, shards
 
-    def _process_chunks(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
-        """Take a dask.array, of which every row chunk is a client."""
+    def _chunks(self, X: Any, clients: Any, sample_weight: Any) -> tuple[Any, Any, list]:
+        """A dask.array, of which every row chunk is a client."""
         if not self._takes_dask:
             refuse_dask(self, X)
         if getattr(self, "mechanism", None) is not None:
@@ -165,10 +171,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
             )
         chunks = RowChunks(self, X, sample_weight, reset=not self.clients_)
         check_at_most_features(self.n_components, chunks.shape[1])
-        shards = [(i, i) for i in range(len(chunks))]
-        labels = self._step(chunks, chunks.weights, shards, method)
-        self._add_clients(labels)
-        log_fit(self, len(labels))
+        return chunks, chunks.weights, [(i, i) for i in range(len(chunks))]
 
     def _add_clients(self, labels: list[Any]) -> None:
         self.clients_ = sorted({*self.clients_, *labels}, key=label_order)

@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods
+from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.metaestimators import available_if
 
 from .._base.callbacks import has_callbacks
-from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, kept_directions
+from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._validation.checks import check_at_most_features
 from .._validation.too_large import largest_named
-from ..communication import Federation
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
-from ..privacy._mechanism import Terms
-from ..privacy._seeds import seeds_of
-from ..privacy._useless import edge, edge_of_sum, noise_message
 from ..streaming import StreamingPCA
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
 from ..summary._merging import check_subspaces, tighter_fraction
-from ._clients import StreamingClientsTransformer, label_order, rows_of
+from ._clients import label_order, rows_of
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
 from ._merge_rounds import Made, findings_by_label, merge_in_rounds
-from ._private import (
-    Release,
-    SpendsPrivacy,
-    check_all_rows,
-    private_summary,
-    refuse_weight,
-    stated,
-    summary_of_sums,
-)
+from ._refined import RefinesMixin
+from ._releases import ReleasesMixin
 from ._small_clients import is_plain, small_sites
 
 __all__ = ["FederatedPCA"]
-
-# In the place of a client where only sums over clients are known.
-_SUM = 0
 
 
 def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
-    """Principal component analysis of rows that belong to several clients, in one round.
+class FederatedPCA(ReleasesMixin, RefinesMixin):
+    """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
     server merges the summaries. No row leaves its client. Unless ``merge`` says otherwise, the
@@ -75,6 +60,12 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
+    n_refinements : int, default=0
+        Rounds of `refine` at the end of `fit`, which has the rows; `partial_fit` has not those of
+        earlier calls, and takes none. With a ``tol`` the most rounds, 20 for 0.
+    tol : float or None, default=None
+        Refine until ``subspace_error_bound_`` is at most this; a ConvergenceWarning tells if the
+        rounds did not suffice.
     n_clients : int, default=2
         Contiguous shards that stand in for clients where ``clients`` is not given. Of a dask.array
         every row chunk is a client instead, at work where the chunk is.
@@ -94,13 +85,23 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         Labels of the clients seen so far, sorted.
     estimators_ : dict
         Label -> fitted sub-estimator; empty with a mechanism.
+    subspace_error_bound_ : float
+        At most this is the sine of the largest angle between the components and those of all rows
+        at once; inf where nothing is known, as with a mechanism, means of projections, and sites of
+        which `StreamingPCA` says so. It supposes that no summary exceeds the scatter matrix of its
+        rows, as no decomposition does that was cut; after `refine` it is from products instead.
+    explained_variance_interval_ : ndarray of shape (n_components_, 2)
+        Between these two is each variance of all rows at once.
+    n_refinements_ : int
+        Rounds of products since the summaries were merged.
     privacy_spent_ : PrivacySpent
         With a mechanism: (epsilon, delta) of the client that has spent most, over all calls of
         this fit, those that failed after clients had computed their messages included. Another
         ``fit``, a copy and a clone start accounts of their own, unless the mechanism has a
         `PrivacyLedger`; then it is what the ledger says.
     communication_ : CommunicationLog
-        What was sent: per client k (d + 1) + 2 d + 2 floats for k directions, once.
+        What was sent: per client k (d + 1) + 2 d + 2 floats for k directions, once, and those of
+        refinements.
 
     See Also
     --------
@@ -110,8 +111,9 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     -----
     Federated PCA of Grammenos et al. (2020), section 3: SPCA or SAPCA at the clients, merged
     pairwise or in a tree (DASM), with the mean correction of Bai, Chan and Luk (2005). Clients
-    work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back. `partial_fit`
-    merges all summaries again, or with a ``fan_in`` those on the paths of clients that changed.
+    work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back, unless `refine`
+    asks. `partial_fit` merges all summaries again, or with a ``fan_in`` those on the paths of
+    clients that changed.
 
     The labels ``clients`` are metadata of the rows, like the ``groups`` of a splitter: with
     metadata routing enabled they pass through Pipeline and GridSearchCV without further requests.
@@ -142,11 +144,13 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
     _takes_dask = True
 
     _parameter_constraints: dict = {
-        **StreamingClientsTransformer._parameter_constraints,
+        **RefinesMixin._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
         "merge": [MergeStrategy, None],
         "mechanism": [SecondMomentMechanism, None],
+        "n_refinements": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
     }
 
@@ -157,6 +161,8 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         estimator: Any = None,
         merge: Any = None,
         mechanism: Any = None,
+        n_refinements: int = 0,
+        tol: float | None = None,
         n_clients: int = 2,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -165,6 +171,8 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         self.estimator = estimator
         self.merge = merge
         self.mechanism = mechanism
+        self.n_refinements = n_refinements
+        self.tol = tol
         self.n_clients = n_clients
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -252,6 +260,7 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        self._check_refinement()
         if self.merge is not None:
             self.merge.validate()
         if self.mechanism is not None:
@@ -296,6 +305,8 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
             fitted = {label: with_label_as_site(label, site) for label, site in fitted.items()}
         self._clients = {**seen, **fitted}
         self._merge_all()
+        if method == "fit":
+            self._refine_fit(X, weight, shards)
         return list(fitted)
 
     def _takes_many_at_once(self, prototype: Any, X: Any, weight: Any) -> bool:
@@ -328,75 +339,6 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         if self.merge is None:
             return self.n_components
         return self.merge.directions_needed(self.n_components)
-
-    def _private_step(
-        self, X: Any, weight: Any, shards: list[tuple[Any, Any]], fresh: bool
-    ) -> list[Any]:
-        """One release of each client, after its account has been charged for it."""
-        refuse_weight(weight)
-        mechanism, d = self.mechanism, X.shape[1]
-        labels = [label for label, _ in shards]
-        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-        mu2 = mechanism.cost(costs, d, n_shares=len(shards))
-        self._open_accounts(fresh).check(labels, mechanism, mu2)
-        check_all_rows(X, shards, self.n_jobs)
-        max_keep = self._private_directions(d)
-        seeds = seeds_of(self.random_state)
-        terms = mechanism.terms(X, costs, len(shards))
-        accounts = self._charge(labels, mechanism, mu2, fresh)
-        releases = [
-            (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_keep))
-            for label, rows, _ in rows_of(X, None, shards)
-        ]
-        if mechanism.trust == "sum":
-            summary = summary_of_sums(Federation(self.n_jobs, log=self.communication_), releases)
-            made = {_SUM: self._with_release(_SUM, summary, max_keep)}
-        else:
-            fitted = self._map(private_summary, releases, shards)
-            made = {
-                label: self._with_release(label, summary, max_keep) for label, summary in fitted
-            }
-        first = not self._clients
-        self._clients = {**self._clients, **made}
-        self._merge_all()
-        if first:
-            self._noise_message = self._message_of_noise(terms)
-        return labels
-
-    def _private_directions(self, d: int) -> int | None:
-        """Directions that a client keeps of a private second moment; None: all."""
-        wanted = self._directions_needed()
-        return kept_directions(min(wanted, d), d) if isinstance(wanted, Integral) else None
-
-    def _message_of_noise(self, terms: Terms) -> str | None:
-        """Text of a warning if the first releases of all clients together look like noise."""
-        d, shares = len(self.mean_), math.sqrt(terms.n_shares)
-        summaries = [site.summary for site in self._clients.values()]
-        size = self.mechanism._OFF_DIAGONAL * terms.product_std * shares
-        spike = of_means = 0.0
-        if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
-            t = terms.mean_std * shares
-            distances = [np.linalg.norm(s.mean - terms.origin(d)) for s in summaries]
-            spike = float(max(distances)) * t * math.sqrt(d)
-            if len(summaries) > 1:  # and the means of clients differ by their noise
-                n = self.n_samples_ / len(summaries)
-                of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
-                of_means = min(of_means, self.n_samples_ * terms.row_norm**2)
-        spectra = [s.singular_values.astype(np.float64) ** 2 for s in summaries]
-        noise = edge_of_sum(edge(size, d, spike), spectra, d) + of_means
-        largest = float(self.subspace_.singular_values.max(initial=0.0)) ** 2
-        return noise_message(largest, noise, d)
-
-    def _with_release(self, label: Any, summary: Subspace, max_keep: int | None) -> Site:
-        """The releases of a client so far, or of sums over clients, merged."""
-        n_rows = round(summary.n_samples)
-        if label in self._clients:
-            before = self._clients[label]
-            summary = merge_subspaces([before.summary, summary], max_keep)
-            n_rows += before.n_rows
-        mu2 = self._accounts.mu2(None if self._trust == "sum" else label)
-        privacy = stated(self.mechanism, mu2)
-        return Site(None, n_rows, summary._replace(privacy=privacy))
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
@@ -434,3 +376,4 @@ class FederatedPCA(SpendsPrivacy, StreamingClientsTransformer):
         n_rows = sum(client.n_rows for client in self._clients.values())
         with largest_named(names, summaries):
             self._set_fitted(subspace, self.n_components, n_rows)
+        self.n_refinements_ = 0

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from .._base.batches import count_rows, cut, float_dtype, is_on_disk, validated_batches
-from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.callbacks import with_callbacks
 from .._base.late import Late
 from .._base.published_state import LATE
 from .._base.sources import is_stream
-from .._base.transformer import SubspaceTransformer
-from .._dask import RowChunks, is_dask, summarise
-from .._kernels.threads import threads_for
-from .._validation.checks import check_at_most_features, check_weight, is_integer
+from .._dask import is_dask
+from .._validation.checks import check_at_most_features
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
-from ..summary._updating import updated_by_block
-from ._one_by_one import ROWS_THAT_WAIT, OneByOneMixin
-from ._sizes import SizesMixin
-
-# Blocks whose rank is remembered.
-_RANKS_KEPT = 10_000
+from ._blocks import State
+from ._one_by_one import ROWS_THAT_WAIT
+from ._second_pass import SecondPassMixin
 
 
-@dataclass(frozen=True)
-class _State:
-    """State of a stream after its full blocks: summary, number of rows, and the rank."""
-
-    subspace: Subspace
-    n_rows: int
-    rank: int | None
-    blocks_since_change: int = 0
-
-
-class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer):
+class StreamingPCA(SecondPassMixin):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
     The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
@@ -106,6 +86,11 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         The whole state: save it, send it, merge it.
     rank_history_ : ndarray of shape (n_blocks,)
         Rank after each block, of the last 10,000 ones, with a ``rank_rule``.
+    subspace_error_bound_ : float
+        At most this is the sine of the largest angle between the components and those of all rows
+        at once; inf where nothing is known. From what was cut, or after `refine` from products.
+    explained_variance_interval_ : ndarray of shape (n_components_, 2)
+        Between these two is each variance of all rows at once.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -129,6 +114,11 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
     fewer rows than features where all directions of more than 256 features are kept, until there
     are about as many rows. Attributes are made when they are read, with all rows; that changes no
     later number.
+
+    What was cut leaves the trace t of the scatter matrix unexplained, and with the gap g between
+    the last component's and the next squared singular value, sin(2 angle) <= t / g (Davis and
+    Kahan): tight where hardly anything was cut, and inf for t >= g, as where a call of 4,096 rows
+    or more may have taken several passes over them, whose directions are not those of a cut.
 
     Differences from scikit-learn's IncrementalPCA and PCA: batches of any size, one row included;
     ``n_components`` may exceed the number of rows, and ``n_components_`` says how many exist;
@@ -265,7 +255,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         rank = None
         if pca.rank_rule is not None:
             rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
-        pca._publish(_State(subspace, int(n_samples_seen), rank))
+        pca._publish(State(subspace, int(n_samples_seen), rank))
         return pca
 
     @with_callbacks
@@ -343,8 +333,8 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
 
     @contextmanager
     def _processing(
-        self, X: Any, sample_weight: Any, state: _State | None
-    ) -> Iterator[Callable[[Any, Any, _State | None], _State]]:
+        self, X: Any, sample_weight: Any, state: State | None
+    ) -> Iterator[Callable[[Any, Any, State | None], State]]:
         """How the rows of a call are taken; it leaves no trace if an error is raised."""
         self._check_parameters()
         with self._taking_rows():
@@ -358,7 +348,7 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
             in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
             yield self._take_blocks if in_order else self._merge_chunks
 
-    def _publish(self, state: _State) -> None:
+    def _publish(self, state: State) -> None:
         """Keep the state of a stream without rows that wait, and set the fitted attributes."""
         self.__dict__.pop(ROWS_THAT_WAIT, None)
         self._state = state
@@ -367,113 +357,11 @@ class StreamingPCA(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTran
         if self.rank_rule is None:
             self.__dict__.pop("rank_history_", None)
 
-    def _take_blocks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
-        """Go through rows in their order."""
-        new = state is None
-        blocks = self._blocks(X, sample_weight, self._dtype(state))
-        first = next(blocks)
-        rows, d = first[0], first[0].shape[1]
-        if state is None:
-            state = self._empty_state(d, rows.dtype)
-        if self.rank_rule is None:
-            state = replace(state, rank=None)
-        elif state.rank is None:
-            state = replace(state, rank=min(self._start_rank(), d))
-        ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
-        n_blocks = None
-        if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
-            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
-        kept = self._kept(d, state.rank)[0] or d
-        at_once = kept + rows.shape[0]
-        if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
-            at_once = 16 * d
-        with threads_for(d * at_once):
-            for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-                past = state.subspace
-                if self.forgetting == "blocks":
-                    past = past.decay(self.forgetting_factor**2)
-                subspace = updated_by_block(past, rows, w, **self._update_options(state))
-                state = self._next_state(state, subspace, count_rows(rows, w))
-                ranks.append(state.rank)
-        if self.rank_rule is not None:
-            before = [] if new else getattr(self, "rank_history_", [])
-            self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
-        return state
-
-    def _merge_chunks(self, X: Any, sample_weight: Any, state: _State | None) -> _State:
-        """Merge the summaries of the chunks of a dask.array, and what was before."""
-        chunks = RowChunks(self, X, sample_weight, reset=state is None)
-        d = chunks.shape[1]
-        check_at_most_features(self.n_components, d)
-        state = state or self._empty_state(d, float_dtype(chunks))
-        max_keep, keep = self._kept(d, None)
-        between = max_keep if keep is None else self.n_components
-        subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
-        return _State(subspace, n_rows, None)
-
-    def _empty_state(self, d: int, dtype: Any) -> _State:
-        return _State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
-
     def _fitted_later(self, subspace: Subspace, n_rows: int) -> StreamingPCA:
         """A copy of this estimator, not fitted so far, that shows a summary when it is read."""
         fitted = object.__new__(type(self))
         d, dtype = subspace.n_features, subspace._dtype
-        base = {**vars(self), "n_features_in_": d, "_state": _State(subspace, n_rows, None)}
+        base = {**vars(self), "n_features_in_": d, "_state": State(subspace, n_rows, None)}
         late = Late(base, np.empty((0, d), dtype), 0, dtype, False, checked=False, shown=False)
         fitted.__dict__.update(base, **{LATE: late})
         return fitted
-
-    def _take_rows(self, rows: np.ndarray, state: _State | None) -> _State:
-        d = rows.shape[1]
-        state = replace(state or self._empty_state(d, rows.dtype), rank=None)
-        with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = updated_by_block(state.subspace, rows, **self._update_options(state))
-        return self._next_state(state, subspace, len(rows))
-
-    @staticmethod
-    def _dtype(state: _State | None) -> Any:
-        return None if state is None else state.subspace._dtype
-
-    def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
-        """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
-        first, weight, seen = dtype is None, None, 0
-        for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
-            n, d = batch.shape
-            if not seen:
-                dtype = dtype or float_dtype(batch)
-                check_at_most_features(self.n_components, d)
-                weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
-            w = None if weight is None else weight[seen : seen + n]
-            seen += n
-            yield from cut(batch, w, self._block_slices(n, d, sp.issparse(batch)), dtype)
-
-    # ---------------------------------------------------------------- one block
-
-    def _update_options(self, state: _State) -> dict[str, Any]:
-        """Options of `updated_by_block` for the rank of a state."""
-        max_keep, keep = self._kept(state.subspace.n_features, state.rank)
-        wanted = self.n_components if is_integer(self.n_components) else None
-        return {
-            "max_keep": max_keep,
-            "keep": keep,
-            "forgetting_factor": self.forgetting_factor if self.forgetting == "rows" else 1.0,
-            "svd_solver": self.svd_solver,
-            "wanted": state.rank + 1 if state.rank else wanted,
-        }
-
-    def _next_state(self, state: _State, subspace: Subspace, n_new: int) -> _State:
-        """The state of an updated summary, of which the rule chooses the rank."""
-        state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
-        if self.rank_rule is None:
-            return state
-        rank = self.rank_rule.next_rank(
-            state.rank, subspace, state.blocks_since_change, state.n_rows
-        )
-        if rank > state.rank:
-            subspace = self.rank_rule.grown(state.rank, subspace)
-        return replace(
-            state,
-            subspace=subspace.truncate(self._kept(subspace.n_features, rank - 1)[0]),
-            rank=rank,
-            blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
-        )

@@ -1,6 +1,7 @@
 """The subspace summary, and functions that make one from rows or from other summaries."""
 
+from ._answers import RefinementAnswer
 from ._merging import merge_subspaces
 from ._subspace import Subspace
 
-__all__ = ["Subspace", "merge_subspaces"]
+__all__ = ["RefinementAnswer", "Subspace", "merge_subspaces"]

@@ -86,12 +86,7 @@ def labels_of(subspace: Any) -> bytes:
 
 def decode(data, max_bytes: int) -> dict[str, Any]:
     """Parse what `encode` wrote; anything else is a ValueError."""
-    try:
-        view = memoryview(data).cast("B")
-    except TypeError as error:
-        raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
-    if len(view) > max_bytes:
-        raise ValueError(_too_large(len(view), max_bytes))
+    view = view_of(data, max_bytes)
     if len(view) < HEADER.size + CHECKSUM.size:
         raise ValueError(f"Not a subspace summary: {len(view)} bytes are too few.")
     magic, version, itemsize, flags, n_labels, n_sites, d, k, n_samples, scatter = (
@@ -142,6 +137,26 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
         "column_scatter": doubles[d : 2 * d] if n_columns else None,
         **labels,
     }
+
+
+def view_of(data: Any, max_bytes: int) -> memoryview:
+    """The bytes of what may be anything, if they are not too many."""
+    try:
+        view = memoryview(data).cast("B")
+    except TypeError as error:
+        raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
+    if len(view) > max_bytes:
+        raise ValueError(_too_large(len(view), max_bytes))
+    return view
+
+
+def write(file: Any, data: bytes) -> None:
+    """Write to a path or a binary file object."""
+    if hasattr(file, "write"):
+        file.write(data)
+    else:
+        with open(file, "wb") as stream:
+            stream.write(data)
 
 
 def read(file: Any, max_bytes: int) -> Any:

@@ -628,12 +628,7 @@ class Subspace:
             Who the rows belong to, written into the file. None: ``site`` of the summary.
         """
         named = self if site is None else self._replace(site=check_text("site", site))
-        data = named.to_bytes()
-        if hasattr(file, "write"):
-            file.write(data)
-        else:
-            with open(file, "wb") as stream:
-                stream.write(data)
+        _codec.write(file, named.to_bytes())
 
     @classmethod
     def load(cls, file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES) -> Subspace:

@@ -65,6 +65,10 @@ TESTED = {
         "the same, in messages of each site and step",
         ["test_steps"],
     ),
+    "`FederatedPCA(n_refinements=n)`, `refine`": (
+        "does not run over Flower: one round, then files",
+        ["test_refinements"],
+    ),
     "`FederatedSubspaceTracker`": ("does not run over Flower", ["test_what_does_not_run"]),
     **dict.fromkeys(
         [
@@ -271,6 +275,11 @@ def test_other_topologies(topology):
     for kind in (VerticalFederatedPCA, VerticalFederatedKernelPCA):
         with pytest.raises(ValueError, match="topology must be 'server' over Flower"):
             client_app(lambda context: ROWS, kind(2, topology=topology))
+
+
+def test_refinements():
+    with pytest.raises(ValueError, match="n_refinements must be 0 and tol None over Flower"):
+        client_app(lambda context: ROWS, FederatedPCA(2, n_refinements=1))
 
 
 def test_what_does_not_run():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .evaluation import StreamEvaluation, evaluate_stream
+from ..evaluation import StreamEvaluation, evaluate_stream
 
 __all__ = ["CommunicationDisplay", "RankDisplay", "ScreeDisplay", "SubspaceErrorDisplay"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .plotting import _FittedDisplay
+from ._displays import _FittedDisplay
 
 __all__ = ["SuspectsDisplay"]
 

@@ -1,0 +1,267 @@
+"""Rounds of products after the merge of `FederatedPCA`, and how far its components may be off."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from .._base.certified import CertifiedMixin
+from .._kernels.sizes import passes_fit
+from .._kernels.too_large import too_large
+from ..communication import Federation
+from ..communication._federation import message_of
+from ..summary import RefinementAnswer, Subspace
+from ..summary._answers import checksum
+from ..summary._refinement import Refinement, check_rounds, local_products
+from ._clients import StreamingClientsTransformer, rows_of
+from ._local_fit import Site
+from ._merge import SubspaceMerge
+
+# Rounds at most where a tolerance is given and no number of rounds.
+_MOST_ROUNDS = 20
+
+
+class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
+    """Refine merged components by rounds of sums."""
+
+    n_components: int | float | None
+    merge: Any
+    mechanism: Any
+    n_refinements: int
+    tol: float | None
+    _clients: dict[Any, Site]
+
+    @abstractmethod
+    def _merge_all(self) -> None:
+        """Merge what every client has sent and set the fitted attributes."""
+
+    def _never_exceeds(self) -> bool:
+        # noise, means of projections and passes over many rows are none of a cut
+        sites = vars(self)["_clients"].values()
+        cut = self.merge is None or isinstance(self.merge, SubspaceMerge)
+        return cut and all(
+            site.summary.privacy is None
+            and not passes_fit(site.n_rows, self.n_features_in_, site.summary.n_components or 1)
+            for site in sites
+        )
+
+    def _check_refinement(self) -> None:
+        """Raise where noise leaves nothing to refine."""
+        if self.mechanism is not None:
+            for name, none in (("n_refinements", 0), ("tol", None)):
+                if getattr(self, name) != none:
+                    raise ValueError(
+                        f"{name} must be {none} with a mechanism: each round would need noise of "
+                        f"its own, got {getattr(self, name)!r}."
+                    )
+
+    def refine(
+        self, X: Any, clients: Any = None, sample_weight: Any = None, *, n_rounds: int = 1
+    ) -> Any:
+        """Bring the components closer to those of all rows at once, by rounds of sums.
+
+        In a round the server sends the directions that it keeps, k of them, and eight vectors at
+        random; each client multiplies the scatter matrix of its rows about the mean of all with
+        them, and the products are added up. The components are then the best of the block Krylov
+        space of all rounds, by Nystroem's approximation. Mean, count and scatter, which are exact,
+        stay.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            All rows of the fit, also those of earlier calls of `partial_fit`, in any order.
+        clients : array-like of shape (n,) or str, default=None
+            Label of the client that owns each row, as in `fit`; the result does not depend on it.
+        sample_weight : array-like of shape (n,), default=None
+            Those of the fit.
+        n_rounds : int, default=1
+            Rounds. More than one is better than as many calls, as the server keeps all products.
+
+        Returns
+        -------
+        self : FederatedPCA
+            Unchanged if an error is raised. A later `partial_fit` merges the clients' summaries
+            anew, without the refinement.
+
+        Raises
+        ------
+        ValueError
+            If the rows have another weight, mean or sum of squares than those of the fit, or with a
+            ``mechanism``.
+
+        Notes
+        -----
+        A round is (k + 8) d floats down and (k + 9) d + 2 up for each client, and O(n_i d k) work
+        there. The shifted subspace iteration of Li, Zhang and Zhou (2025, arXiv 2503.03123) sends
+        its r directions, and keeps the last product only.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.decomposition import PCA
+        >>> from fedpca_sklearn import FederatedPCA, make_spiked, subspace_distance
+        >>> X, _ = make_spiked(4000, 400, spikes=(3, 2), random_state=0)
+        >>> sites, pooled = np.arange(4000) // 200, PCA(2, svd_solver="full").fit(X).components_
+        >>> pca = FederatedPCA(2).fit(X, clients=sites)
+        >>> round(subspace_distance(pca.components_, pooled), 3), pca.subspace_error_bound_
+        (0.207, inf)
+        >>> pca = pca.refine(X, clients=sites, n_rounds=3)
+        >>> subspace_distance(pca.components_, pooled) <= pca.subspace_error_bound_ < 0.1
+        True
+        """
+        check_is_fitted(self, "components_")
+        with self._unchanged_on_error():
+            self._check_parameters()
+            check_rounds(n_rounds)
+            self._check_not_private()
+            X, weight, shards = self._shards(X, clients, sample_weight)
+            if not shards:
+                raise ValueError("sample_weight must have a positive sum, got only zeros.")
+            self.communication_ = self.communication_.copy()
+            self._refine_by(X, weight, shards, n_rounds)
+        return self
+
+    def refinement_query(self) -> Subspace:
+        """Return the directions whose products sites are asked for, to be sent as a file.
+
+        Returns
+        -------
+        query : Subspace
+            The directions that are kept and eight at random, which depend on them, without
+            variances; mean, count and scatter are those of all rows. Sites answer with
+            `RefinementAnswer.from_rows`.
+        """
+        check_is_fitted(self, "components_")
+        self._check_not_private()
+        block = self._refinement_by_files().block
+        known = vars(self)["subspace_"]
+        return known._replace(components=block, singular_values=np.zeros(len(block)), site=None)
+
+    def refine_from(self, answers: Iterable[RefinementAnswer]) -> Any:
+        """Refine by the answers of all sites to `refinement_query`: a round of `refine` by files.
+
+        Parameters
+        ----------
+        answers : iterable of RefinementAnswer
+            One of each site whose rows are in the fit.
+
+        Returns
+        -------
+        self : FederatedPCA
+            Unchanged if an error is raised.
+
+        Raises
+        ------
+        ValueError
+            If an answer is to another query, two are of one site, or all together are of other rows
+            than those of the fit.
+        """
+        check_is_fitted(self, "components_")
+        with self._unchanged_on_error():
+            self._check_not_private()
+            refinement, answers = self._refinement_by_files(), list(answers)
+            _check_answers(answers, refinement.block)
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = np.sum([answer.vector() for answer in answers], axis=0)
+            if not np.isfinite(total).all():
+                raise too_large("sum of products", holder="answers")
+            self.communication_ = self.communication_.copy()
+            down = [message_of(refinement.block)] * len(answers)
+            self.communication_.record(answers, down, summed=True)
+            refinement.add(total)
+            self._show_refined(refinement)
+            self.n_refinements_ += 1
+        return self
+
+    def _refinement_by_files(self) -> Refinement:
+        subspace = self._refinable()
+        if subspace is None:
+            raise ValueError("The rows have no variance: there is nothing to refine.")
+        return Refinement(subspace)
+
+    def _refinable(self) -> Subspace | None:
+        """The summary, if there is any variance."""
+        subspace = vars(self)["subspace_"]
+        return subspace if subspace.scatter > 0 else None
+
+    def _check_not_private(self) -> None:
+        if self.mechanism is not None:
+            raise ValueError(
+                f"mechanism must be None to refine, got {self.mechanism!r}: products would need "
+                "noise of their own; FederatedPowerPCA has rounds with noise."
+            )
+
+    def _refine_fit(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> None:
+        """The refinements that the parameters of a fit ask for."""
+        if self.tol is None:
+            if self.n_refinements:
+                self._refine_by(X, weight, shards, self.n_refinements)
+            return
+        if self.subspace_error_bound_ > self.tol:
+            n_rounds = self.n_refinements or _MOST_ROUNDS
+            self._refine_by(X, weight, shards, n_rounds, self.tol)
+        if self.subspace_error_bound_ > self.tol:
+            warnings.warn(
+                f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "
+                f"{self.n_refinements_} refinements, above tol={self.tol}; raise n_refinements.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+
+    def _refine_by(
+        self,
+        X: Any,
+        weight: Any,
+        shards: Sequence[tuple[Any, Any]],
+        n_rounds: int,
+        tol: float | None = None,
+    ) -> None:
+        """Rounds over the rows of clients, until a bound is small enough if there is one."""
+        subspace = self._refinable()
+        if subspace is None:
+            return
+        log = self.communication_
+        federation, pooled = Federation(self.n_jobs, log=log), log.floats_pooled
+        refinement = Refinement(subspace)
+        parts = list(rows_of(X, weight, list(shards)))
+        for _ in range(n_rounds):
+            block = refinement.block
+            if not len(block):
+                break
+            calls = [(*part, subspace.mean, block) for part in parts]
+            refinement.add(federation.sum(local_products, calls, block))
+            if tol is not None:
+                self._show_refined(refinement)
+                if self.subspace_error_bound_ <= tol:
+                    break
+        log.floats_pooled = pooled  # no rows but those of the fit
+        if tol is None:
+            self._show_refined(refinement)
+        self.n_refinements_ += refinement.n_rounds
+
+    def _show_refined(self, refinement: Refinement) -> None:
+        """Set the fitted attributes, and what is certain about them."""
+        self._set_fitted(refinement.summary(), self.n_components, vars(self)["n_samples_"])
+        self._certify(refinement.certificate(self.n_components_))
+
+
+def _check_answers(answers: Sequence[Any], block: np.ndarray) -> None:
+    """Raise unless all are answers to one query, each of a site of its own."""
+    if not answers:
+        raise ValueError("answers must hold at least one RefinementAnswer, got none.")
+    sites: set[str] = set()
+    for i, answer in enumerate(answers):
+        if not isinstance(answer, RefinementAnswer):
+            kind = type(answer).__name__
+            raise TypeError(f"answers must be RefinementAnswer objects, got {kind}.")
+        if answer.products.shape != block.shape or answer.query != checksum(block):
+            raise ValueError(f"answers[{i}] (site {answer.site!r}) answers another query.")
+        if answer.site is not None and answer.site in sites:
+            raise ValueError(f"answers[{i}] is the second one of site {answer.site!r}.")
+        sites |= set() if answer.site is None else {answer.site}

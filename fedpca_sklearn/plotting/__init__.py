@@ -1,0 +1,14 @@
+"""Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
+
+from ._displays import CommunicationDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
+from ._refinement import RefinementDisplay
+from ._suspects import SuspectsDisplay
+
+__all__ = [
+    "CommunicationDisplay",
+    "RankDisplay",
+    "RefinementDisplay",
+    "ScreeDisplay",
+    "SubspaceErrorDisplay",
+    "SuspectsDisplay",
+]

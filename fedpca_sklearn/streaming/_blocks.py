@@ -1,0 +1,145 @@
+"""Blocks of rows of `StreamingPCA`: how they are taken into its state, one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._base.batches import count_rows, cut, float_dtype, is_on_disk, validated_batches
+from .._base.callbacks import CallbackSupportMixin, progress
+from .._base.sources import is_stream
+from .._base.transformer import SubspaceTransformer
+from .._dask import RowChunks, is_dask, summarise
+from .._kernels.threads import threads_for
+from .._validation.checks import check_at_most_features, check_weight, is_integer
+from ..summary import Subspace
+from ..summary._updating import updated_by_block
+from ._one_by_one import OneByOneMixin
+from ._sizes import SizesMixin
+
+# Blocks whose rank is remembered.
+_RANKS_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class State:
+    """State of a stream after its full blocks: summary, number of rows, and the rank."""
+
+    subspace: Subspace
+    n_rows: int
+    rank: int | None
+    blocks_since_change: int = 0
+
+
+class BlocksMixin(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer):
+    """Take rows into the state of a stream, block by block."""
+
+    rank_history_: np.ndarray
+
+    def _take_blocks(self, X: Any, sample_weight: Any, state: State | None) -> State:
+        """Go through rows in their order."""
+        new = state is None
+        blocks = self._blocks(X, sample_weight, self._dtype(state))
+        first = next(blocks)
+        rows, d = first[0], first[0].shape[1]
+        if state is None:
+            state = self._empty_state(d, rows.dtype)
+        if self.rank_rule is None:
+            state = replace(state, rank=None)
+        elif state.rank is None:
+            state = replace(state, rank=min(self._start_rank(), d))
+        ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
+        n_blocks = None
+        if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
+            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
+        kept = self._kept(d, state.rank)[0] or d
+        at_once = kept + rows.shape[0]
+        if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
+            at_once = 16 * d
+        with threads_for(d * at_once):
+            for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
+                past = state.subspace
+                if self.forgetting == "blocks":
+                    past = past.decay(self.forgetting_factor**2)
+                subspace = updated_by_block(past, rows, w, **self._update_options(state))
+                state = self._next_state(state, subspace, count_rows(rows, w))
+                ranks.append(state.rank)
+        if self.rank_rule is not None:
+            before = [] if new else getattr(self, "rank_history_", [])
+            self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
+        return state
+
+    def _merge_chunks(self, X: Any, sample_weight: Any, state: State | None) -> State:
+        """Merge the summaries of the chunks of a dask.array, and what was before."""
+        chunks = RowChunks(self, X, sample_weight, reset=state is None)
+        d = chunks.shape[1]
+        check_at_most_features(self.n_components, d)
+        state = state or self._empty_state(d, float_dtype(chunks))
+        max_keep, keep = self._kept(d, None)
+        between = max_keep if keep is None else self.n_components
+        subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
+        return State(subspace, n_rows, None)
+
+    def _empty_state(self, d: int, dtype: Any) -> State:
+        return State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
+
+    def _take_rows(self, rows: np.ndarray, state: State | None) -> State:
+        d = rows.shape[1]
+        state = replace(state or self._empty_state(d, rows.dtype), rank=None)
+        with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
+            subspace = updated_by_block(state.subspace, rows, **self._update_options(state))
+        return self._next_state(state, subspace, len(rows))
+
+    @staticmethod
+    def _dtype(state: State | None) -> Any:
+        return None if state is None else state.subspace._dtype
+
+    def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
+        """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
+        first, weight, seen = dtype is None, None, 0
+        for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
+            n, d = batch.shape
+            if not seen:
+                dtype = dtype or float_dtype(batch)
+                check_at_most_features(self.n_components, d)
+                weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
+            w = None if weight is None else weight[seen : seen + n]
+            seen += n
+            yield from cut(batch, w, self._block_slices(n, d, sp.issparse(batch)), dtype)
+
+    # ---------------------------------------------------------------- one block
+
+    def _update_options(self, state: State) -> dict[str, Any]:
+        """Options of `updated_by_block` for the rank of a state."""
+        max_keep, keep = self._kept(state.subspace.n_features, state.rank)
+        wanted = self.n_components if is_integer(self.n_components) else None
+        return {
+            "max_keep": max_keep,
+            "keep": keep,
+            "forgetting_factor": self.forgetting_factor if self.forgetting == "rows" else 1.0,
+            "svd_solver": self.svd_solver,
+            "wanted": state.rank + 1 if state.rank else wanted,
+        }
+
+    def _next_state(self, state: State, subspace: Subspace, n_new: int) -> State:
+        """The state of an updated summary, of which the rule chooses the rank."""
+        state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
+        if self.rank_rule is None:
+            return state
+        rank = self.rank_rule.next_rank(
+            state.rank, subspace, state.blocks_since_change, state.n_rows
+        )
+        if rank > state.rank:
+            subspace = self.rank_rule.grown(state.rank, subspace)
+        return replace(
+            state,
+            subspace=subspace.truncate(self._kept(subspace.n_features, rank - 1)[0]),
+            rank=rank,
+            blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
+        )

@@ -1,0 +1,123 @@
+"""Another pass over the rows of a stream, and how far its components may be off."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from .._base.batches import is_stream
+from .._base.certified import CertifiedMixin
+from .._dask import RowChunks, is_dask
+from .._kernels.sizes import passes_fit
+from .._kernels.threads import threads_for
+from ..communication import Federation
+from ..summary._refinement import Refinement, check_rounds, local_products, products_of
+from ._blocks import BlocksMixin
+
+
+class SecondPassMixin(CertifiedMixin, BlocksMixin):
+    """Refine the components of a stream by another pass over its rows."""
+
+    @abstractmethod
+    def _processing(self, X: Any, sample_weight: Any, state: Any) -> AbstractContextManager:
+        """Check the parameters, and leave no trace if an error is raised."""
+
+    def _never_exceeds(self) -> bool:
+        # a few passes over many rows end with directions that are none of a cut
+        subspace, n_rows = vars(self)["subspace_"], vars(self)["n_samples_seen_"]
+        return not passes_fit(n_rows, subspace.n_features, max(subspace.n_components, 1))
+
+    def refine(self, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> Any:
+        """Take another pass over the rows of the fit, which brings the components closer to PCA's.
+
+        The directions that are kept, k of them, and eight vectors at random are multiplied with the
+        scatter matrix of all rows; the new ones are the best of their block Krylov space, by
+        Nystroem's approximation. Mean, count and scatter, which are exact, stay.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            All rows seen so far, in any order and in any batches. A memory map, an HDF5 or zarr
+            array and a dask.array are read chunk by chunk.
+        sample_weight : array-like of shape (n,), default=None
+            Those of the fit. Not for iterables.
+        n_rounds : int, default=1
+            Passes over the rows. More than one is better than as many calls, as the space keeps all
+            products; an iterator can be read once.
+
+        Returns
+        -------
+        self : StreamingPCA
+            Unchanged if an error is raised. `partial_fit` may go on from there.
+
+        Raises
+        ------
+        ValueError
+            If the rows have another weight, mean or sum of squares than those of the fit, or if the
+            ``forgetting_factor`` is below 1: rows that have faded cannot be taken again.
+
+        Notes
+        -----
+        A round costs 4 n d (k + 8) operations, 2 nnz (k + 8) of sparse rows, which stay sparse; r
+        rounds take O(d r k) memory. ``subspace_error_bound_`` is then from the products. The part
+        of the scatter matrix that they leave has at most the trace that is left, and at most the
+        norm that the vectors at random show, unless these are all but orthogonal to its leading
+        eigenvector: that has a probability of 1e-6 for rows that do not depend on them.
+
+        Examples
+        --------
+        >>> from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
+        >>> X = make_power_law(2000, 600, alpha=1.0, random_state=0)
+        >>> pca = StreamingPCA(5).fit(X[i : i + 200] for i in range(0, 2000, 200))
+        >>> print(f"{excess_error(X, pca.components_, pca.mean_):.0e}")
+        2e-05
+        >>> pca = pca.refine(X)
+        >>> excess_error(X, pca.components_, pca.mean_) < 1e-6
+        True
+        >>> pca.refine(X, n_rounds=4).subspace_error_bound_ < 1e-6
+        True
+        """
+        check_is_fitted(self, "components_")
+        state: Any = vars(self).get("_state")
+        waiting = self._waiting()
+        with self._processing(X, sample_weight, state):
+            check_rounds(n_rounds)
+            self._check_readable(X, n_rounds)
+            if waiting is not None:
+                state = self._take_rows(waiting, state)
+            if not state.subspace.scatter:
+                return self
+            refinement = Refinement(state.subspace)
+            for _ in range(n_rounds):
+                if len(refinement.block):
+                    refinement.add(self._products(X, sample_weight, refinement))
+            self._publish(replace(state, subspace=refinement.summary()))
+            self._certify(refinement.certificate(self.n_components_))
+        return self
+
+    def _check_readable(self, X: Any, n_rounds: int) -> None:
+        if self.forgetting_factor < 1:
+            raise ValueError(
+                f"forgetting_factor={self.forgetting_factor!r} must be 1 to refine: rows that have "
+                "faded cannot be taken again."
+            )
+        if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
+            raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
+
+    def _products(self, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
+        """`products_of` all rows with the next block."""
+        mean, V = refinement.before.mean, refinement.block
+        if is_dask(X):
+            chunks = RowChunks(self, X, sample_weight, reset=False)
+            weights = chunks.weights or [None] * len(chunks)
+            calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
+            return Federation().sum(local_products, calls, V)
+        total: Any = 0.0
+        for rows, weight in self._blocks(X, sample_weight, refinement.before.components.dtype):
+            with threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
+                total = total + products_of(rows, weight, mean, V)
+        return total

@@ -1,0 +1,180 @@
+"""A summary made better by products of the scatter matrix of all rows with its directions."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from .._kernels.certificates import (
+    N_PROBES,
+    Certificate,
+    certificate_of_cut,
+    certificate_of_products,
+    rounding_of,
+)
+from .._kernels.linalg import flip_signs
+from .._kernels.nystrom import ProductSpace, nystrom
+from .._kernels.rows import scatter_about, scatter_product
+from .._kernels.too_large import too_large
+from .._validation.checks import check_rows, is_integer
+from ._merging import in_float64
+from ._subspace import Subspace
+
+# Shares by which number, mean and scatter of the rows may differ from those of a summary: far above
+# rounding errors, also those of sums in float32 for the last.
+_SAME_COUNT, _SAME_MEAN, _SAME_SCATTER = 1e-9, 1e-7, 1e-5
+
+
+def products_of(rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.ndarray) -> Any:
+    """Scatter matrix of rows about a mean times directions; deviation of their sum, scatter, count.
+
+    One after the other in a vector of k d + d + 2 numbers, of which those of all rows are the sum.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = scatter_product(rows, mean, V, weight)
+        count = float(rows.shape[0] if weight is None else weight.sum())
+        total = rows.sum(axis=0, dtype=np.float64) if weight is None else weight @ rows
+        deviation = np.asarray(total).ravel() - count * mean
+        answer = np.append(products, [*deviation, scatter_about(rows, mean, weight), count])
+    if not np.isfinite(answer).all():
+        raise too_large("sum of products")
+    return answer
+
+
+def local_products(
+    label: Any, rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.ndarray
+) -> np.ndarray:
+    """Local work of a client: `products_of` its rows."""
+    return products_of(check_rows(rows), weight, mean, V)
+
+
+def check_rounds(n_rounds: Any) -> None:
+    """Raise unless a number of rounds is a positive integer."""
+    if not is_integer(n_rounds) or n_rounds < 1:
+        raise ValueError(f"n_rounds must be a positive integer, got {n_rounds!r}.")
+
+
+class Refinement:
+    """Rounds of products that take a summary towards that of a decomposition of all rows.
+
+    A round multiplies the scatter matrix of all rows with a block of k directions and eight vectors
+    at random; the block of the first round are the directions of the summary. The summary that
+    comes out is the best of the block Krylov space of all rounds, by Nystroem's approximation.
+
+    Parameters
+    ----------
+    summary : Subspace
+        With a positive scatter. Its mean, count and scatter are those of all rows.
+
+    Attributes
+    ----------
+    block : ndarray of shape (b, d)
+        Orthonormal rows whose products are wanted next; none where nothing is left to find.
+    """
+
+    def __init__(self, summary: Subspace):
+        self.before = summary
+        start = in_float64(summary).components
+        k, d = start.shape
+        self.n_start = k
+        self.probes = _rng_of(summary).standard_normal((min(N_PROBES, d - k), d))
+        self._space = ProductSpace(np.concatenate([start, self.probes]))
+
+    @property
+    def block(self) -> np.ndarray:
+        """Directions whose products are wanted."""
+        return self._space.block
+
+    @property
+    def n_rounds(self) -> int:
+        """Products so far."""
+        return self._space.n_products
+
+    def add(self, answer: np.ndarray | None) -> None:
+        """Take the sum of `products_of` all rows with the block, or raise for other rows."""
+        if answer is None:
+            raise ValueError("X must hold the rows of the fit, got none.")
+        products, deviation, (scatter, count) = np.split(answer, [self.block.size, -2])
+        self._check_rows(float(count), deviation, float(scatter))
+        self.add_products(products.reshape(self.block.shape))
+
+    def add_products(self, products: np.ndarray) -> None:
+        """Take the product with the block."""
+        # in units of the scatter, so that nothing overflows
+        self._space.add(products / self.before.scatter)
+
+    def _check_rows(self, count: float, deviation: np.ndarray, scatter: float) -> None:
+        before = self.before
+        if not abs(count - before.n_samples) <= _SAME_COUNT * before.n_samples:
+            raise ValueError(
+                f"X must hold the rows of the fit, which have a weight of {before.n_samples:.15g}, "
+                f"got rows of weight {count:.15g}."
+            )
+        off = float(np.linalg.norm(deviation)) / count
+        size = np.sqrt(before.scatter / count) + float(np.linalg.norm(before.mean))
+        if before.centered and not off <= _SAME_MEAN * size:
+            raise ValueError(
+                f"X must hold the rows of the fit, whose mean is another: it is {off:.1e} away."
+            )
+        if not abs(scatter - before.scatter) <= _SAME_SCATTER * before.scatter:
+            raise ValueError(
+                f"X must hold the rows of the fit, whose sum of squares is {before.scatter:.7g}, "
+                f"got {scatter:.7g}."
+            )
+
+    def summary(self) -> Subspace:
+        """The summary of all rows with as many directions as before.
+
+        Raises
+        ------
+        ValueError
+            If the products say of the rows that they have more variance than they have.
+        """
+        before = self.before
+        V, s = nystrom(self._space.basis, self._space.products)
+        if s @ s > 1 + _SAME_SCATTER:
+            raise ValueError(
+                "X must hold the rows of the fit: their products exceed the sum of squares."
+            )
+        k = min(self.n_start or len(s), len(s))
+        V = flip_signs(np.array(V[:k])).astype(before.components.dtype, copy=False)
+        s = s[:k] * np.sqrt(before.scatter)
+        scatter = max(before.scatter, float(s @ s))
+        return before._replace(components=V, singular_values=s, scatter=scatter)
+
+    def certificate(self, rank: int) -> Certificate:
+        """What is certain about the first directions of the summary, a number of them."""
+        before, space = self.before, self._space
+        found = certificate_of_products(
+            space.basis,
+            space.products,
+            self.n_start,
+            self.probes,
+            space.n_products,
+            rank,
+            1.0,
+            rounding_of(1.0, before.n_samples, np.dtype(np.float64)),
+        )
+        stored = float(np.finfo(before.components.dtype).eps) * np.sqrt(rank)
+        return Certificate(found.sine + stored, found.eigenvalues * before.scatter)
+
+
+def _rng_of(summary: Subspace) -> np.random.Generator:
+    """Random numbers that are the same wherever a summary is refined, and others for another one.
+
+    Those of a refined summary must not be those that it depends on.
+    """
+    digest = hashlib.blake2b(summary.components.tobytes(), digest_size=32).digest()
+    return np.random.default_rng(np.frombuffer(digest, "<u4"))
+
+
+def certificate_of_summary(summary: Subspace, rank: int) -> Certificate:
+    """What is certain about the first directions of a summary that never exceeds its rows.
+
+    That is so for directions that were cut from a decomposition, however often.
+    """
+    rounding = rounding_of(summary.scatter, summary.n_samples, summary.components.dtype)
+    values = summary.singular_values**2
+    return certificate_of_cut(values, rank, summary.n_features, summary.scatter, rounding)

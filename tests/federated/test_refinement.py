@@ -1,0 +1,431 @@
+"""Rounds of products after the merge of FederatedPCA, beside numpy's PCA of all rows.
+
+The scenario `refine` has 1,000 random problems; a share of them is here.
+"""
+
+import io
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    ProjectionAverage,
+    RefinementAnswer,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    excess_error,
+    make_power_law,
+    make_spiked,
+    subspace_distance,
+)
+from fedpca_sklearn.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import refine as scenario  # noqa: E402
+
+D, RANK = 300, 3
+
+
+@pytest.fixture(scope="module")
+def X():
+    return make_spiked(3000, D, spikes=(4, 3.5, 3), random_state=0)[0] + 10.0
+
+
+@pytest.fixture(scope="module")
+def sites(X):
+    return np.arange(len(X)) // 200
+
+
+def best(X, weight=None):
+    """PCA's components by numpy."""
+    Z = X - np.average(X, axis=0, weights=weight)
+    S = Z.T @ (Z if weight is None else weight[:, None] * Z)
+    return np.linalg.eigh(S)[1][:, ::-1][:, :RANK].T
+
+
+def distances(model, X, weight=None):
+    return subspace_distance(model.components_, best(X, weight)), model.subspace_error_bound_
+
+
+# ------------------------------------------------------------------------------ how near
+
+
+def test_two_rounds_bring_a_tenth_of_the_distance_and_five_a_thousandth():
+    X, sites = scenario.spiked_rows()
+    pca = FederatedPCA(3).fit(X, clients=sites)
+    true, found = scenario.pooled(X, 3)[0], {}
+    for n in (0, 2, 5):
+        model = pca if not n else FederatedPCA(3, n_refinements=n).fit(X, clients=sites)
+        found[n] = subspace_distance(model.components_, true)
+        assert model.n_refinements_ == n
+    assert 0.1 < found[0] < 0.2
+    assert found[2] <= 0.02
+    assert found[5] <= 0.002
+    assert found[5] <= model.subspace_error_bound_ <= 10 * found[5]
+
+
+def test_a_power_law_at_sites_is_exact_to_a_millionth_after_two():
+    X = make_power_law(6400, 500, alpha=1.0, random_state=0)
+    model = FederatedPCA(20, n_clients=32).fit(X)
+    assert excess_error(X, model.components_, model.mean_) > 1e-5
+    model.refine(X, n_rounds=2)
+    assert excess_error(X, model.components_, model.mean_) <= 1e-6
+
+
+def test_random_problems_are_never_further_off_than_their_bound():
+    rows = scenario.tightness(scenario.certain(40, seed=1))
+    for row in rows:
+        assert row["below the error"] == row["variances outside"] == 0, row
+    assert rows[-1]["refinements"] == 5
+    assert rows[-1]["within 10 times"] >= 0.9
+
+
+def test_components_are_orthonormal_and_moments_stay(X, sites):
+    before = FederatedPCA(RANK).fit(X, clients=sites)
+    after = FederatedPCA(RANK, n_refinements=2).fit(X, clients=sites)
+    V = after.subspace_.components
+    assert V.shape == before.subspace_.components.shape
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
+    for name in ("mean", "n_samples", "scatter", "column_scatter"):
+        assert_array_equal(getattr(after.subspace_, name), getattr(before.subspace_, name))
+    want = PCA(RANK, svd_solver="full").fit(X).explained_variance_
+    assert_allclose(after.explained_variance_, want, rtol=1e-4)
+    low, high = after.explained_variance_interval_.T
+    assert np.all((low <= want) & (want <= high))
+
+
+# ------------------------------------------------------------------------------ whichever way
+
+
+def test_who_owns_the_rows_does_not_matter(X, sites):
+    model = FederatedPCA(RANK).fit(X, clients=sites)
+    order = np.random.default_rng(0).permutation(len(X))
+    one = FederatedPCA(RANK).fit(X, clients=sites).refine(X[order], n_rounds=2)
+    other = model.refine(X, clients=sites, n_rounds=2)
+    assert subspace_distance(one.components_, other.components_) < 1e-12
+    assert_allclose(one.subspace_error_bound_, other.subspace_error_bound_, rtol=1e-6)
+
+
+def test_weights_are_repeated_rows(X, sites):
+    weight = 1.0 + (np.arange(len(X)) % 3)
+    model = FederatedPCA(RANK).fit(X, clients=sites, sample_weight=weight)
+    model.refine(X, sites, weight, n_rounds=6)
+    error, bound = distances(model, np.repeat(X, weight.astype(int), axis=0))
+    assert error <= bound < 1e-4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge": SubspaceMerge(fan_in=2)},
+        {"merge": SubspaceMerge("qr", fan_in=3, truncate=True)},
+        {"merge": ProjectionAverage()},
+        {"estimator": PCA(5)},
+    ],
+)
+def test_it_follows_any_merge_and_estimator(X, sites, options):
+    model = FederatedPCA(RANK, n_refinements=5, **options).fit(X, clients=sites)
+    error, bound = distances(model, X)
+    assert error <= bound
+    assert error < 0.01
+
+
+def test_sparse_rows_and_rows_about_the_origin(X, sites):
+    sparse = sp.csr_array(np.where(X > 11, X, 0.0))
+    model = FederatedPCA(RANK, n_refinements=5).fit(sparse, clients=sites)
+    error, bound = distances(model, sparse.toarray())
+    assert error <= bound < 1e-2
+    plain = FederatedPCA(1, estimator=StreamingPCA(1, center=False), n_refinements=2).fit(X)
+    true = np.linalg.svd(X, full_matrices=False)[2][:1]
+    assert subspace_distance(plain.components_, true) <= plain.subspace_error_bound_ < 1e-6
+
+
+def test_float32_keeps_its_dtype_and_says_its_rounding(X, sites):
+    Y = X.astype(np.float32)
+    model = FederatedPCA(RANK, n_refinements=8).fit(Y, clients=sites)
+    assert model.components_.dtype == np.float32
+    error, bound = distances(model, Y.astype(float))
+    assert error <= bound < 1e-4
+
+
+def test_row_chunks_of_dask_are_clients(X):
+    chunks = da.from_array(X, chunks=(500, -1))
+    here = FederatedPCA(RANK, n_refinements=2).fit(X, clients=np.arange(len(X)) // 500)
+    there = FederatedPCA(RANK, n_refinements=2).fit(chunks)
+    for model in (here, there):
+        assert subspace_distance(model.components_, best(X)) < 0.01
+    assert there.communication_.floats_pooled == X.size
+    empty = da.from_array(X, chunks=((500, 0, 2500), -1))
+    again = FederatedPCA(RANK).fit(empty).refine(empty, n_rounds=2)
+    assert subspace_distance(again.components_, best(X)) < 0.01
+
+
+def test_rows_of_all_calls_are_refined_together(X, sites):
+    model = FederatedPCA(RANK, n_refinements=1)
+    for part in (slice(0, 1000), slice(1000, None)):
+        model.partial_fit(X[part], clients=sites[part])
+    assert model.n_refinements_ == 0  # there are not all rows
+    with pytest.raises(ValueError, match="weight of 3000, got rows of weight 2000"):
+        model.refine(X[1000:], clients=sites[1000:])
+    model.refine(X, clients=sites, n_rounds=6)
+    error, bound = distances(model, X)
+    assert error <= bound < 1e-4
+    model.partial_fit(X[:10], clients=sites[:10])
+    assert model.n_refinements_ == 0
+    assert model.subspace_error_bound_ > bound
+
+
+# ------------------------------------------------------------------------------ what is sent
+
+
+def test_floats_are_those_of_directions_and_probes(X, sites):
+    model = FederatedPCA(RANK).fit(X, clients=sites)
+    k, n = len(model.subspace_.components), len(np.unique(sites))
+    before = model.communication_.copy()
+    model.refine(X, clients=sites, n_rounds=2)
+    after = model.communication_
+    assert after.rounds - before.rounds == 2
+    assert after.floats_down - before.floats_down == 2 * n * (k + 8) * D
+    assert after.floats_up - before.floats_up == 2 * n * ((k + 9) * D + 2)
+    assert after.floats_pooled == before.floats_pooled
+
+
+# ------------------------------------------------------------------------------ until it is good
+
+
+def test_rounds_go_on_until_the_bound_is_small(X, sites):
+    model = FederatedPCA(RANK, tol=1e-3).fit(X, clients=sites)
+    error, bound = distances(model, X)
+    assert error <= bound <= 1e-3
+    fewer = FederatedPCA(RANK, n_refinements=model.n_refinements_ - 1, tol=1e-3)
+    with pytest.warns(ConvergenceWarning, match="above tol=0.001; raise n_refinements"):
+        fewer.fit(X, clients=sites)
+    assert fewer.n_refinements_ == model.n_refinements_ - 1
+
+
+def test_exact_results_need_no_rounds():
+    Y = make_power_law(300, 40, random_state=0)
+    model = FederatedPCA(3, n_clients=4, tol=1e-8).fit(Y)
+    assert model.n_refinements_ == 0
+    assert model.subspace_error_bound_ < 1e-10
+    assert subspace_distance(model.components_, best(Y)) < 1e-10
+
+
+def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
+    Y = X[:, :40]
+    exact = FederatedPCA(RANK).fit(Y, clients=sites)
+    assert exact.subspace_error_bound_ < 1e-9
+    for options in ({"merge": ProjectionAverage()}, {"mechanism": AnalyzeGauss(1.0, 1e-5, 99.0)}):
+        model = FederatedPCA(RANK, random_state=0, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the noise
+            model.fit(Y, clients=sites)
+        assert model.subspace_error_bound_ == np.inf
+        assert_array_equal(model.explained_variance_interval_, [[0, np.inf]] * RANK)
+    with pytest.raises(NotFittedError):
+        _ = FederatedPCA().subspace_error_bound_
+    assert not hasattr(FederatedPCA(), "explained_variance_interval_")
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X[:-1], "weight of 3000, got rows of weight 2999"),
+        (lambda X: X + 1e-3, "whose mean is another"),
+        (lambda X: X.mean(axis=0) + 1.5 * (X - X.mean(axis=0)), "whose sum of squares is"),
+        (lambda X: X[:, :-1], "299 features"),
+        (lambda X: np.where(np.arange(D) == 7, np.nan, X), "Client 0: Input X contains NaN"),
+    ],
+)
+def test_other_rows_are_refused_and_leave_no_trace(X, sites, change, message):
+    model = FederatedPCA(RANK).fit(X, clients=sites)
+    before = dict(vars(model))
+    Y = change(X)
+    with pytest.raises(ValueError, match=message):
+        model.refine(Y, clients=sites[: len(Y)])
+    assert vars(model) == before
+
+
+def test_parameters_that_make_no_sense_are_named(X, sites):
+    model = FederatedPCA(RANK).fit(X[:, :20], clients=sites)
+    for wrong in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match="n_rounds must be a positive integer"):
+            model.refine(X[:, :20], clients=sites, n_rounds=wrong)
+    with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
+        model.refine(X[:, :20], clients=sites, sample_weight=np.zeros(len(X)))
+    private = AnalyzeGauss(1.0, 1e-5, 9.0)
+    for options in ({"n_refinements": 1}, {"tol": 0.1}):
+        with pytest.raises(ValueError, match="with a mechanism: each round would need noise"):
+            FederatedPCA(2, mechanism=private, **options).fit(X[:, :20])
+    with pytest.raises(ValueError, match="mechanism must be None to refine"):
+        model.set_params(mechanism=private).refinement_query()
+    with pytest.raises(ValueError, match="'tol' parameter"):
+        FederatedPCA(tol=0.0).fit(X)
+    with pytest.raises(NotFittedError):
+        FederatedPCA().refine(X)
+
+
+def test_rows_without_variance_have_nothing_to_refine():
+    model = FederatedPCA(2, n_refinements=2).fit(np.ones((10, 4)))
+    assert_array_equal(model.explained_variance_, [0, 0])
+    assert model.subspace_error_bound_ == np.inf
+    with pytest.raises(ValueError, match="no variance"):
+        model.refinement_query()
+
+
+# ------------------------------------------------------------------------------ by files
+
+
+@pytest.fixture(scope="module")
+def by_site(X, sites):
+    parts = {f"site {i}": X[sites == i] for i in range(4)}
+    parts["site 3"] = X[sites >= 3]
+    return parts
+
+
+def merged(by_site):
+    made = [StreamingPCA(RANK).fit(rows).subspace_ for rows in by_site.values()]
+    named = [s._replace(site=site) for s, site in zip(made, by_site, strict=True)]
+    return FederatedPCA.from_subspaces(named, RANK)
+
+
+def answers_of(query, by_site):
+    return [RefinementAnswer.from_rows(query, rows, site=s) for s, rows in by_site.items()]
+
+
+def test_files_give_the_same_numbers(X, by_site):
+    here, there = merged(by_site), merged(by_site)
+    labels = np.repeat(list(by_site), [len(rows) for rows in by_site.values()])
+    for _ in range(3):
+        query = Subspace.from_bytes(there.refinement_query().to_bytes())
+        answers = [answer.to_bytes() for answer in answers_of(query, by_site)]
+        there.refine_from([RefinementAnswer.from_bytes(answer) for answer in answers])
+        here.refine(X, clients=labels)
+        assert subspace_distance(here.components_, there.components_) < 1e-12
+    assert_allclose(there.subspace_error_bound_, here.subspace_error_bound_, rtol=1e-6)
+    for name in ("rounds", "floats_up", "floats_down"):
+        assert getattr(here.communication_, name) == getattr(there.communication_, name)
+    assert there.n_refinements_ == 3
+
+
+def test_answers_to_another_query_and_second_answers_are_refused(X, by_site):
+    model = merged(by_site)
+    answers = answers_of(model.refinement_query(), by_site)
+    before = dict(vars(model))
+    other = FederatedPCA.from_subspaces([StreamingPCA(RANK).fit(X[:500]).subspace_], RANK)
+    wrong = {
+        "answers another query": [*answers[:-1], answers_of(other.refinement_query(), by_site)[-1]],
+        "second one of site 'site 0'": [*answers, answers[0]],
+        "weight of 3000, got rows of weight": answers[:-1],
+        "at least one RefinementAnswer": [],
+    }
+    for message, some in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            model.refine_from(some)
+    with pytest.raises(TypeError, match="must be RefinementAnswer objects, got bytes"):
+        model.refine_from([answers[0].to_bytes()])
+    lie = replace(answers[0], products=1e6 * answers[0].products)
+    with pytest.raises(ValueError, match="products exceed the sum of squares"):
+        model.refine_from([lie, *answers[1:]])
+    huge = replace(lie, products=np.full_like(lie.products, 1e308), site=None)
+    with pytest.raises(ValueError, match="answers holds values that are too large"):
+        model.refine_from([huge, huge])
+    assert vars(model) == before
+
+
+def test_an_answer_comes_back_and_nothing_else_does(by_site):
+    query = merged(by_site).refinement_query()
+    answer = answers_of(query, by_site)[1]
+    data = answer.to_bytes()
+    assert len(data) == answer.nbytes
+    back = RefinementAnswer.from_bytes(data)
+    assert back.site == "site 1"
+    assert_array_equal(back.vector(), answer.vector())
+    stream = io.BytesIO()
+    answer.save(stream)
+    stream.seek(0)
+    assert RefinementAnswer.load(stream).query == answer.query
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        hostile = bytearray(data)
+        cut = int(rng.integers(len(data)))
+        if rng.random() < 0.5:
+            hostile = hostile[:cut]
+        else:
+            hostile[cut % 60 if rng.random() < 0.7 else cut] ^= int(rng.integers(1, 256))
+        with pytest.raises(ValueError, match=r"[Aa]nswer to a refinement"):
+            RefinementAnswer.from_bytes(bytes(hostile))
+    with pytest.raises(ValueError, match="exceeds max_bytes=10"):
+        RefinementAnswer.from_bytes(data, max_bytes=10)
+    with pytest.raises(TypeError, match="bytes-like"):
+        RefinementAnswer.from_bytes(3)
+    with pytest.raises(TypeError, match="query must be a Subspace"):
+        RefinementAnswer.from_rows(answer, by_site["site 1"])
+    with pytest.raises(ValueError, match="expected 300"):
+        RefinementAnswer.from_rows(query, np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"products": np.full((2, 3), np.nan)},
+        {"products": np.ones(3)},
+        {"deviation": np.ones(2)},
+        {"n_samples": -1.0},
+        {"scatter": np.inf},
+        {"site": "a\nb"},
+    ],
+)
+def test_fields_of_an_answer_are_checked(fields):
+    good = {"products": np.ones((2, 3)), "deviation": np.ones(3), "scatter": 1.0}
+    good |= {"n_samples": 5.0, "query": 1}
+    RefinementAnswer(**good)
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        RefinementAnswer(**{**good, **fields})
+
+
+def test_the_command_line_refines_by_files(X, by_site, tmp_path, capsys):
+    files = []
+    for site, rows in by_site.items():
+        files.append(str(tmp_path / f"{site}.fed"))
+        StreamingPCA(RANK).fit(rows).subspace_.save(files[-1], site=site)
+        np.save(tmp_path / f"{site}.npy", rows)
+    whole, query = str(tmp_path / "whole.fed"), str(tmp_path / "query.fed")
+    assert main(["merge", *files, "-o", whole]) == 0
+    assert main(["refine", whole, "-o", query]) == 0
+    assert "asks about" in capsys.readouterr().out
+    answers = []
+    for site in by_site:
+        answers.append(str(tmp_path / f"{site}.answer"))
+        rows = str(tmp_path / f"{site}.npy")
+        assert main(["answer", query, rows, "-o", answers[-1], "--site", site]) == 0
+    refined = str(tmp_path / "refined.fed")
+    assert main(["refine", whole, *answers, "-o", refined, "-n", "3"]) == 0
+    assert "error      at most" in capsys.readouterr().out
+    before, after = (
+        subspace_distance(Subspace.load(f).components[:RANK], best(X)) for f in (whole, refined)
+    )
+    assert after < 0.6 * before
+    assert main(["refine", whole, *answers[1:], "-o", refined]) == 1
+    assert "weight of 3000" in capsys.readouterr().err
+    assert main(["refine", whole, files[0], "-o", refined]) == 1
+    assert f"{files[0]}: Not an answer" in capsys.readouterr().err
+    assert main(["answer", query, str(tmp_path / "site 0.npy"), "-o", query]) == 1
+    assert "one of the files to read" in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""A second pass of StreamingPCA over its rows, beside numpy's PCA of all rows."""
+
+import copy
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+
+from fedpca_sklearn import (
+    ContributionBounds,
+    NpyRows,
+    StreamingPCA,
+    excess_error,
+    make_power_law,
+    subspace_distance,
+)
+
+N, D, RANK = 2000, 600, 5
+
+
+@pytest.fixture(scope="module")
+def X():
+    return make_power_law(N, D, alpha=1.0, random_state=0) + 3.0
+
+
+def in_batches(X, size=250, **options):
+    model = StreamingPCA(RANK, **options)
+    for i in range(0, X.shape[0], size):
+        model.partial_fit(X[i : i + size])
+    return model
+
+
+def best(X):
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    return vectors[:, ::-1][:, :RANK].T, values[::-1][:RANK]
+
+
+def excess(model, X):
+    return excess_error(X, model.components_, model.mean_)
+
+
+@pytest.fixture(scope="module")
+def refined(X):
+    return in_batches(X).refine(X)
+
+
+def test_a_pass_brings_a_tenth_of_the_excess_and_the_bound_holds(X, refined):
+    model = in_batches(X)
+    assert excess(refined, X) < excess(model, X) / 10
+    V, values = best(X)
+    for n in (1, 3):
+        model.refine(X, n_rounds=n)
+        low, high = model.explained_variance_interval_.T
+        assert subspace_distance(model.components_, V) <= model.subspace_error_bound_
+        assert np.all((low <= values) & (values <= high))
+    assert model.subspace_error_bound_ < 1e-5
+
+
+def ways(X, tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    return {
+        "other batches": [X[:7], X[7:1500], X[1500:]],
+        "an iterator": iter([X[1000:], X[:1000]]),
+        "a memory map": mapped,
+        "a file": NpyRows(tmp_path / "rows.npy"),
+        "dask": da.from_array(X, chunks=(700, 200)),
+        "sparse": sp.csr_array(X),
+    }
+
+
+def test_rows_may_come_in_any_way(X, refined, tmp_path):
+    for way, rows in ways(X, tmp_path).items():
+        model = in_batches(X).refine(rows)
+        assert subspace_distance(model.components_, refined.components_) < 1e-10, way
+        assert_allclose(model.singular_values_, refined.singular_values_, rtol=1e-10)
+
+
+def test_weights_are_repeated_rows(X):
+    weight = 1.0 + np.arange(N) % 2
+    options = {"oversampling": 5, "block_size": 100}
+    model = StreamingPCA(RANK, **options).fit(X, sample_weight=weight)
+    twice = np.repeat(X, weight.astype(int), axis=0)
+    with pytest.raises(ValueError, match="weight of 3000, got rows of weight 2000"):
+        model.refine(X)
+    model.refine(X, weight, n_rounds=6)
+    assert subspace_distance(model.components_, best(twice)[0]) <= model.subspace_error_bound_ < 0.1
+    chunks, whole = da.from_array(X, chunks=(500, -1)), StreamingPCA(RANK, **options)
+    whole.fit(X, sample_weight=weight).refine(chunks, da.from_array(weight, chunks=500), n_rounds=6)
+    assert subspace_distance(whole.components_, model.components_) < 1e-10
+
+
+@pytest.mark.parametrize("options", [{"center": False}, {"rank_rule": ContributionBounds()}])
+def test_any_summary_is_refined(X, options):
+    model = in_batches(X, **options)
+    before, rank = excess(model, X), model.n_components_
+    model.refine(X)
+    assert model.n_components_ == rank
+    if not options.get("center", True):
+        true = np.linalg.svd(X, full_matrices=False)[2][:RANK]
+        assert subspace_distance(model.components_, true) <= model.subspace_error_bound_
+    else:
+        assert excess(model, X) < before
+        model.partial_fit(X[:100])
+
+
+def test_float32_stays_float32(X):
+    Y = X.astype(np.float32)
+    model = in_batches(Y).refine(Y, n_rounds=4)
+    assert model.components_.dtype == model.subspace_.components.dtype == np.float32
+    error = subspace_distance(model.components_, best(Y.astype(float))[0])
+    assert error <= model.subspace_error_bound_ < 1e-3
+
+
+def test_rows_that_wait_are_taken_first(X):
+    model = in_batches(X)
+    for row in X[:3]:
+        model.partial_fit(row[None])
+    rows = np.concatenate([X, X[:3]])
+    error = excess(copy.deepcopy(model), rows)
+    assert excess(model.refine(rows), rows) < error / 5
+    assert model.n_samples_seen_ == N + 3
+    again = pickle.loads(pickle.dumps(model))
+    assert again.subspace_error_bound_ == model.subspace_error_bound_
+
+
+def test_a_stream_goes_on_from_there(X, refined):
+    model = copy.deepcopy(refined)
+    bound = model.subspace_error_bound_
+    model.partial_fit(X[:50])
+    assert model.n_samples_seen_ == N + 50
+    assert model.subspace_error_bound_ >= bound
+    with pytest.raises(ValueError, match="weight of 2050"):
+        model.refine(X)
+    rows = np.concatenate([X, X[:50]])
+    assert excess(model.refine(rows), rows) < 1e-5
+
+
+def test_one_row_and_constant_rows():
+    one = StreamingPCA(2).fit([[1.0, 2.0, 3.0]]).refine([[1.0, 2.0, 3.0]])
+    assert_array_equal(one.explained_variance_, [0.0])
+    assert one.subspace_error_bound_ == np.inf
+    same = np.full((5, 4), 1e8)
+    assert StreamingPCA().fit(same).refine(same).subspace_error_bound_ in (0.0, np.inf)
+
+
+def test_what_was_cut_bounds_the_error():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 4)) @ rng.standard_normal((4, 300)) * 10
+    X += 1e-3 * rng.standard_normal((400, 300))
+    model = StreamingPCA(4, oversampling=2, block_size=50).fit(X)
+    error = subspace_distance(model.components_, np.linalg.eigh(np.cov(X.T))[1][:, -4:].T)
+    assert 0 < error <= model.subspace_error_bound_ < 1e-4
+    exact = StreamingPCA(4).fit(X[:, :50])
+    error = subspace_distance(exact.components_, np.linalg.eigh(np.cov(X[:, :50].T))[1][:, -4:].T)
+    assert error <= exact.subspace_error_bound_ < 1e-12
+
+
+def test_directions_of_a_few_passes_are_those_of_no_cut():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4100, 3)) @ rng.standard_normal((3, 400)) * 10
+    X += 1e-3 * rng.standard_normal((4100, 400))
+    model = StreamingPCA(3, oversampling=10).fit(X)
+    assert model.subspace_error_bound_ == np.inf
+    assert model.refine(X).subspace_error_bound_ < 1e-6
+
+
+def test_what_cannot_be_refined_is_named_and_changes_nothing(X, refined):
+    model = copy.deepcopy(refined)
+    before = dict(vars(model))
+    for rows, message in {
+        "another mean": (X + 1e-3, "whose mean is another"),
+        "an iterator": (iter([X]), "must be 1 where X is an iterator"),
+    }.values():
+        with pytest.raises(ValueError, match=message):
+            model.refine(rows, n_rounds=2)
+    with pytest.raises(ValueError, match="n_rounds must be a positive integer, got 0"):
+        model.refine(X, n_rounds=0)
+    with pytest.raises(ValueError, match="sample_weight cannot be given"):
+        model.refine([X], np.ones(N))
+    assert vars(model) == before
+    faded = StreamingPCA(2, forgetting_factor=0.9).fit(X[:50])
+    with pytest.raises(ValueError, match="must be 1 to refine: rows that have faded"):
+        faded.refine(X[:50])
+    with pytest.raises(NotFittedError):
+        StreamingPCA().refine(X)
