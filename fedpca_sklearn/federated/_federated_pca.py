@@ -370,7 +370,7 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
         for name in self.__dict__.pop("_findings", ()):
             delattr(self, name)
         found = findings_by_label(strategy, self._clients)
-        vars(self).update(found, _findings=tuple(found))
+        self.__dict__.update(found, _findings=tuple(found))
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())

@@ -50,7 +50,7 @@ class Scales(NamedTuple):
         Standard deviations, at least that of all; the same for columns with under ten entries.
     every : float
         Standard deviation of all entries, or what exceeds rounding errors.
-    count : ndarray of shape (d,)
+    counts : ndarray of shape (d,)
         Entries.
     level : float
         Of the rows, as in `Search`.
@@ -58,7 +58,7 @@ class Scales(NamedTuple):
 
     columns: np.ndarray
     every: float
-    count: np.ndarray
+    counts: np.ndarray
     level: float
 
 
@@ -97,8 +97,8 @@ def find_by_sums(
         refit = [coordinates(Z, V)[0] for Z in masked]
         scales = _scales(federation(), shards, masked, refit, V, [s.level for s in found])
         if fits(scales.level):
-            squares = scales.count * scales.columns**2
-            after = blended(columns, squares, scales.count, scales.every, scales.level)
+            squares = scales.counts * scales.columns**2
+            after = blended(columns, squares, scales.counts, scales.every, scales.level)
             return [s.mask for s in found], after
         starts = [s.start for s in found]
     rows = [shard.Z for shard in shards]
