@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import sine_of_orthonormal
+from helpers import peak_bytes, sine_of_orthonormal
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
@@ -57,6 +57,22 @@ def test_sparse_streams_are_exact_as_well(density, cuts):
     V, s = leading(X.toarray(), 10)
     assert sine_of_orthonormal(pca.components_, V) < 1e-10
     np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-12)
+
+
+def test_sparse_streams_take_less_than_four_scatter_matrices():
+    X = counts(5000, 700, 0.03)
+    pca = StreamingPCA(20).fit(X)
+    assert peak_bytes(lambda: pca.fit(X)) < 4 * 8 * 700**2
+
+
+def test_long_indices_change_nothing():
+    X = counts(2000, 600, 0.03)
+    short, long = (X.copy() for _ in range(2))
+    for matrix, dtype in ((short, np.int32), (long, np.int64)):
+        matrix.indices, matrix.indptr = (i.astype(dtype) for i in (matrix.indices, matrix.indptr))
+    found, same = (StreamingPCA(10).fit(matrix) for matrix in (short, long))
+    assert_array_equal(found.components_, same.components_)
+    assert long.indices.dtype == np.int64
 
 
 def test_sparse_rows_of_a_tiny_rank_go_through_qr_some_at_a_time():
