@@ -11,10 +11,13 @@ from .federated import MergeStrategy
 from .federated._clients import ClientsTransformer, StreamingClientsTransformer
 from .privacy import Mechanism, SecondMomentMechanism, gaussian_cost
 from .rank import RankRule
+from .streaming._affine import AffineTracker, Move
+from .streaming._start import StartedTracker
 from .streaming._tracker import Tracker
 from .vertical import LeftVectors, VerticalMethod
 
 __all__ = [
+    "AffineTracker",
     "BlockTransformer",
     "Channel",
     "ClientsTransformer",
@@ -25,8 +28,10 @@ __all__ = [
     "MergeStrategy",
     "Message",
     "MissingEntriesMixin",
+    "Move",
     "RankRule",
     "SecondMomentMechanism",
+    "StartedTracker",
     "StreamingClientsTransformer",
     "SubspaceTransformer",
     "Topology",

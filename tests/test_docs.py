@@ -105,8 +105,7 @@ def test_every_base_has_a_recipe():
     bases = (getattr(base, b.id) for node in classes_of_recipes() for b in node.bases)
     shown = {above for kind in bases for above in kind.__mro__}
     abstract = {kind for kind in map(vars(base).get, base.__all__) if inspect.isabstract(kind)}
-    # one method more, `_reset`; a mixin, which stands before another base
-    assert abstract - shown == {base.StreamingClientsTransformer, base.MissingEntriesMixin}
+    assert abstract - shown == {base.StreamingClientsTransformer}  # one method more, `_reset`
 
 
 def test_pages_link_to_files_and_headings_that_exist():

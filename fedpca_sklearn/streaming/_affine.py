@@ -67,23 +67,52 @@ class Frame:
 
 @dataclass(frozen=True)
 class Move:
-    """Linear map of rows of one frame to those of another.
+    """Linear map of rows with a constant entry about one origin to those about another.
 
-    The constant times ``shift`` is added to the features, and the constant times ``scale``.
+    Attributes
+    ----------
+    shift : ndarray of shape (d,)
+        What is added to the features for each unit of the constant.
+    scale : float
+        Factor of the constant.
     """
 
     shift: np.ndarray
     scale: float
 
     def of(self, B: np.ndarray) -> np.ndarray:
-        """Rows of B moved."""
+        """Rows after the move.
+
+        Parameters
+        ----------
+        B : ndarray of shape (m, d + 1)
+            Features and the constant.
+
+        Returns
+        -------
+        moved : ndarray of shape (m, d + 1)
+            A new array.
+        """
         moved = np.empty_like(B)
         moved[:, :-1] = B[:, :-1] + B[:, -1:] * self.shift
         moved[:, -1] = B[:, -1] * self.scale
         return moved
 
     def of_basis(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal basis of the moved rows V, and R: coordinates a in V become R a in it."""
+        """Orthonormal basis of the moved rows of another.
+
+        Parameters
+        ----------
+        V : ndarray of shape (k, d + 1)
+            Orthonormal rows.
+
+        Returns
+        -------
+        W : ndarray of shape (k, d + 1)
+            Orthonormal rows.
+        R : ndarray of shape (k, k)
+            Coordinates a in V become R a in W.
+        """
         Q, R = np.linalg.qr(self.of(V).T)
         return Q.T, R
 
@@ -94,7 +123,10 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
     With ``center`` the mean is a part of what the rule finds, as running means of observed entries
     are not in the affine hull of the rows. An affine subspace of dimension k of d features is a
     linear one of dimension k + 1 of d + 1 features, of which one is constant: the rule takes rows
-    with a constant entry, which is never missing, and one component more.
+    with a constant entry, which is never missing, and one component more. The origin of the
+    features is the running mean, and the rule's state moves with it: a subclass writes
+    `_moved` besides the methods of `StartedTracker`, `_begin_at`, `_updated` and `_basis`, and
+    takes its number of components from the basis that it is given.
 
     Missing entries are predicted by their conditional means, given the noise of recent rows.
     """
@@ -117,7 +149,20 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
 
     @abstractmethod
     def _moved(self, state: Any, move: Move) -> Any:
-        """State of the rule after rows that were moved."""
+        """State of the rule as if all rows so far had been moved.
+
+        Parameters
+        ----------
+        state : object
+            What `_begin_at`, `_updated` or `_moved` returned; it is not changed.
+        move : Move
+            From the rows so far to those to come; ``move.of(B)`` are the rows of B moved.
+
+        Returns
+        -------
+        state : object
+            A new one.
+        """
 
     def _rows(
         self, before: _Tracked, Y: np.ndarray, f: float

@@ -19,10 +19,10 @@ _FILLINGS = 20
 class StartedTracker(Tracker):
     """Base of the trackers whose rule moves a basis that must come from somewhere.
 
-    A subclass has parameters ``init`` and ``random_state`` and writes ``_begin_at(V, Z)``, the
-    state of the rule at a basis V of shape (k, d) with orthonormal rows, in the place of `_begin`.
-    Z are the rows, without missing entries, that the basis was made from and that `_updated` will
-    not see; it is empty, of shape (0, d), where V was drawn or given.
+    A subclass has parameters ``init`` and ``random_state`` and writes `_updated`, `_basis` and, in
+    the place of `_begin`, `_begin_at`: the state of the rule at a basis V of shape (k, d)
+    with orthonormal rows. Z are the rows, without missing entries, that the basis was made from and
+    that `_updated` will not see; it is empty, of shape (0, d), where V was drawn or given.
 
     With ``init="rows"`` the first block has 2 k rows, and the basis is their SVD, once missing
     entries are filled in. Where fewer entries are there than rows of rank k have numbers, anything
