@@ -87,9 +87,10 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
         Label -> fitted sub-estimator; empty with a mechanism.
     subspace_error_bound_ : float
         At most this is the sine of the largest angle between the components and those of all rows
-        at once; inf where nothing is known, as with a mechanism, means of projections, and sites of
-        which `StreamingPCA` says so. It supposes that no summary exceeds the scatter matrix of its
-        rows, as no decomposition does that was cut; after `refine` it is from products instead.
+        at once; inf where nothing is known. From what clients have cut, if their estimators are
+        `StreamingPCA` or scikit-learn's PCA, IncrementalPCA or TruncatedSVD, without a mechanism
+        and means of projections; of summaries from elsewhere a cut is supposed. After `refine` it
+        is from products instead.
     explained_variance_interval_ : ndarray of shape (n_components_, 2)
         Between these two is each variance of all rows at once.
     n_refinements_ : int

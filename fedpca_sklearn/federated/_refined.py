@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +17,7 @@ from .._kernels.sizes import passes_fit
 from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..communication._federation import message_of
+from ..streaming import StreamingPCA
 from ..summary import RefinementAnswer, Subspace
 from ..summary._answers import checksum
 from ..summary._refinement import Refinement, check_rounds, local_products
@@ -23,6 +25,8 @@ from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site
 from ._merge import SubspaceMerge
 
+# Estimators whose directions are those of rows, or cut from them.
+_DECOMPOSITIONS = (StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 # Rounds at most where a tolerance is given and no number of rounds.
 _MOST_ROUNDS = 20
 
@@ -42,14 +46,8 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         """Merge what every client has sent and set the fitted attributes."""
 
     def _never_exceeds(self) -> bool:
-        # noise, means of projections and passes over many rows are none of a cut
-        sites = vars(self)["_clients"].values()
         cut = self.merge is None or isinstance(self.merge, SubspaceMerge)
-        return cut and all(
-            site.summary.privacy is None
-            and not passes_fit(site.n_rows, self.n_features_in_, site.summary.n_components or 1)
-            for site in sites
-        )
+        return cut and all(map(_is_cut, vars(self)["_clients"].values()))
 
     def _check_refinement(self) -> None:
         """Raise where noise leaves nothing to refine."""
@@ -249,6 +247,21 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         """Set the fitted attributes, and what is certain about them."""
         self._set_fitted(refinement.summary(), self.n_components, vars(self)["n_samples_"])
         self._certify(refinement.certificate(self.n_components_))
+
+
+def _is_cut(site: Site) -> bool:
+    """Whether a client's directions were cut from a decomposition whose scatter is known.
+
+    Those of trackers and of several passes over many rows were not, nor is noise; of a summary from
+    elsewhere it is supposed.
+    """
+    summary = site.summary
+    if site.estimator is None:
+        known = summary.column_scatter is not None
+    else:
+        known = isinstance(site.estimator, _DECOMPOSITIONS)
+    passes = passes_fit(site.n_rows, summary.n_features, max(summary.n_components, 1))
+    return known and summary.privacy is None and not passes
 
 
 def _check_answers(answers: Sequence[Any], block: np.ndarray) -> None:

@@ -27,9 +27,11 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         """Check the parameters, and leave no trace if an error is raised."""
 
     def _never_exceeds(self) -> bool:
-        # a few passes over many rows end with directions that are none of a cut
+        # a few passes over many rows end with directions that are none of a cut, and a summary of
+        # another library may not know its scatter
         subspace, n_rows = vars(self)["subspace_"], vars(self)["n_samples_seen_"]
-        return not passes_fit(n_rows, subspace.n_features, max(subspace.n_components, 1))
+        passes = passes_fit(n_rows, subspace.n_features, max(subspace.n_components, 1))
+        return subspace.column_scatter is not None and not passes
 
     def refine(self, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> Any:
         """Take another pass over the rows of the fit, which brings the components closer to PCA's.

@@ -142,7 +142,10 @@ class Refinement:
         V = flip_signs(np.array(V[:k])).astype(before.components.dtype, copy=False)
         s = s[:k] * np.sqrt(before.scatter)
         scatter = max(before.scatter, float(s @ s))
-        return before._replace(components=V, singular_values=s, scatter=scatter)
+        columns = before.column_scatter
+        return before._replace(
+            components=V, singular_values=s, scatter=scatter, column_scatter=columns
+        )
 
     def certificate(self, rank: int) -> Certificate:
         """What is certain about the first directions of the summary, a number of them."""

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from fedpca_sklearn import (
     AnalyzeGauss,
     FederatedPCA,
+    OjaPCA,
     ProjectionAverage,
     RefinementAnswer,
     StreamingPCA,
@@ -236,6 +237,19 @@ def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
             model.fit(Y, clients=sites)
         assert model.subspace_error_bound_ == np.inf
         assert_array_equal(model.explained_variance_interval_, [[0, np.inf]] * RANK)
+    # a tracker's directions are those of no decomposition, and a file may not know its scatter
+    tracked = FederatedPCA(RANK, estimator=OjaPCA(RANK, random_state=0)).fit(Y, clients=sites)
+    assert tracked.subspace_error_bound_ == np.inf
+    blind = Subspace.from_estimator(TruncatedSVD(RANK).fit(Y), n_samples=len(Y))
+    assert blind.scatter == pytest.approx(np.sum(blind.singular_values**2))
+    assert FederatedPCA.from_subspaces([blind], RANK).subspace_error_bound_ == np.inf
+    assert StreamingPCA.from_subspace(blind, RANK).subspace_error_bound_ == np.inf
+    for estimator in (PCA(RANK), TruncatedSVD(RANK, random_state=0)):
+        known = FederatedPCA(RANK, estimator=estimator).fit(Y[:, :4], clients=sites)
+        low, high = known.explained_variance_interval_.T
+        rows = Y[:, :4] - (0 if isinstance(estimator, TruncatedSVD) else Y[:, :4].mean(axis=0))
+        values = np.linalg.svd(rows, compute_uv=False)[:RANK] ** 2 / (len(Y) - 1)
+        assert np.all((low <= values) & (values <= high))
     with pytest.raises(NotFittedError):
         _ = FederatedPCA().subspace_error_bound_
     assert not hasattr(FederatedPCA(), "explained_variance_interval_")
