@@ -9,7 +9,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -164,6 +163,7 @@ def test_float32_keeps_its_dtype_and_says_its_rounding(X, sites):
 
 
 def test_row_chunks_of_dask_are_clients(X):
+    da = pytest.importorskip("dask.array")
     chunks = da.from_array(X, chunks=(500, -1))
     here = FederatedPCA(RANK, n_refinements=2).fit(X, clients=np.arange(len(X)) // 500)
     there = FederatedPCA(RANK, n_refinements=2).fit(chunks)

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -68,7 +67,6 @@ def ways(X, tmp_path):
         "an iterator": iter([X[1000:], X[:1000]]),
         "a memory map": mapped,
         "a file": NpyRows(tmp_path / "rows.npy"),
-        "dask": da.from_array(X, chunks=(700, 200)),
         "sparse": sp.csr_array(X),
     }
 
@@ -80,6 +78,17 @@ def test_rows_may_come_in_any_way(X, refined, tmp_path):
         assert_allclose(model.singular_values_, refined.singular_values_, rtol=1e-10)
 
 
+def test_chunks_of_dask_are_multiplied_where_they_are(X, refined):
+    da = pytest.importorskip("dask.array")
+    model = in_batches(X).refine(da.from_array(X, chunks=(700, 200)))
+    assert subspace_distance(model.components_, refined.components_) < 1e-10
+    weight = np.random.default_rng(0).uniform(0, 2, N)
+    here, there = (StreamingPCA(RANK, oversampling=5).fit(X, sample_weight=weight) for _ in "ab")
+    there.refine(da.from_array(X, chunks=(500, -1)), da.from_array(weight, chunks=500))
+    here.refine(X, weight)
+    assert subspace_distance(here.components_, there.components_) < 1e-10
+
+
 def test_weights_are_repeated_rows(X):
     weight = 1.0 + np.arange(N) % 2
     options = {"oversampling": 5, "block_size": 100}
@@ -89,9 +98,6 @@ def test_weights_are_repeated_rows(X):
         model.refine(X)
     model.refine(X, weight, n_rounds=6)
     assert subspace_distance(model.components_, best(twice)[0]) <= model.subspace_error_bound_ < 0.1
-    chunks, whole = da.from_array(X, chunks=(500, -1)), StreamingPCA(RANK, **options)
-    whole.fit(X, sample_weight=weight).refine(chunks, da.from_array(weight, chunks=500), n_rounds=6)
-    assert subspace_distance(whole.components_, model.components_) < 1e-10
 
 
 @pytest.mark.parametrize("options", [{"center": False}, {"rank_rule": ContributionBounds()}])
