@@ -145,6 +145,16 @@ def test_noise_aware_merges_are_as_good_as_maximum_likelihood():
             assert row["to plain"] < 1e-3
 
 
+def test_own_components_are_those_of_the_papers_rounds():
+    rows = scenario("unlike").own(quick=True)
+    for ours, *rounds in zip(rows[::4], rows[1::4], rows[2::4], rows[3::4], strict=True):
+        assert max(ours[k] / rounds[-1][k] for k in ("shared", "local")) <= 1.02
+        assert ours["floats"] <= rounds[0]["floats"] / 5
+    tens = [row for row in scenario("unlike").digits(quick=True) if row["rows a site"] == 9]
+    for row in tens:
+        assert row["personalized"] < min(row["shared"], row["local"])
+
+
 def test_sites_that_lie_are_named_and_cost_nothing():
     module = scenario("byzantine")
     for row in module.attacks(quick=True):

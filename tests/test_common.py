@@ -49,6 +49,7 @@ from fedpca_sklearn import (
     NoiseAwareMerge,
     OjaPCA,
     OnlineDistributedPCA,
+    PersonalizedPCA,
     PowerRounds,
     ProjectionAverage,
     RankRule,
@@ -113,6 +114,8 @@ CHECKED = [
     FederatedPCA(1, merge=NoiseAwareMerge()),
     FederatedPCA(1, merge=RobustMerge(), n_clients=5),
     FederatedPCA(2, estimator=StreamingPCA(2, oversampling=0, block_size=3), n_refinements=2),
+    PersonalizedPCA(1, 1, n_clients=3),
+    PersonalizedPCA(1, 1, n_clients=1),
     FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 0.1, 9.0, n_releases=99), random_state=0),
     FederatedPCA(
         mechanism=StreamingModSuLQ(1.0, 0.1, 9.0, trust="sum", n_releases=99), random_state=0
@@ -184,7 +187,9 @@ def expected_failures(estimator):
         return dict.fromkeys(WEIGHT_CHECKS, reason)
     equivalence = WEIGHT_CHECKS[-2:]
     averages = isinstance(getattr(estimator, "merge", None), (ProjectionAverage, RobustMerge))
-    averages |= isinstance(estimator, (TruncatedDistributedPCA, OnlineDistributedPCA))
+    averages |= isinstance(
+        estimator, (TruncatedDistributedPCA, OnlineDistributedPCA, PersonalizedPCA)
+    )
     averages |= getattr(estimator, "local_steps", 1) > 1
     if averages and estimator.n_clients > 1:
         return dict.fromkeys(equivalence, "repeated rows are cut into other shards")
@@ -288,6 +293,7 @@ CASES = {
     "federated-average": Case(
         FederatedPCA(3, merge=ProjectionAverage(4)), order_matters=True, batches_matter=True
     ),
+    "federated-personalized": Case(PersonalizedPCA(3, 1), order_matters=True, batches_matter=True),
     "distributed": Case(DistributedPCA(3)),
     "distributed-all": Case(DistributedPCA(n_clients=5)),
     "distributed-fraction": Case(DistributedPCA(0.8, n_clients=3, n_jobs=2)),
@@ -463,7 +469,8 @@ def test_pandas_goes_in_and_comes_out(case):
     model = case.new().set_output(transform="pandas")
     Z = model.fit_transform(X)
     prefix = type(model).__name__.lower()
-    assert list(Z.columns) == [f"{prefix}{i}" for i in range(model.n_components_)]
+    width = model.n_components_ + getattr(model, "n_local_components_", 0)
+    assert list(Z.columns) == [f"{prefix}{i}" for i in range(width)]
     assert list(Z.index) == list(X.index)
     assert list(model.feature_names_in_) == list(X.columns)
     assert_allclose(Z, case.new().fit(X.to_numpy()).transform(X.to_numpy()), atol=1e-9)

@@ -5,6 +5,7 @@ from ._federated_pca import FederatedPCA
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
+from ._personalized_pca import PersonalizedPCA
 from ._projection_average import ProjectionAverage
 from ._robust_merge import RobustMerge
 from ._screening import SiteEvidence
@@ -16,6 +17,7 @@ __all__ = [
     "MergeStrategy",
     "NoiseAwareMerge",
     "OnlineDistributedPCA",
+    "PersonalizedPCA",
     "ProjectionAverage",
     "RobustMerge",
     "SiteEvidence",

@@ -232,25 +232,26 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
             list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
             of these, as `StreamingPCA.from_subspace` does.
         """
-        pca = cls(n_components, merge=merge)
-        pca._validate_params()
-        if merge is not None:
-            merge.validate()
+        return cls(n_components, merge=merge)._from(subspaces)
+
+    def _from(self, subspaces: Sequence[Subspace]) -> Any:
+        """The estimator, fitted on summaries."""
+        self._check_parameters()
         subspaces = check_subspaces(subspaces)
-        check_at_most_features(n_components, subspaces[0].n_features)
+        check_at_most_features(self.n_components, subspaces[0].n_features)
         if not any(s.n_samples > 0 for s in subspaces):
             raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
-        pca._start()
-        pca._clients = {
+        self._start()
+        self._clients = {
             label: Site(None, max(1, round(s.n_samples)) if s.n_samples > 0 else 0, s)
             for label, s in zip(labels_of_sites(subspaces), subspaces, strict=True)
         }
-        pca._merge_all()
-        pca.clients_ = sorted(pca._clients, key=label_order)
-        pca.n_features_in_ = subspaces[0].n_features
-        if pca.subspace_.feature_names is not None:
-            pca.feature_names_in_ = np.array(pca.subspace_.feature_names, dtype=object)
-        return pca
+        self._merge_all()
+        self.clients_ = sorted(self._clients, key=label_order)
+        self.n_features_in_ = subspaces[0].n_features
+        if self.subspace_.feature_names is not None:
+            self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
+        return self
 
     def _reset(self) -> None:
         # in order of appearance, so that a tree keeps its shape when clients join

@@ -1,0 +1,113 @@
+"""Shared components of all sites and components of each: the objective of PerPCA, on summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .._kernels import linalg
+from .._kernels.tolerances import EIGENVALUE_ROUNDING
+from .._validation.checks import is_integer
+from ..summary import Subspace
+from ..summary._along import along, factor_along
+from ..summary._merging import pooled_moments
+from ..summary._projection_mean import ProjectionMean
+from ._merge import MergeStrategy
+from ._needs_own import p_values, significant
+
+# Alternations at most, and the sine by which the shared components move in the last one.
+_ITERATIONS, _TOL = 100, 1e-7
+
+
+class SharedAndLocal(MergeStrategy):
+    """Merge to the components that all sites share, beside components of each site."""
+
+    _parameter_constraints: dict = {
+        "n_local_components": [Interval(Integral, 1, None, closed="left")]
+    }
+
+    def __init__(self, n_local_components: int = 2):
+        self.n_local_components = n_local_components
+
+    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+        """Return as many as both kinds of components together."""
+        if not is_integer(n_components):
+            raise ValueError(
+                f"n_components={n_components!r} must be an integer with PersonalizedPCA: the share "
+                "of the variance that shared components explain depends on the others."
+            )
+        return n_components + self.n_local_components
+
+    def _merge(self, parts, n_components, kept):
+        rank = min(n_components, parts[0].n_features)
+        n_local = self.n_local_components
+        V, local = shared_and_local(parts, rank, n_local)
+        p = p_values(parts, V)
+        self.local_components_ = dict(enumerate(local))
+        self.site_means_ = {i: part.mean for i, part in enumerate(parts)}
+        self.local_pvalues_ = dict(enumerate(p.tolist()))
+        self.needs_local_ = dict(enumerate(significant(p).tolist()))
+        total, corrections = pooled_moments(parts)
+        return along(total, V, np.concatenate([factor_along(parts, V), corrections @ V.T]))
+
+
+def shared_and_local(
+    parts: Sequence[Subspace], rank: int, n_local: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Components V of all and W_i of each part that leave the least sum of squares.
+
+    Rows of part i, about its mean, are projected on both; V W_i^T = 0. In turn W_i, the leading
+    directions of part i outside V, and V, the leading directions of what is outside all W_i.
+    """
+    largest = max(float(part.singular_values.max(initial=0.0)) for part in parts) or 1.0
+    factors = [part.singular_values[:, None] / largest * part.components for part in parts]
+    squares = float(sum(np.sum(factor**2) for factor in factors))
+    V = _first_shared(parts, rank, rank + n_local)
+    for _ in range(_ITERATIONS):
+        rest = []
+        for factor in factors:
+            W = local_directions(factor, V, n_local)
+            rest.append(factor - (factor @ W.T) @ W)
+        before, V = V, _leading(np.concatenate(rest), rank, squares)
+        if len(V) < rank:
+            V = linalg.complete_basis(V, rank)
+        outside = V - (V @ before.T) @ before
+        if np.linalg.norm(outside) <= _TOL:
+            break
+    return V, [local_directions(factor, V, n_local) for factor in factors]
+
+
+def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarray:
+    """Directions that the sites' leading ones have in common: the mean of their projections.
+
+    Of directions that are as common the ones with the most variance.
+    """
+    leading = [part.truncate(n_sent) for part in parts]
+    mean = ProjectionMean.empty(parts[0].n_features)
+    mean = mean.add(leading, [part.n_samples for part in parts], max(2 * n_sent, rank))
+    common, _ = mean.leading(rank, partial(factor_along, parts))
+    return linalg.complete_basis(common, rank)
+
+
+def local_directions(factor: np.ndarray, V: np.ndarray, n_local: int) -> np.ndarray:
+    """Leading directions of ``factor.T @ factor`` outside V: as many as there are, at most."""
+    rest = factor - (factor @ V.T) @ V
+    W = _leading(rest, min(n_local, V.shape[1] - len(V)), float(np.sum(factor**2)))
+    return linalg.orthonormalised(W - (W @ V.T) @ V) if len(W) else W
+
+
+def _leading(factor: np.ndarray, rank: int, squares: float) -> np.ndarray:
+    """Leading right singular vectors, without those of roundings of a given sum of squares."""
+    tall = factor.shape[0] > factor.shape[1]
+    if not factor.size or not rank:
+        return np.zeros((0, factor.shape[1]))
+    G = factor.T @ factor if tall else factor @ factor.T
+    values, Y = linalg.eigh_top(G, rank)
+    least = max(EIGENVALUE_ROUNDING * squares, np.finfo(float).tiny)
+    found = int(np.sum(values[:rank] > least))
+    Y = Y[:, :found].T
+    return np.ascontiguousarray(Y) if tall else linalg.orthonormalised(Y @ factor)

@@ -1,0 +1,189 @@
+"""PersonalizedPCA: shared and own components, against the model, the objective and simulation."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+from helpers import random_basis, sine, sine_of_orthonormal
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from fedpca_sklearn import PersonalizedPCA, Subspace
+from fedpca_sklearn.federated._needs_own import _beyond, p_values, significant
+
+SIZES = (80, 60, 100, 40)
+SITES = np.repeat(["a", "b", "c", "d"], SIZES)
+
+
+def model(seed=0, noise=0.0, d=12, r=2, q=2):
+    """Rows of four sites with means of their own, the shared components, and the local ones."""
+    rng = np.random.default_rng(seed)
+    U, rows, local = random_basis(rng, r, d), [], []
+    for n in SIZES:
+        V = rng.standard_normal((q, d))
+        local.append(np.linalg.qr((V - V @ U.T @ U).T)[0].T)
+        Z = rng.standard_normal((n, r + q)) * [3, 2, 2.5, 1.5]
+        X = Z @ np.concatenate([U, local[-1]]) + noise * rng.standard_normal((n, d))
+        rows.append(X + 10 * rng.standard_normal(d))
+    return np.concatenate(rows), U, local
+
+
+def objective(X, shared, local):
+    """Sum of squares within the components, about the means of the sites."""
+    total = 0.0
+    for label in np.unique(SITES):
+        Y = X[label == SITES] - X[label == SITES].mean(axis=0)
+        total += np.sum((Y @ np.concatenate([shared, local[label]]).T) ** 2)
+    return total
+
+
+def test_without_noise_the_model_is_found():
+    X, U, local = model()
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    assert sine(pca.components_, U) < 1e-6
+    for V, label in zip(local, "abcd", strict=True):
+        assert sine(pca.local_components_[label], V) < 1e-6
+        assert_allclose(pca.site_means_[label], X[label == SITES].mean(axis=0))
+    Z = pca.transform(X, clients=SITES)
+    assert Z.shape == (280, 4)
+    assert_allclose(pca.inverse_transform(Z, clients=SITES), X, atol=1e-5)
+    assert_array_equal(pca.fit_transform(X, clients=SITES), pca.transform(X, clients=SITES))
+
+
+def test_no_step_away_from_what_is_found_is_better():
+    X, U, _ = model(1, noise=0.7)
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    V, local = pca.components_, pca.local_components_
+    for W in local.values():
+        assert_allclose(W @ V.T, 0, atol=1e-12)
+        assert_allclose(W @ W.T, np.eye(2), atol=1e-12)
+    best, rng = objective(X, V, local), np.random.default_rng(0)
+    for size in (1e-3, 1e-2, 0.1):
+        for _ in range(10):
+            moved = np.linalg.qr((V + size * rng.standard_normal(V.shape)).T)[0].T
+            own = {}
+            for label in "abcd":
+                Y = X[label == SITES] - X[label == SITES].mean(axis=0)
+                own[label] = np.linalg.svd(Y - Y @ moved.T @ moved)[2][:2]
+            assert objective(X, moved, own) < best
+    assert sine(V, U) < 0.3
+
+
+def test_one_site_is_its_own_components_and_sites_alike_share_all():
+    X, _, _ = model(noise=0.3)
+    pca = PersonalizedPCA(2, 2, n_clients=1).fit(X)
+    leading = np.linalg.svd(X - X.mean(axis=0))[2][:4]
+    found = np.concatenate([pca.components_, pca.local_components_[0]])
+    assert sine(found, leading) < 1e-6
+    assert np.isnan(pca.local_pvalues_[0])
+    assert not pca.needs_local_[0]
+
+
+def test_ranks_that_differ_and_sites_of_few_rows():
+    X, U, _ = model()
+    few = np.concatenate([X, X[:1], X[:3] + 1, np.ones((4, 12))])
+    labels = np.concatenate([SITES, ["one"], ["three"] * 3, ["flat"] * 4])
+    pca = PersonalizedPCA(2, 2).fit(few, clients=labels)
+    assert [len(pca.local_components_[k]) for k in ("one", "flat", "a")] == [0, 0, 2]
+    assert sine(pca.components_, U) < 0.05
+    Z = pca.transform(few, clients=labels)
+    assert_array_equal(Z[280, 2:], 0)
+    assert PersonalizedPCA(2, 30).fit(X, clients=SITES).n_local_components_ == 10
+    assert PersonalizedPCA(12, 3).fit_transform(X, clients=SITES).shape == (280, 12)
+
+
+def test_rows_of_no_site_have_shared_coordinates_only():
+    X, _, _ = model(noise=0.1)
+    pca = PersonalizedPCA(2, 3).fit(X, clients=SITES)
+    Z = pca.transform(X)
+    assert_allclose(Z[:, :2], (X - X.mean(axis=0)) @ pca.components_.T, atol=1e-9)
+    assert_array_equal(Z[:, 2:], 0)
+    assert_allclose(pca.inverse_transform(Z), Z[:, :2] @ pca.components_ + pca.mean_)
+    assert list(pca.get_feature_names_out()) == [f"personalizedpca{i}" for i in range(5)]
+    with pytest.raises(ValueError, match="must be sites of the fit, got 'x'; `adapt` takes new"):
+        pca.transform(X[:2], clients=["a", "x"])
+
+
+def test_a_new_site_is_fitted_to_what_is_shared():
+    X, U, _ = model(noise=0.05)
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    rng = np.random.default_rng(5)
+    V = rng.standard_normal((2, 12))
+    V = np.linalg.qr((V - V @ U.T @ U).T)[0].T
+    new = rng.standard_normal((50, 4)) @ np.concatenate([U, V]) + 7
+    shared = pca.components_.copy()
+    pca.adapt(new, clients=["new"] * 50)
+    assert_array_equal(pca.components_, shared)
+    assert sine(pca.local_components_["new"], V) < 0.1
+    Z = pca.transform(new, clients=["new"] * 50)
+    assert np.abs(pca.inverse_transform(Z, clients=["new"] * 50) - new).max() < 0.3
+    before = dict(pca.local_components_)
+    with pytest.raises(ValueError, match="must be new sites, 'a' is known already"):
+        pca.adapt(X[:2], clients=["z", "a"])
+    assert pca.local_components_.keys() == before.keys()
+    pca.partial_fit(new, clients=["new"] * 50)
+    assert pca.clients_ == ["a", "b", "c", "d", "new"]
+    assert sine(pca.components_, U) < 0.1
+
+
+def test_other_ways_to_the_same():
+    X, _, _ = model(noise=0.3)
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    assert_allclose(
+        pca.transform(sp.csr_array(X), clients=SITES), pca.transform(X, SITES), atol=1e-9
+    )
+    single = PersonalizedPCA(2, 2).fit(X.astype(np.float32), clients=SITES)
+    assert single.transform(X.astype(np.float32), clients=SITES).dtype == np.float32
+    assert sine(single.components_, pca.components_) < 1e-4
+    parts = [Subspace.from_rows(X[k == SITES])._replace(site=k) for k in "dbca"]
+    from_files = PersonalizedPCA.from_subspaces(parts, 2, 2)
+    assert sine(from_files.components_, pca.components_) < 1e-6
+    assert sine(from_files.local_components_["b"], pca.local_components_["b"]) < 1e-6
+    stream = PersonalizedPCA(2, 2)
+    for batch in np.array_split(np.random.default_rng(0).permutation(280), 3):
+        stream.partial_fit(X[batch], clients=SITES[batch])
+    assert sine(stream.components_, pca.components_) < 1e-6
+    weighted = PersonalizedPCA(2, 2).fit(X, clients=SITES, sample_weight=np.full(280, 2))
+    twice = PersonalizedPCA(2, 2).fit(np.repeat(X, 2, axis=0), clients=np.repeat(SITES, 2))
+    assert sine_of_orthonormal(weighted.components_, twice.components_) < 1e-6
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(FunctionTransformer(), PersonalizedPCA(2, 2))
+        assert_allclose(pipe.fit_transform(X, clients=SITES), pca.transform(X, SITES), atol=1e-9)
+
+
+def test_the_largest_root_has_the_law_that_is_stated():
+    rng, p = np.random.default_rng(0), []
+    for _ in range(400):
+        A, B = rng.standard_normal((120, 8)), rng.standard_normal((30, 8))
+        root = scipy.linalg.eigh(B.T @ B, A.T @ A + B.T @ B, eigvals_only=True)[-1]
+        p.append(_beyond(root, 8, 120, 30))
+    for level in (0.05, 0.2, 0.5):
+        # four standard deviations of a share of 400
+        assert abs(np.mean(np.array(p) < level) - level) < 4 * np.sqrt(level * (1 - level) / 400)
+
+
+def test_who_needs_components_of_its_own_is_told():
+    rng, found = np.random.default_rng(0), []
+    scales = np.concatenate([[5.0, 4.0], np.ones(8)])
+    for _ in range(40):
+        rows = [rng.standard_normal((60, 10)) * scales for _ in range(6)]
+        parts = [Subspace.from_rows(X) for X in rows]
+        found.append(significant(p_values(parts, np.eye(2, 10))).any())
+    assert np.mean(found) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 40)
+    rows[3][:, 5] *= 3
+    parts = [Subspace.from_rows(X) for X in rows]
+    assert list(significant(p_values(parts, np.eye(2, 10)))) == [False] * 3 + [True] + [False] * 2
+    # Holm: the first is compared with a sixth of the level, and after a failure nobody passes
+    p = np.array([np.nan, 0.009, 0.011, 0.04, 0.02, 0.5])
+    assert list(significant(p)) == [False, True, True, False, False, False]
+
+
+def test_wrong_parameters_are_named():
+    X, _, _ = model()
+    for parameters in ({"n_components": None}, {"n_components": 0.5}, {"n_local_components": 0}):
+        with pytest.raises(ValueError, match=next(iter(parameters))):
+            PersonalizedPCA(**parameters).fit(X)
+    with pytest.raises(ValueError, match="n_components=13 must be at most"):
+        PersonalizedPCA(13).fit(X)
