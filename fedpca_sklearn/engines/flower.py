@@ -216,7 +216,9 @@ def fit_sites(
     -------
     fitted : estimator
         ``clients_`` are the names of the sites that took part, ``missing_sites_`` maps the others
-        to the reason. It equals the estimator fitted in one process on the rows of ``clients_``.
+        to the reason. It equals the estimator fitted in one process on the rows of ``clients_``,
+        with a mechanism in distribution; ``privacy_spent_`` is then the largest account that a site
+        states.
 
     Raises
     ------
@@ -232,7 +234,8 @@ def fit_sites(
     -----
     `FederatedPCA` and `DistributedPCA` take one message of a site, `FederatedPowerPCA` one a round;
     where one is left out between rounds, the rounds begin again without it. A site lets a run begin
-    three times in all.
+    three times in all. With a mechanism the rounds go on from the last basis instead: the others
+    send what they have released for it again, about the mean of those who are left.
 
     All that arrives is untrusted: no pickle, nothing is allocated on an announced size, and shapes,
     dtypes and finiteness are checked. A site is left out if it fails, is late, refuses, or sends

@@ -32,8 +32,9 @@ class PrivacySpent(_Spent):
     ----------
     epsilon, delta : float
     account : str
-        Which releases are counted: those "of this fit alone", or those in a ledger, of which it is
-        the path. Without a ledger nothing adds up several fits, copies and estimators.
+        Which releases are counted: those "of this fit alone", those in a ledger, of which it is the
+        path, or those in "the ledgers of the sites", as they state them. Without a ledger nothing
+        adds up several fits, copies and estimators.
 
     Examples
     --------

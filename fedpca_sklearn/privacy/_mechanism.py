@@ -224,7 +224,9 @@ class Mechanism(BaseEstimator, ABC):
         if self.row_norm == "data":
             return math.inf
         n_shares = n_shares if self.trust == "sum" else 1
-        mu2 = n_products * self._noise_cost(costs.product_std, n_features, n_shares)
+        mu2 = 0.0
+        if n_products:
+            mu2 = n_products * self._noise_cost(costs.product_std, n_features, n_shares)
         if costs.mean is not None:
             mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
         return mu2

@@ -7,6 +7,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
@@ -14,6 +15,7 @@ pytest.importorskip("flwr")
 
 from engines.test_flower import InProcessGrid
 from engines.test_hostile_server import MEAN, ROWS, Site, V
+from flwr.app import Array, ArrayRecord
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -117,6 +119,29 @@ def test_a_round_too_many_in_the_middle_of_a_fit(at):
         fitted = fit(POWER, policies)
     assert fitted.clients_ == ["east", "west"]
     assert "max_rounds=7" in fitted.missing_sites_["north"]
+    others = np.concatenate([PARTS["east"], PARTS["west"]])
+    np.testing.assert_allclose(fitted.mean_, others.mean(axis=0))
+
+
+def test_a_site_that_gets_another_basis_is_named_and_the_others_go_on(at):
+    """A server that sends one site what is no basis learns nothing from it."""
+    made = grid(POWER, {"north": at()})
+    honest = made.apps[2]
+
+    def robbed(message, context):
+        arguments = dict(message.content.array_records["arguments"])
+        if "0" in arguments:
+            arguments["0"] = Array(arguments["0"].numpy() * (1 + 1e-5))
+        message.content["arguments"] = ArrayRecord(arguments)
+        return honest(message, context)
+
+    made.apps[2] = robbed
+    with pytest.warns(UserWarning, match="Fitted without"):
+        fitted = fit_sites(made, POWER, wait=0)
+    assert fitted.clients_ == ["east", "west"]
+    assert "the basis must have orthonormal rows" in fitted.missing_sites_["north"]
+    (text,) = refusals(at.folder / "north.log")
+    assert "the basis must have orthonormal rows" in text
     others = np.concatenate([PARTS["east"], PARTS["west"]])
     np.testing.assert_allclose(fitted.mean_, others.mean(axis=0))
 
@@ -402,6 +427,24 @@ def test_a_site_that_states_no_account_is_left_out(at, stated):
     assert fitted.clients_ == ["east", "north"]
 
 
+@pytest.mark.parametrize("estimator", [PRIVATE, PRIVATE_ROUNDS], **BY_KIND)
+def test_sparse_rows_and_single_precision_at_private_sites(at, estimator):
+    parts = {
+        "east": sp.csr_array(PARTS["east"]),
+        "north": PARTS["north"].astype(np.float32),
+        "west": sp.csr_matrix(PARTS["west"].astype(np.float32)),
+    }
+    for epsilon in (1.0, np.inf):
+        private = clone(estimator).set_params(mechanism__epsilon=epsilon)
+        policies = {site: at(f"{site} {epsilon}") for site in parts}
+        fitted = fit(private, policies, parts=parts)
+        assert fitted.clients_ == list(parts)
+        assert np.isfinite(fitted.explained_variance_).all()
+    assert fitted.privacy_spent_.epsilon == np.inf
+    clipped = ROWS * np.minimum(1, 20 / np.linalg.norm(ROWS, axis=1))[:, None]
+    np.testing.assert_allclose(fitted.mean_, clipped.mean(axis=0), rtol=1e-5)
+
+
 def test_a_site_without_a_mechanism_among_private_ones(at):
     estimators = {"east": PRIVATE, "north": PRIVATE, "west": FederatedPCA(3)}
     policies = {site: at(site) for site in PARTS}
@@ -446,8 +489,6 @@ def test_hashes_in_the_log_are_those_of_what_was_sent(at):
     *_, question, answer = lines(at.folder / "north.log")
     assert question["shapes"] == {"0": [3, 8], "1": [8], "2": []}
     assert answer["shapes"] == {"message": [3, 8]}
-    from flwr.app import Array
-
     data = Array(arrays["message"]).data
     assert answer["sha256"] == hashlib.sha256(data).hexdigest()
     assert answer["bytes"] == len(data)
