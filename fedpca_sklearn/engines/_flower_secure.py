@@ -17,9 +17,10 @@ from ._flwr import Context
 class SecureAggregation:
     """Secure sums: the server receives masked numbers, and learns their sum over sites only.
 
-    The protocol of Bonawitz et al. [1]_ with all sites as neighbours, in four questions for each
-    sum: keys, shares of the secrets for the other sites, masked numbers, and the shares that take
-    off the masks. It is given to `client_app`, where it binds the site, and to `fit_sites`.
+    The protocol of Bonawitz et al. [1]_ with all sites as neighbours, in three questions for each
+    sum: shares of secrets for the other sites, masked numbers, and the shares that take off the
+    masks, with keys for the next sum; before the first, one for keys. It is given to `client_app`,
+    where it binds the site, and to `fit_sites`.
 
     Parameters
     ----------
@@ -51,8 +52,9 @@ class SecureAggregation:
     Notes
     -----
     With n sites and m numbers a sum costs a site two key pairs, 2 (n - 1) key agreements, and masks
-    of m (n + 1) 64-bit words; it sends m words and O(n) shares. The server does O(m n) work, and
-    O(m n) more for each site that is lost between its shares and its masked numbers.
+    of n m 64-bit words; it sends m words and O(n) shares, and loads its rows for each question. The
+    server does O(m n) work, and O(m n) more for each site that is lost between its shares and its
+    masked numbers.
 
     Key agreement, shares and encryption of shares are those of Flower (ECDH on P-384 with HKDF,
     Shamir, Fernet). Masks are AES-256 in counter mode by the library cryptography, as Flower's own

@@ -28,8 +28,9 @@ from ._flower_estimators import are_too_large, site_work
 from ._flower_questions import RefusedError, Task, check_mean
 from ._flower_rounds import by_rounds, until_nobody_is_lost
 from ._flower_secure import SecureAggregation
-from ._flower_secure_site import Bounds
+from ._flower_secure_site import Bounds, protocol_tasks
 from ._flower_secure_sums import SecureSums
+from ._flower_sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
@@ -50,16 +51,23 @@ def secure_work(estimator: Any) -> dict[str, Task]:
 
 
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
-    """`secure_work`, without bounds where the scale is public."""
+    """`secure_work` and the protocol's own tasks, without bounds where the scale is public."""
     if getattr(estimator, "mechanism", None) is not None:
         raise ValueError(
             "mechanism must be None with secure sums, whose sites add no noise yet, got "
             f"{estimator.mechanism!r}."
         )
-    tasks = secure_work(estimator)
+    tasks = secure_work(estimator) | protocol_tasks()
     if secure.scale is None:
         return tasks
     return {kind: task for kind, task in tasks.items() if not isinstance(task, Bounds)}
+
+
+def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any:
+    """Fit an estimator of the rows at sites by secure sums."""
+    fitted = fit_by_sums(estimator, SecureSums(sites, secure))
+    fitted.clients_ = list(sites.names.values())
+    return fitted
 
 
 @singledispatch
@@ -211,8 +219,8 @@ def _named(task: Task, parts: Callable[[np.ndarray], dict[str, np.ndarray]]) -> 
     """A task whose message is cut into parts of one scale each."""
 
     @wraps(task.work)
-    def work(*arguments, **more):
-        return parts(task.work(*arguments, **more)["message"])
+    def work(*arguments, **named):
+        return parts(task.work(*arguments, **named)["message"])
 
     return replace(task, work=work)
 

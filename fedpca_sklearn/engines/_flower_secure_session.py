@@ -32,12 +32,18 @@ class Session:
     """Sites that have exchanged keys and shares for one sum.
 
     Sites that are lost before their shares have arrived are left out, and the others begin again.
+
+    Attributes
+    ----------
+    next_keys : dict of str to tuple
+        Public keys for another sum, by name, that came with the shares that unmask this one.
     """
 
-    def __init__(self, sites: Sites, secure: SecureAggregation):
+    def __init__(self, sites: Sites, secure: SecureAggregation, keys: dict[str, tuple]):
         self.sites, self.bits = sites, secure.bits
         while True:
-            keys = sites.ask(KEYS, _keys_in)
+            if not keys or set(keys) != set(sites.names.values()):
+                keys = sites.ask(KEYS, _keys_in)
             self.names, n = list(keys), len(keys)
             check_room(n, secure.bits)
             self.threshold = secure.needed(n)
@@ -51,6 +57,7 @@ class Session:
             shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
             if len(shared) == n:
                 break
+            keys = {}
         self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
         self._signatures = [signature for _, signature in shared.values()]
         self.digest = session_of(self.threshold, self.mask_keys, self.box_keys)
@@ -88,9 +95,11 @@ class Session:
             If a site has given shares that the others cannot use; it is left out.
         """
         sent = [self.names.index(name) for name in masked]
-        read = partial(_texts_in, "shares", len(self.names))
+        read = partial(_shares_in, len(self.names))
         config = {name: {"sent": sent} for name in masked}
-        self.shares = self.sites.ask(UNMASK, read, configs=config, spare=True)
+        told = self.sites.ask(UNMASK, read, configs=config, spare=True)
+        self.shares = {name: shares for name, (shares, _) in told.items()}
+        self.next_keys = {name: keys for name, (_, keys) in told.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
         for at, key in enumerate(self.mask_keys):
@@ -170,6 +179,11 @@ def _boxes_in(n: int, answer: Answer) -> tuple[list[bytes], bytes]:
     if not isinstance(signature, bytes) or len(signature) > _LONGEST:
         raise answer.refused("as 'signature' what is none")
     return _texts_in("boxes", n, answer), signature
+
+
+def _shares_in(n: int, answer: Answer) -> tuple[list[bytes], tuple[bytes, bytes]]:
+    """A share of each of n sites, and keys for the next sum."""
+    return _texts_in("shares", n, answer), _keys_in(answer)
 
 
 def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:

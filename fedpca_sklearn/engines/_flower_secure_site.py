@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,11 +29,11 @@ from ._flower_masks import (
     shared_key,
     signed_masks,
 )
-from ._flower_questions import RUN, RefusedError, Task
+from ._flower_messages import array_record
+from ._flower_questions import RefusedError, Task
 from ._flower_secure import SecureAggregation
 from ._flower_signatures import all_have_signed, signature
-from ._flwr import ConfigRecord, Context, Message
-from ._site_privacy import Site
+from ._flwr import ConfigRecord, Context, Message, RecordDict
 
 # Kinds of the questions of a sum, beside the one for the masked numbers.
 KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
@@ -40,12 +41,9 @@ KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
 N_EXPONENTS = LARGEST - LEAST + 1
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
-# Records of the site's own state: secrets and peers of the sum that goes on, and what it tells of
-# its rows. A process that is started for a message finds there what an earlier one knew.
-_SUM, _ROWS = "fedpca_sklearn.sum", "fedpca_sklearn.rows"
-
-# What answers a question: arrays, and what else is told.
-Answering = Callable[[Message, Context, Site], tuple[dict[str, Any], dict[str, Any]]]
+# Records of the site's own state: secrets and peers of the sum that goes on, and how many fits have
+# begun. A process that is started for a message finds there what an earlier one knew.
+_SUM, _FITS = "fedpca_sklearn.sum", "fedpca_sklearn.sums_begun"
 
 
 class Bounds(Task):
@@ -69,39 +67,65 @@ def question_of(
     return digest([session, numbers, *texts])
 
 
-class SiteSums:
-    """The answers of a site that sends its numbers masked.
+def secured(
+    answer: Callable[[Message, Context], Message],
+    secure: SecureAggregation,
+    tasks: dict[str, Task],
+    kind: str,
+    told: Callable[[Exception, str, int], str],
+) -> Callable[[Message, Context], Message]:
+    """Handler of one kind of message, whose numbers leave the site masked.
 
     Parameters
     ----------
+    answer : callable
+        The handler without masks; what it returns stays here.
     secure : SecureAggregation
-    rows : callable
-        ``rows(context)`` loads the rows, and what is told of them beside an answer.
-    works : dict of str to callable
-        By kind, what computes the numbers of the site; not to be sent.
     tasks : dict of str to Task
         By kind; the first begins a fit.
+    kind : str
+        Of the messages.
+    told : callable
+        ``told(error, kind, run)`` is what the server is told of an error.
     """
+    site = SiteSums(secure, tasks)
+    step = {KEYS: site.keys, SHARES: site.shares, UNMASK: site.unmask}.get(
+        kind, partial(site.masked, kind)
+    )
 
-    def __init__(
-        self,
-        secure: SecureAggregation,
-        rows: Callable[[Context], tuple[Any, dict[str, Any]]],
-        works: dict[str, Answering],
-        tasks: dict[str, Task],
-    ):
-        self.secure, self.rows, self.works, self.tasks = secure, rows, works, tasks
+    def masked(message: Message, context: Context) -> Message:
+        reply = answer(message, context)
+        config: dict[str, Any] = dict(reply.content.config_records["config"])
+        if "error" in config:
+            return reply
+        numbers = {name: a.numpy() for name, a in reply.content.array_records["arrays"].items()}
+        arrays: dict[str, Any] = {}
+        try:
+            arrays, more = step(message, context, numbers)
+            config |= more
+        except Exception as error:
+            config = {name: config[name] for name in ("site", "nonce")}
+            config["error"] = told(error, kind, context.run_id)
+        content = RecordDict({"config": ConfigRecord(config), "arrays": array_record(arrays)})
+        return Message(content, reply_to=message)
 
-    def answers(self) -> dict[str, Answering]:
-        """Return what answers a question, by its kind."""
-        masked = {kind: partial(self.masked, kind) for kind in self.works}
-        return {KEYS: self.keys, SHARES: self.shares, **masked, UNMASK: self.unmask}
+    return masked
 
-    def keys(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
+
+def protocol_tasks() -> dict[str, Task]:
+    """Tasks for the other questions of a sum, which tell nothing but what all answers tell."""
+    return {kind: Task(lambda site, X: {}, sys.maxsize) for kind in (KEYS, SHARES, UNMASK)}
+
+
+class SiteSums:
+    """The steps of a secure sum at a site: each returns arrays, and what else is told."""
+
+    def __init__(self, secure: SecureAggregation, tasks: dict[str, Task]):
+        self.secure, self.tasks = secure, tasks
+
+    def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """New keys for one sum; what was left of another is forgotten."""
-        _, about = self.rows(context)
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
-        context.state[_ROWS] = ConfigRecord(about)
         _keep(
             context,
             SHARES,
@@ -110,9 +134,9 @@ class SiteSums:
             mask_key=mask_key,
             box_key=box_key,
         )
-        return {}, about | {"mask_key": mask_key, "box_key": box_key}
+        return {}, {"mask_key": mask_key, "box_key": box_key}
 
-    def shares(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
+    def shares(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """A share of each of two secrets for every site, encrypted for it."""
         own = _taken(context, SHARES)
         config = _config(message)
@@ -149,10 +173,10 @@ class SiteSums:
             seed_shares=seed_shares,
             key_shares=key_shares,
         )
-        told = _rows_as_told(context) | {"boxes": boxes}
+        signed = b""
         if self.secure.identity is not None:
-            told["signature"] = signature(self.secure.identity(context)[0], session, at)
-        return {}, told
+            signed = signature(self.secure.identity(context)[0], session, at)
+        return {}, {"boxes": boxes, "signature": signed}
 
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
@@ -171,9 +195,9 @@ class SiteSums:
         return threshold
 
     def masked(
-        self, kind: str, message: Message, context: Context, site: Site
+        self, kind: str, message: Message, context: Context, numbers: dict
     ) -> tuple[dict, dict]:
-        """The numbers that are asked for, masked."""
+        """The numbers that were asked for, masked."""
         own = _taken(context, "masked")
         self._check_restarts(context, kind)
         self._check_signatures(own, message, context)
@@ -184,24 +208,27 @@ class SiteSums:
             raise RefusedError(f"bits must be {self.secure.bits}")
         if not isinstance(exponents, list):
             raise RefusedError("a list of exponents is needed")
-        arrays, about = self.works[kind](message, context, site)
-        numbers = self._integers(self.tasks[kind], arrays, exponents)
-        numbers = np.append(numbers, np.zeros(N_ZEROS, np.uint64))
+        integers = self._integers(self.tasks[kind], numbers, exponents)
+        integers = np.append(integers, np.zeros(N_ZEROS, np.uint64))
         arguments: Mapping[str, Any] = message.content.array_records.get("arguments", {})
         question = question_of(own["session"], kind, bits, exponents, arguments)
-        n, at = len(numbers), own["at"]
-        numbers = numbers + mask(own["seed"], question, n)
+        n, at = len(integers), own["at"]
+        integers += mask(own["seed"], question, n)
         others = (other for other in range(len(own["mask_keys"])) if other != at)
-        numbers += signed_masks(own["mask_secret"], at, own["mask_keys"], others, question, n)
+        integers += signed_masks(own["mask_secret"], at, own["mask_keys"], others, question, n)
         kept = ("at", "threshold", "seed_shares", "key_shares")
         _keep(context, UNMASK, **{name: own[name] for name in kept})
-        return {"masked": numbers}, about
+        return {"masked": integers}, {}
 
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit begins once more than the owner of the site allows."""
-        run: dict[str, Any] = dict(context.state.config_records.get(RUN, ConfigRecord()))
-        begun = run.get("run", 0) if run.get("id") == str(context.run_id) else 0
-        if kind == next(iter(self.tasks)) and begun > self.secure.restarts:
+        if kind != next(iter(self.tasks)):
+            return
+        fits: dict[str, Any] = dict(context.state.config_records.get(_FITS, ConfigRecord()))
+        run = str(context.run_id)
+        begun = 1 + (fits["begun"] if fits.get("run") == run else 0)
+        context.state[_FITS] = ConfigRecord({"run": run, "begun": begun})
+        if begun > 1 + self.secure.restarts:
             raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
 
     def _check_signatures(self, own: dict[str, Any], message: Message, context: Context) -> None:
@@ -253,8 +280,11 @@ class SiteSums:
         if self.secure.scale is not None and exponent != exponent_of(self.secure.scale):
             raise RefusedError(f"the scale must be {self.secure.scale:g}")
 
-    def unmask(self, message: Message, context: Context, site: Site) -> tuple[dict, dict]:
-        """One share of each site: of its own mask if its numbers arrived, of its key if not."""
+    def unmask(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
+        """One share of each site: of its own mask if its numbers arrived, of its key if not.
+
+        New keys come along, for the next sum.
+        """
         own = _taken(context, UNMASK)
         at, n, threshold = own["at"], len(own["seed_shares"]), own["threshold"]
         sent = _config(message).get("sent")
@@ -265,7 +295,8 @@ class SiteSums:
         shares = [
             own["seed_shares" if other in sent else "key_shares"][other] for other in range(n)
         ]
-        return {}, _rows_as_told(context) | {"shares": shares}
+        arrays, keys = self.keys(message, context, numbers)
+        return arrays, {"shares": shares, **keys}
 
 
 def _exponent_in_unary(bound: Any) -> np.ndarray:
@@ -292,11 +323,6 @@ def _taken(context: Context, stage: str) -> dict[str, Any]:
             "this site takes part in secure sums only: keys, shares, numbers, unmasking, each once"
         )
     return own
-
-
-def _rows_as_told(context: Context) -> dict[str, Any]:
-    """What was told of the rows when the sum began."""
-    return dict(context.state.config_records.get(_ROWS, ConfigRecord()))
 
 
 def _config(message: Message) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class SecureSums:
         self.sites, self.secure = sites, secure
         if secure.threshold > sites.min_sites:
             sites.limit, sites.min_sites = "threshold", secure.threshold
+        self._keys: dict[str, tuple[bytes, bytes]] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -93,11 +94,13 @@ class SecureSums:
         self, kind: str, size: int | None, exponents: list[int], arguments: tuple
     ) -> np.ndarray:
         """One secure sum of integers modulo 2^64."""
-        session = Session(self.sites, self.secure)
+        session = Session(self.sites, self.secure, self._keys)
+        self._keys = {}
         masked = session.masked(kind, size, exponents, arguments)
         if self._members and self._members != set(masked):
             raise SiteLostError
         self._members = set(masked)
         total = session.unmasked(masked)
+        self._keys = session.next_keys
         session.record(len(total), arguments, list(masked))
         return total

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -23,7 +22,7 @@ from . import (  # noqa: F401  they register estimators
     _flower_summaries,
     _flower_triangles,
 )
-from ._flower_answers import about_rows, answering, works
+from ._flower_answers import answering, told
 from ._flower_estimators import (
     check_parameters,
     fit_estimator,
@@ -33,9 +32,8 @@ from ._flower_estimators import (
 from ._flower_questions import RefusedError, Task
 from ._flower_rows import SiteRows
 from ._flower_secure import SecureAggregation
-from ._flower_secure_fits import fit_by_sums, secure_tasks
-from ._flower_secure_site import SiteSums
-from ._flower_secure_sums import SecureSums
+from ._flower_secure_fits import fit_securely, secure_tasks
+from ._flower_secure_site import secured
 from ._flower_sites import Sites
 from ._flwr import ClientApp, Context, Grid, ServerApp
 from ._site_policy import SitePolicy
@@ -138,13 +136,12 @@ def client_app(
         estimator = with_ledger(estimator, policy)
     name_of = _configured_site if site is None else site
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
-    answers = works(load_rows, policy.min_rows, tasks)
-    if secure is not None:
-        about = partial(about_rows, load_rows, policy.min_rows)
-        answers = SiteSums(secure, about, answers, tasks).answers()
     app = ClientApp()
-    for kind, answer in answers.items():
-        app.query(kind)(answering(name_of, policy, estimator, kind, answer))
+    for kind in tasks:
+        answer = answering(load_rows, name_of, policy, estimator, tasks, kind)
+        if secure is not None:
+            answer = secured(answer, secure, tasks, kind, told)
+        app.query(kind)(answer)
     return app
 
 
@@ -259,7 +256,7 @@ def fit_sites(
     else:
         most = max(min_sites if n_sites is None else n_sites, secure.threshold)
         sites = _sites(grid, kept, min_sites, most, wait, timeout)
-        fitted = fit_by_sums(kept, SecureSums(sites, secure))
+        fitted = fit_securely(kept, sites, secure)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     _note_sites(fitted, sites)

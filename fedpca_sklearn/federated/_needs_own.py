@@ -22,8 +22,8 @@ def p_values(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
     """P-value of each part: its scatter outside V is from the covariance of all others.
 
     The largest root of its scatter matrix in the metric of the others', for normal rows by
-    Johnstone (2008), "Multivariate analysis and Jacobi ensembles". NaN where the others have no more
-    rows than columns, or a part too few.
+    Johnstone (2008), "Multivariate analysis and Jacobi ensembles". NaN where the others have no
+    more rows than columns, or a part too few.
     """
     d, p = np.array([part.n_samples - 1 for part in parts]), np.full(len(parts), np.nan)
     if len(parts) < 2 or parts[0].n_features > EXACT_ORDER or len(V) >= parts[0].n_features:

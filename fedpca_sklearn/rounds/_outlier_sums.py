@@ -9,7 +9,9 @@ import numpy as np
 
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
+from .._kernels.too_large import too_large
 from ..communication import Federation
+from ..communication._federation import named
 from ..tracking._outliers import (
     COLUMN_ROWS,
     KNOWN_ROWS,
@@ -137,7 +139,8 @@ def _scales(
     clients = []
     for i, shard in enumerate(shards):
         level = np.ones(len(shard.Z)) if levels is None else levels[i]
-        clients.append(Client(shard.label, _logarithms(rows[i], coordinates[i] @ V, level)))
+        logs = named(_logarithms, shard.label, rows[i], coordinates[i] @ V, level)
+        clients.append(Client(shard.label, logs))
     d = V.shape[1]
     mean, n = moments_by_sum(federation, clients, np.empty(d))
     total = n * mean
@@ -151,14 +154,17 @@ def _scales(
     return Scales(own, every, count, float(np.exp(mean[2 * d])))
 
 
-def _logarithms(Z: np.ndarray, fit: np.ndarray, level: np.ndarray) -> np.ndarray:
+def _logarithms(label: Any, Z: np.ndarray, fit: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Rows to add up: logarithms of sizes, entries that are there, of the level, squares of fits.
 
     Sizes below a tenth of the row's robust deviation count as that, and outliers as a hundred.
     """
     R = np.abs(Z - fit)
     seen = ~np.isnan(R)
-    size = np.sqrt(np.mean(fit**2, axis=1))
+    with np.errstate(over="ignore"):
+        size = np.sqrt(np.mean(fit**2, axis=1))
+    if not np.isfinite(size).all():
+        raise too_large("sum of squares")
     deviation = np.maximum(deviations_of_rows(R), LEAST / OUTLIER_DEVIATIONS * size)[:, None]
     low = np.maximum(_LEAST_SIZE * deviation, _TINY)
     logs = np.log(np.clip(np.where(seen, R, 1.0), low, np.maximum(_LARGEST_SIZE * deviation, low)))

@@ -89,6 +89,12 @@ class Server:
         assert told["error"].startswith("refused: ")
         assert why in told["error"]
 
+    def forget(self):
+        """Begin another run as far as the counts of the sites are concerned."""
+        for site in self.sites:
+            site.context.state["fedpca_sklearn"]["run"] = 0
+            site.context.state["fedpca_sklearn.sums_begun"]["begun"] = 0
+
     def question_digest(self):
         session = session_of(self.threshold, self.mask_keys, self.box_keys)
         return question_of(session, "moments", BITS, [E, E], {})
@@ -169,7 +175,7 @@ def test_a_sum_is_not_used_again():
     old.keys().shares()
     old.refused(0, "moments", **question, why="shares of 1 sites open, the sum needs 2")
     old.keys().shares()
-    old.sites[0].context.state["fedpca_sklearn"]["run"] = 0
+    old.forget()
     old.masked()
     assert not (old.numbers[0] == numbers).any()
 
@@ -207,7 +213,7 @@ def test_questions_are_checked_and_counted_as_without_masks():
     for _ in range(3):
         server.keys().shares().masked()
     server.keys().shares()
-    server.refused(0, "moments", **server.question(0), why="begins again at most 2 times")
+    server.refused(0, "moments", **server.question(0), why="a run begins at most 3 times")
 
 
 # -------------------------------------------------------------------- keys and boxes
@@ -500,7 +506,7 @@ def test_a_masked_message_is_uniform_over_a_hundred_seeds(repeatable):
         server.keys().shares().masked()
         for i, numbers in enumerate(server.numbers):
             received[i].append(numbers)
-            server.sites[i].context.state["fedpca_sklearn"]["run"] = 0
+        server.forget()
     assert not is_uniform([own_numbers(rows[::2])] * 100)
     for messages in map(np.array, received.values()):
         assert messages.shape == (100, N)
