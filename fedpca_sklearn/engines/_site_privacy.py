@@ -107,7 +107,8 @@ class Site:
     def _charge(self, mechanism: Mechanism, mu2: float) -> None:
         """Write a release to the ledger, on the disk when this returns."""
         owner, ledger = self.exchange.policy.owner_of(mechanism), mechanism.ledger
-        if ledger._total(ACCOUNT) < self.exchange.spent() * (1 - ROUNDING):
+        spent = self.exchange.spent()
+        if spent and ledger._total(ACCOUNT) < spent * (1 - ROUNDING):
             raise RefusedError("the ledger of the site holds less than its log says was spent")
         try:
             ledger._charge({ACCOUNT: Account(ACCOUNT)}, mechanism, mu2, owner)
