@@ -62,7 +62,8 @@ class SitePolicy:
     has become shorter, and a ledger that holds less than the log says was spent refuse everything.
     Whoever may write all these files is trusted.
 
-    Several processes of one site may share the files. They lie on a local disk.
+    Several processes of one site may share the files. They lie on a local disk. A process reads the
+    whole log at its first question, and what was added at the next ones.
 
     Examples
     --------
