@@ -45,7 +45,7 @@ def answering(
             public = list(context.run_config.values())
             rows = asked_rows(load_rows(context), tasks[kind], question, public)
             rows.check_enough(policy.min_rows)
-            found = array_record(rows.answer(tasks[kind], who, question.arguments))
+            found = array_record(rows.answer(tasks[kind], who, question.arguments, policy.min_rows))
             config["dtype"] = rows.X.dtype.name
             if rows.columns is not None:
                 config["columns"] = rows.columns

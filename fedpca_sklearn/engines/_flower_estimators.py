@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import singledispatch
 from itertools import count
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import count_rows
+from .._validation.feature_names import check_names
 from ._flower_messages import Answer
 from ._flower_questions import Task
 from ._flower_sites import Sites
@@ -84,6 +86,10 @@ def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
     raise _unknown(partial_fit_estimator, estimator)
 
 
+class NoBatchError(RuntimeError):
+    """No site has a batch of the number that was asked for: their streams have ended."""
+
+
 class SiteLostError(Exception):
     """A site that took part in earlier rounds is left out; with the basis that was asked about."""
 
@@ -96,10 +102,25 @@ def fit_batches(estimator: Any, sites: Sites) -> Any:
     """Fit an estimator of one batch of the sites after the other, until there are no more."""
     for batch in count():
         found = partial_fit_estimator(estimator, sites, batch)
+        if found is None and not batch:
+            raise NoBatchError("No site has any batch.")
         if found is None:
             break
         estimator, estimator.n_batches_ = found, batch + 1
     return estimator
+
+
+def note_sites(fitted: Any, sites: Sites) -> None:
+    """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
+    fitted.missing_sites_ = dict(sites.missing)
+    if not sites.own_columns:
+        fitted.n_features_in_ = fitted.components_.shape[1]
+        names = check_names(sites.columns, fitted.n_features_in_)
+        if names is not None:
+            fitted.feature_names_in_ = np.array(names, dtype=object)
+            vars(fitted)["subspace_"] = fitted.subspace_._named(names)
+    if sites.missing:
+        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
 
 
 def _unknown(registered: Any, estimator: Any) -> TypeError:

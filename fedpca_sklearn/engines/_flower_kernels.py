@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..vertical import VerticalFederatedKernelPCA
 from ..vertical._agreed_kernels import KernelMatrix, energies_of, kernel_operator
 from ..vertical._vertical_kernels import (
     ColumnClient,
-    Kernel,
     LinearScores,
     as_sent,
     of_unit_length,
@@ -118,13 +116,8 @@ def _in_order(positions: np.ndarray, n: int) -> bool:
 # -------------------------------------------------------------------- at the server
 
 
-@dataclass(frozen=True)
-class SiteKernel:
+class SiteKernel(ColumnClient):
     """A site that owns columns; of its rows the server knows the number."""
-
-    columns: np.ndarray
-    kernel: Kernel
-    rows: np.ndarray
 
 
 @kernel_operator.register
@@ -165,7 +158,7 @@ def _fit_kernels(estimator: VerticalFederatedKernelPCA, sites: Sites) -> Vertica
     }
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
     clients = [
-        SiteKernel(columns, kernel, X[:, :0])
+        SiteKernel(columns, X[0, :0], X[:, :0], kernel)
         for columns, kernel in zip(matched.groups, estimator._kernels(matched.groups), strict=True)
     ]
     estimator.communication_ = sites.log

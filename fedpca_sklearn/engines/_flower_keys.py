@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class HashedKeys(NamedTuple):
         return np.array([at[key] for key in wanted])
 
 
-def hashed_keys(keys: Any, salt: Any, n: int, public: Container[Any] = ()) -> HashedKeys:
+def hashed_keys(keys: Any, salt: Any, n: int, public: Iterable[Any] = ()) -> HashedKeys:
     """HMAC-SHA256 of the key of each of n rows. No error tells a key.
 
     Parameters
@@ -49,13 +49,13 @@ def hashed_keys(keys: Any, salt: Any, n: int, public: Container[Any] = ()) -> Ha
     keys, salt
         As in `SiteRows`.
     n : int
-    public : container
+    public : iterable
         What the server knows, and what is therefore no salt.
     """
     secret = salt.encode() if isinstance(salt, str) else salt
     if not isinstance(secret, bytes) or len(secret) < _SALT_BYTES:
         raise RefusedError(f"the salt of the keys must have {_SALT_BYTES} bytes at least")
-    if salt in public:
+    if any(secret == (known.encode() if isinstance(known, str) else known) for known in public):
         raise RefusedError("the salt of the keys comes from the server")
     texts = [_text(key) for key in np.asarray(keys, dtype=object).ravel().tolist()]
     if len(texts) != n:

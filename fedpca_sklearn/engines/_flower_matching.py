@@ -136,7 +136,7 @@ class SiteColumns(Client):
     """A site that owns columns; of its rows the server knows the shape."""
 
     @classmethod
-    def of(cls, sites: Sites, matched: Matched) -> list[SiteColumns]:
+    def of(cls, sites: Sites, matched: Matched) -> list[Client]:
         """All sites, in the order of their columns."""
         n = len(matched.keys)
         return [

@@ -33,7 +33,8 @@ class Task:
         ``work(site, X, *arguments)`` returns arrays by name. Arguments are finite arrays; it raises
         `RefusedError` for those it should not be asked. Where it has a parameter ``weight``, given
         by name only, it gets the weights of the rows or None; where it has ``keys``, their
-        `HashedKeys`. Rows with weights or keys that nobody asks for are refused.
+        `HashedKeys`; where it has ``min_rows``, what `client_app` was given. Rows with weights or
+        keys that nobody asks for are refused.
     times : int
         Questions of this kind before the server has to begin again.
     fixed : int or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,11 +94,13 @@ class AskedRows:
         if w is not None and w.sum() < 1:
             raise RefusedError("sample_weight has a sum below 1")
 
-    def answer(self, task: Task, site: Site, arguments: list[np.ndarray]) -> dict[str, Any]:
+    def answer(
+        self, task: Task, site: Site, arguments: list[np.ndarray], min_rows: int
+    ) -> dict[str, Any]:
         """Arrays that the site sends, by name."""
         if self.over:
             return {OVER: np.ones(1)}
-        given = {"weight": self.weight, "keys": self.keys}
+        given = {"weight": self.weight, "keys": self.keys, "min_rows": min_rows}
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
             if given[name] is not None and name not in task.keywords:
                 raise RefusedError(f"the estimator takes no {what}")
@@ -109,7 +111,7 @@ class AskedRows:
 
 
 def asked_rows(
-    loaded: Any, task: Task, question: Question, public: Container[Any] = ()
+    loaded: Any, task: Task, question: Question, public: Iterable[Any] = ()
 ) -> AskedRows:
     """Rows that a question is about, of what ``load_rows`` returned.
 
@@ -119,7 +121,7 @@ def asked_rows(
         Rows, `SiteRows`, or an iterable of either.
     task : Task
     question : Question
-    public : container
+    public : iterable
         What the server knows, and what is therefore no salt.
     """
     parts = (_checked(part, task, public) for part in _parts(loaded))
@@ -151,7 +153,7 @@ def _parts(loaded: Any) -> Iterator[SiteRows]:
         yield part if isinstance(part, SiteRows) else SiteRows(part)
 
 
-def _checked(part: SiteRows, task: Task, public: Container[Any]) -> AskedRows:
+def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     """Rows, names, weights and hashed keys of a batch."""
     columns = _get_feature_names(as_rows(part.X))
     if task.missing:

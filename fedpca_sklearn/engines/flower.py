@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from numbers import Integral
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 
 from .._validation.checks import nonnegative_float
-from .._validation.feature_names import check_names
 from . import (  # noqa: F401  they register estimators
     _flower_columns,
     _flower_kernels,
     _flower_rounds,
     _flower_steps,
     _flower_summaries,
+    _flower_tracking,
     _flower_triangles,
 )
 from ._flower_answers import answering, told
 from ._flower_estimators import (
+    NoBatchError,
     check_parameters,
     fit_estimator,
+    note_sites,
     partial_fit_estimator,
     site_work,
 )
@@ -56,10 +56,6 @@ __all__ = [
 ]
 
 
-class NoBatchError(RuntimeError):
-    """No site has a batch of the number that was asked for: their streams have ended."""
-
-
 # -------------------------------------------------------------------- the two apps
 
 
@@ -78,11 +74,14 @@ def client_app(
     ----------
     load_rows : callable
         ``load_rows(context)`` returns the rows of the site, {array-like, sparse matrix} of shape
-        (n, d); a data frame's column names are checked to be the same everywhere. Called for each
-        message; Flower starts a process for each.
-    estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
-        With the parameters that the server's has. `FederatedPCA`'s sub-estimator is fitted here. A
-        mechanism draws its noise here, and needs a ledger: that of ``policy``, or its own.
+        (n, d); a data frame's column names are checked to be the same everywhere. With weights or
+        keys it returns `SiteRows`. It may return an iterable of batches of either, which
+        `partial_fit_sites` and estimators of streams take one by one, others together. Called for
+        each message; Flower starts a process for each.
+    estimator : object
+        Of a class that `site_work` knows, with the parameters that the server's has.
+        `FederatedPCA`'s sub-estimator is fitted here. A mechanism draws its noise here, and needs a
+        ledger: that of ``policy``, or its own.
     site : callable or None, default=None
         ``site(context)`` returns the name of the site. None: ``site`` of the node's configuration
         (``flower-supernode --node-config 'site="north"'``), or ``"node ID"``; no other name may
@@ -103,10 +102,10 @@ def client_app(
     Notes
     -----
     The server is not trusted. Before the site works it checks the question: kind and number of
-    arguments; a mean of shape (d,), the same in all rounds; an orthonormal basis of no more
-    directions than its own estimator has; its own ``local_steps``; at most ``n_rounds`` products,
-    and one question of each other kind. A run may begin three times, as it does where the server
-    loses another site. These counts are in Flower's ``context.state``: they do not bind a server
+    arguments; means of shape (d,); an orthonormal basis of no more directions than its own
+    estimator has; its own parameters; batches in their order; common keys that are its own, the
+    same in all rounds; at most so many questions of a kind as a fit has. A run may begin three
+    times, as it does where the server loses another site. These counts are in Flower's ``context.state``: they do not bind a server
     that starts another run, as those of a `SitePolicy` with a log do. What a server learns within
     these rules, and what Flower lets it do beyond them, is in the promises of the documentation:
     above all, that Flower sends this app from the server, unless the site takes signed ones only.
@@ -150,7 +149,7 @@ def server_app(estimator: Any, done: Callable[[Any, Context], None], **options: 
 
     Parameters
     ----------
-    estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
+    estimator : object
         With the parameters of the fit; it is not changed. See `fit_sites`.
     done : callable
         ``done(fitted, context)`` is called with the result, for instance to save its ``subspace_``.
@@ -194,9 +193,10 @@ def fit_sites(
     ----------
     grid : flwr.serverapp.Grid
         Flower's connection from the server to the sites.
-    estimator : FederatedPCA, DistributedPCA or FederatedPowerPCA
-        Not changed. ``clients``, ``n_clients`` and ``n_jobs`` play no part; ``channel`` must be
-        None, as the network is a real one.
+    estimator : object
+        Of a class that `fit_estimator` knows. Not changed. ``clients``, ``n_clients``,
+        ``feature_groups`` and ``n_jobs`` play no part; ``channel`` must be None and ``topology``
+        "server", as the network is a real one.
     min_sites : int, default=2
         With fewer the fit is an error.
     n_sites : int or None, default=None
@@ -216,6 +216,8 @@ def fit_sites(
         to the reason. It equals the estimator fitted in one process on the rows of ``clients_``,
         with a mechanism in distribution; ``privacy_spent_`` is then the largest account that a site
         states.
+        Where sites own columns, rows are those that all have; ``n_rows_left_out_`` maps sites to
+        the number of their other rows, and columns are in the order of the sites' names.
 
     Raises
     ------
@@ -229,10 +231,11 @@ def fit_sites(
 
     Notes
     -----
-    `FederatedPCA` and `DistributedPCA` take one message of a site, `FederatedPowerPCA` one a round;
-    where one is left out between rounds, the rounds begin again without it. A site lets a run begin
-    three times in all. With a mechanism the rounds go on from the last basis instead: the others
-    send what they have released for it again, about the mean of those who are left.
+    Where a site is left out between rounds, they begin again without it: those of the fit, or where
+    rows come in batches those of the batch, so that what it sent before counts. A site lets a run,
+    or a batch, begin three times in all. Batch b of all sites is taken together; for
+    `FederatedSubspaceTracker` it is ``batch_size`` rows of each, and rows that do not fill one
+    wait.
 
     All that arrives is untrusted: no pickle, nothing is allocated on an announced size, and shapes,
     dtypes and finiteness are checked. A site is left out if it fails, is late, refuses, or sends
@@ -259,7 +262,7 @@ def fit_sites(
         fitted = fit_securely(kept, sites, secure)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
-    _note_sites(fitted, sites)
+    note_sites(fitted, sites)
     return fitted
 
 
@@ -318,21 +321,18 @@ def partial_fit_sites(
     all sites are asked for together. Rows that come in one piece are batch 0. No batch is taken
     twice: in a run of Flower a site answers about a batch, or the one after it, and nothing else.
 
-    A site keeps nothing between batches: what the server has of its earlier ones is merged with
-    what it sends. For `FederatedPCA` that is what the site's own `partial_fit` gives as long as no
-    direction is cut off, as up to 256 features.
+    A site keeps nothing between batches: the server merges what it sends with what it sent before.
+    For `FederatedPCA` the result is that of `partial_fit` at the site where no direction is cut
+    off, as up to 256 features.
 
     Examples
     --------
     >>> from fedpca_sklearn import FederatedPCA
-    >>> from fedpca_sklearn.engines.flower import NoBatchError
-    >>> def main(grid, context):
+    >>> def fit_of_a_week(grid):
     ...     pca = FederatedPCA(5)
-    ...     while True:
-    ...         try:
-    ...             pca = partial_fit_sites(grid, pca)
-    ...         except NoBatchError:
-    ...             return pca
+    ...     for day in range(7):
+    ...         pca = partial_fit_sites(grid, pca)
+    ...     return pca
     """
     kept = deepcopy(estimator)
     site_work(kept)
@@ -354,7 +354,7 @@ def partial_fit_sites(
     if fitted is None:
         raise NoBatchError(f"No site has batch {number}.")
     fitted.n_batches_ = int(number) + 1
-    _note_sites(fitted, sites)
+    note_sites(fitted, sites)
     return fitted
 
 
@@ -371,19 +371,6 @@ def _sites(
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
     return Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
-
-
-def _note_sites(fitted: Any, sites: Sites) -> None:
-    """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
-    fitted.missing_sites_ = dict(sites.missing)
-    if not sites.own_columns:
-        fitted.n_features_in_ = fitted.components_.shape[1]
-        names = check_names(sites.columns, fitted.n_features_in_)
-        if names is not None:
-            fitted.feature_names_in_ = np.array(names, dtype=object)
-            vars(fitted)["subspace_"] = fitted.subspace_._named(names)
-    if sites.missing:
-        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
 
 
 def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:

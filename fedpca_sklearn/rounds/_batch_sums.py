@@ -30,19 +30,25 @@ def mean_of_observed(federation: Federation, clients: Sequence[Client], robust: 
 
     The server answers with the mean.
     """
-    d = clients[0].rows.shape[1]
+    observed = [Client(c.label, observed_entries(c.rows, robust)) for c in clients]
+    return mean_by_counts(federation, observed, clients[0].rows.shape[1])
 
-    def sums(client: Client) -> Client:
-        there = ~np.isnan(client.rows)
-        typical = robust_mean(client.rows) if robust else np.nan_to_num(client.rows)
-        return Client(client.label, np.hstack([np.where(there, typical, 0.0), there]))
 
-    mean, n = moments_by_sum(federation, [sums(client) for client in clients], np.empty(d))
+def observed_entries(rows: np.ndarray, robust: bool) -> np.ndarray:
+    """Observed entries of rows, or the medians in their place, beside where they are."""
+    there = ~np.isnan(rows)
+    typical = robust_mean(rows) if robust else np.nan_to_num(rows)
+    return np.hstack([np.where(there, typical, 0.0), there])
+
+
+def mean_by_counts(federation: Federation, clients: Sequence[Client], d: int) -> np.ndarray:
+    """Mean of the entries of clients whose rows are `observed_entries`."""
+    mean, n = moments_by_sum(federation, clients, np.empty(d))
     total, count = np.split(n * mean, 2)
     return total / np.maximum(count, 1.0)
 
 
-class _Misfits(Query):
+class Misfits(Query):
     """Sum of the rows, which are `misfits`, and ten zeros."""
 
     kind = "misfits"
@@ -63,7 +69,7 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
     Ten zeros travel with the four numbers: what arrives in their place tells the noise. A residual
     below four of its standard deviations is not known.
     """
-    sums, probes = np.split(awaited_sum(federation, clients, _Misfits(), reply), [4])
+    sums, probes = np.split(awaited_sum(federation, clients, Misfits(), reply), [4])
     hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
     residual, square, free, entries = sums.tolist()
     return Misfit(residual, square, free, entries, hidden)

@@ -239,8 +239,9 @@ def test_keys_and_salts_of_a_site(caplog):
 
 def test_a_salt_from_the_server_is_refused():
     site = Site(POWER, OWN)
-    site.context = Context(1, 5, {"site": "north"}, RecordDict(), {"salt": SALT})
-    assert_refused(site, "keys", why="the salt of the keys comes from the server")
+    for salt in (SALT, SALT.decode()):
+        site.context = Context(1, 5, {"site": "north"}, RecordDict(), {"salt": salt, "n": [3]})
+        assert_refused(site, "keys", why="the salt of the keys comes from the server")
 
 
 def test_hashed_keys_tell_nothing_without_the_salt():

@@ -69,7 +69,11 @@ TESTED = {
         "does not run over Flower: one round, then files",
         ["test_refinements"],
     ),
-    "`FederatedSubspaceTracker`": ("does not run over Flower", ["test_what_does_not_run"]),
+    "`FederatedSubspaceTracker`": (
+        "server: the sums of every site; sites: the models that outliers and holes are filled "
+        "with, and the bases",
+        ["test_batches_of_a_tracker"],
+    ),
     **dict.fromkeys(
         [
             '`VerticalFederatedPCA(method="vfedpca")`',
@@ -282,9 +286,11 @@ def test_refinements():
         client_app(lambda context: ROWS, FederatedPCA(2, n_refinements=1))
 
 
-def test_what_does_not_run():
-    estimator = FederatedSubspaceTracker(2)
-    with pytest.raises(TypeError, match="estimator must be one of"):
-        client_app(lambda context: ROWS, estimator)
-    with pytest.raises(TypeError, match="estimator must be one of"):
-        fit_sites(InProcessGrid([], []), estimator, wait=0)
+def test_batches_of_a_tracker():
+    estimator = FederatedSubspaceTracker(2, robust=False, batch_size=30, random_state=0)
+    fitted, found = travelled(estimator)
+    assert fitted.clients_ == list(PARTS)
+    for _, _, there, back in found:
+        assert there["0"].shape == ()  # the number of the batch
+        # never as many numbers as a batch has entries
+        assert all(a.size < 30 * 8 for a in back.values())

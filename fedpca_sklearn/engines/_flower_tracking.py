@@ -1,0 +1,278 @@
+"""`FederatedSubspaceTracker` over Flower: the server's rounds about a batch of each site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._base.block_transformer import _Stream
+from .._validation.checks import check_at_most_features
+from ..communication import CommunicationLog, Federation
+from ..rounds import FederatedSubspaceTracker
+from ..rounds._batch_sums import (
+    largest_eigenvalue,
+    mean_by_counts,
+    misfit_by_sums,
+    r_svd_by_sums,
+)
+from ..rounds._client import Client
+from ..rounds._power_method import power_method
+from ..rounds._queries import LARGEST, Moments, Query, Variances
+from ..summary import Subspace
+from ..tracking._past import Misfit
+from ..tracking._stmiss import State, faded
+from ..tracking._stmiss_tracker import STMissTracker
+from ._flower_estimators import (
+    SiteLostError,
+    check_count,
+    fit_batches,
+    fit_estimator,
+    partial_fit_estimator,
+)
+from ._flower_messages import Answer
+from ._flower_sites import Sites
+from ._flower_tracked_rows import Model
+
+
+@dataclass(frozen=True)
+class BatchAtSites:
+    """A batch of rows that stay at the sites, which find outliers in it by a model.
+
+    Attributes
+    ----------
+    number : int
+        Of the batch.
+    counts : dict of str to int
+        Rows of each site that has it.
+    shape : tuple
+        All rows, and their columns.
+    clean : Model
+        By which outliers are found, and become missing entries.
+    """
+
+    number: int
+    counts: dict[str, int]
+    shape: tuple[int, int]
+    clean: Model
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def clients(self) -> list[Client]:
+        """Sites that have rows, of which the server knows the number."""
+        d = self.shape[1]
+        rows = self.counts.items()
+        return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
+
+
+@dataclass(frozen=True)
+class FilledAtSites:
+    """Filled rows that stay at the sites; of those that count the server knows how many."""
+
+    batch: BatchAtSites
+    model: Model
+    n_counting: int
+
+    @property
+    def counts(self) -> np.ndarray:
+        """As many rows as count."""
+        return np.ones(self.n_counting, dtype=bool)
+
+    @property
+    def models(self) -> tuple[np.ndarray, ...]:
+        """What a question about the rows begins with."""
+        return (*self.batch.clean.arrays, *self.model.arrays)
+
+
+class BatchRounds(Federation):
+    """Rounds of sums about rows that are at the sites.
+
+    Parameters
+    ----------
+    sites : Sites
+    batch : BatchAtSites
+    log : CommunicationLog
+    kinds : dict of str to str
+        Kind of question by that of the query, where they differ.
+    models : tuple of ndarray
+        What a question begins with.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        batch: BatchAtSites,
+        log: CommunicationLog,
+        kinds: dict[str, str] | None = None,
+        models: tuple[np.ndarray, ...] = (),
+    ):
+        super().__init__(log=log)
+        self.sites, self.batch, self.kinds, self.models = sites, batch, kinds or {}, models
+
+    def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
+        """Yield the message of every site that has the batch, where the query is asked."""
+        query: Query = function
+        kind = self.kinds.get(query.kind, query.kind)
+        fields = [v for name, v in vars(query).items() if name != "steps"]
+        yield from ask_of_batch(
+            self.sites, self.batch, kind, self._read(query), *self.models, *fields
+        )
+
+    @property
+    def _columns(self) -> int:
+        """Columns of the rows of which sums are asked for; entries and where they are at first."""
+        return self.batch.shape[1] * (2 if "moments" in self.kinds else 1)
+
+    def _read(self, query: Query) -> Any:
+        def read(answer: Answer) -> np.ndarray:
+            message = answer.array("message", query.shape)
+            if np.abs(message).max() > LARGEST:
+                raise answer.refused("values that are too large: their sum would overflow")
+            if isinstance(query, (Moments, Variances)):
+                _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
+            if isinstance(query, Moments) and len(message) != self._columns + 1:
+                raise answer.refused(f"a sum of {len(message) - 1} columns")
+            return message
+
+        return read
+
+
+def ask_of_batch(
+    sites: Sites, batch: BatchAtSites, kind: str, read: Any, *arguments: Any
+) -> list[Any]:
+    """What the sites that have a batch answer about it; an error if one is lost."""
+    found = sites.ask_batch(kind, read, batch.number, *arguments, there=batch.counts)
+    if found.keys() < batch.counts.keys():
+        raise SiteLostError
+    return [found[site] for site in batch.counts]
+
+
+def _check_share(answer: Answer, count: float, n: int) -> None:
+    """Leave a site out that counts more rows than its batch has."""
+    if not 0 <= count <= n or count != count // 1:
+        raise answer.refused(f"count={count}, expected at most {n} rows")
+
+
+class TrackerOfSites(FederatedSubspaceTracker):
+    """The server's tracker: it goes from state to state as in one process, and rows stay at sites.
+
+    Its ``sites`` and ``largest``, rows of a whole batch of all sites, are set before it is used.
+    """
+
+    sites: Sites
+    largest: int
+
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        return self.largest
+
+    def _rounds(self, filled: FilledAtSites, **kinds: str) -> BatchRounds:
+        return BatchRounds(self.sites, filled.batch, self.communication_, kinds, filled.models)
+
+    def _first(self, state: State, Y: Any, owners: np.ndarray) -> State:
+        d = Y.shape[1]
+        if self.center:
+            rounds = BatchRounds(self.sites, Y, self.communication_, {"moments": "observed"})
+            state = replace(state, mean=mean_by_counts(rounds, Y.clients, d))
+        if self._by_altproj:
+            kinds = {"times_scatter": "low_rank"}
+            rounds = BatchRounds(self.sites, Y, self.communication_, kinds)
+            start = self._start_from(state, state.basis)
+            found = power_method(rounds, Y.clients, state.mean, start, self.init_rounds)
+            state = replace(state, basis=found.basis)
+        return state
+
+    def _without_outliers(self, state: State, Y: Any, owners: np.ndarray) -> tuple[Any, State]:
+        nothing = np.zeros((0, Y.shape[1])), np.zeros(Y.shape[1])
+        clean = Model(state.mean, state.basis)
+        return replace(Y, clean=clean), replace(state, outliers=nothing[0], threshold=nothing[1])
+
+    def _fill(self, state: State, Y: Any) -> Any:
+        model = Model(state.mean, state.basis, self._ridge_of(state))
+
+        def read(answer: Answer) -> tuple[int, np.ndarray]:
+            (count,) = answer.array("count", (1,))
+            _check_share(answer, count, Y.counts.get(answer.site, 0))
+            return int(count), answer.array("threshold", (Y.shape[1],))
+
+        arrays = (*Y.clean.arrays, *model.arrays)
+        found = ask_of_batch(self.sites, Y, "filled", read, *arrays)
+        self.thresholds = np.max([threshold for _, threshold in found], axis=0)
+        return FilledAtSites(Y, model, sum(count for count, _ in found))
+
+    def _level(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> tuple[float, float]:
+        rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
+        rounds = self._rounds(filled, times_scatter="times_residuals", variances="residuals")
+        return largest_eigenvalue(rounds, Y.clients, rng, self.n_rounds)
+
+    def _r_svd(self, state: State, filled: Any, V: np.ndarray, owners: np.ndarray) -> Subspace:
+        d, clients = V.shape[1], filled.batch.clients
+        started = state.summary.n_samples or len(state.basis) >= self._rank(d)
+        before = faded(state.summary, filled.n_counting, self.largest, self._factor)
+        n_rounds = self.n_rounds if started else self.init_rounds
+        start = self._start_from(state, V)
+        return r_svd_by_sums(self._rounds(filled), clients, before, start, n_rounds)
+
+    def _misfit(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> Misfit:
+        reply = np.empty(len(state.basis))
+        return misfit_by_sums(self._rounds(filled), Y.clients, reply)
+
+
+@fit_estimator.register
+def _(estimator: FederatedSubspaceTracker, sites: Sites) -> FederatedSubspaceTracker:
+    return fit_batches(estimator, sites)
+
+
+@partial_fit_estimator.register
+def _(
+    estimator: FederatedSubspaceTracker, sites: Sites, batch: int
+) -> FederatedSubspaceTracker | None:
+    stream = getattr(estimator, "_stream", None)
+    if stream is None:
+        estimator.clients_, estimator.communication_ = [], CommunicationLog()
+    tracker = TrackerOfSites(**estimator.get_params(deep=False))
+    tracker.sites = sites
+    while True:
+        counts = sites.ask_batch("batch", _count, batch)
+        if not counts:
+            return None
+        d = next(iter(counts.values()))[1]
+        check_at_most_features(estimator.n_components, d)
+        rows = {site: n for site, (n, _) in counts.items()}
+        tracker.communication_ = estimator.communication_.copy()
+        tracker.largest = len(sites.names) * max(rows.values())
+        state = tracker._start(d) if stream is None else stream.state
+        n = sum(rows.values())
+        Y: Any = BatchAtSites(batch, rows, (n, d), Model(np.zeros(d), np.zeros((0, d))))
+        try:
+            state = tracker._next_state(state, Y)
+        except SiteLostError:
+            continue
+        break
+    state = replace(state, threshold=tracker.thresholds)
+    estimator.communication_ = tracker.communication_
+    estimator.clients_ = sorted({*estimator.clients_, *rows})
+    n_rows = n + (0 if stream is None else stream.n_rows)
+    fixed = {name: getattr(estimator, name) for name in estimator._fixed}
+    dtype = sites.dtype if stream is None else stream.dtype
+    estimator._stream = _Stream(fixed, state, np.empty((0, d)), n_rows, dtype)
+    if estimator.store_subspaces:
+        estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
+    STMissTracker._after_block(estimator, state, True)
+    STMissTracker._show(estimator, state, n_rows, dtype)
+    estimator.support_threshold_ = np.array(state.threshold)
+    return estimator
+
+
+def _count(answer: Answer) -> tuple[int, int]:
+    """Rows of a site's batch, and their columns."""
+    (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
+    for number in (count, d):
+        check_count(answer, number)
+        if number != number // 1:
+            raise answer.refused(f"count={number}, expected a whole number")
+    answer.agree("number of features", int(d))
+    return int(count), int(d)
