@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
@@ -25,6 +25,8 @@ from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site
 from ._merge import SubspaceMerge
 
+# A function of a mean and a block of directions.
+Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
 # Estimators whose directions are those of rows, or cut from them.
 _DECOMPOSITIONS = (StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 # Rounds at most where a tolerance is given and no number of rounds.
@@ -122,7 +124,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
             if not shards:
                 raise ValueError("sample_weight must have a positive sum, got only zeros.")
             self.communication_ = self.communication_.copy()
-            self._refine_by(X, weight, shards, n_rounds)
+            self._refine_by(self._multiplies(X, weight, shards), n_rounds)
         return self
 
     def refinement_query(self) -> Subspace:
@@ -199,11 +201,11 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         """The refinements that the parameters of a fit ask for."""
         if self.tol is None:
             if self.n_refinements:
-                self._refine_by(X, weight, shards, self.n_refinements)
+                self._refine_by(self._multiplies(X, weight, shards), self.n_refinements)
             return
         if self.subspace_error_bound_ > self.tol:
             n_rounds = self.n_refinements or _MOST_ROUNDS
-            self._refine_by(X, weight, shards, n_rounds, self.tol)
+            self._refine_by(self._multiplies(X, weight, shards), n_rounds, self.tol)
         if self.subspace_error_bound_ > self.tol:
             warnings.warn(
                 f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "
@@ -212,33 +214,36 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
                 stacklevel=2,
             )
 
-    def _refine_by(
-        self,
-        X: Any,
-        weight: Any,
-        shards: Sequence[tuple[Any, Any]],
-        n_rounds: int,
-        tol: float | None = None,
-    ) -> None:
-        """Rounds over the rows of clients, until a bound is small enough if there is one."""
+    def _multiplies(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> Multiply:
+        """Products with the rows of clients, each a round of sums."""
+        federation = Federation(self.n_jobs, log=self.communication_)
+        parts = list(rows_of(X, weight, list(shards)))
+
+        def multiply(mean, block):
+            return federation.sum(local_products, [(*part, mean, block) for part in parts], block)
+
+        return multiply
+
+    def _refine_by(self, multiply: Multiply, n_rounds: int, tol: float | None = None) -> None:
+        """Rounds over the rows of clients, until a bound is small enough if there is one.
+
+        ``multiply(mean, block)`` returns the sum of `products_of` the rows of all clients, wherever
+        they are.
+        """
         subspace = self._refinable()
         if subspace is None:
             return
-        log = self.communication_
-        federation, pooled = Federation(self.n_jobs, log=log), log.floats_pooled
+        pooled = self.communication_.floats_pooled
         refinement = Refinement(subspace)
-        parts = list(rows_of(X, weight, list(shards)))
         for _ in range(n_rounds):
-            block = refinement.block
-            if not len(block):
+            if not len(refinement.block):
                 break
-            calls = [(*part, subspace.mean, block) for part in parts]
-            refinement.add(federation.sum(local_products, calls, block))
+            refinement.add(multiply(subspace.mean, refinement.block))
             if tol is not None:
                 self._show_refined(refinement)
                 if self.subspace_error_bound_ <= tol:
                     break
-        log.floats_pooled = pooled  # no rows but those of the fit
+        self.communication_.floats_pooled = pooled  # no rows but those of the fit
         if tol is None:
             self._show_refined(refinement)
         self.n_refinements_ += refinement.n_rounds

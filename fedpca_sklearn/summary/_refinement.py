@@ -98,12 +98,8 @@ class Refinement:
             raise ValueError("X must hold the rows of the fit, got none.")
         products, deviation, (scatter, count) = np.split(answer, [self.block.size, -2])
         self._check_rows(float(count), deviation, float(scatter))
-        self.add_products(products.reshape(self.block.shape))
-
-    def add_products(self, products: np.ndarray) -> None:
-        """Take the product with the block."""
         # in units of the scatter, so that nothing overflows
-        self._space.add(products / self.before.scatter)
+        self._space.add(products.reshape(self.block.shape) / self.before.scatter)
 
     def _check_rows(self, count: float, deviation: np.ndarray, scatter: float) -> None:
         before = self.before
