@@ -13,7 +13,9 @@ from benchmarks._tools import interleaved, table
 from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
+    NoiseAwareMerge,
     ProjectionAverage,
+    RobustMerge,
     StreamingPCA,
     TruncatedDistributedPCA,
     make_power_law,
@@ -30,6 +32,8 @@ METHODS = {
     "TruncatedDistributedPCA": lambda: TruncatedDistributedPCA(K),
     "ProjectionAverage": lambda: FederatedPCA(K, merge=ProjectionAverage()),
     "ProjectionAverage(20)": lambda: FederatedPCA(K, merge=ProjectionAverage(20)),
+    "NoiseAwareMerge": lambda: FederatedPCA(K, merge=NoiseAwareMerge()),
+    "RobustMerge": lambda: FederatedPCA(K, merge=RobustMerge()),
 }
 
 

@@ -105,10 +105,11 @@ def client_app(
     arguments; means of shape (d,); an orthonormal basis of no more directions than its own
     estimator has; its own parameters; batches in their order; common keys that are its own, the
     same in all rounds; at most so many questions of a kind as a fit has. A run may begin three
-    times, as it does where the server loses another site. These counts are in Flower's ``context.state``: they do not bind a server
-    that starts another run, as those of a `SitePolicy` with a log do. What a server learns within
-    these rules, and what Flower lets it do beyond them, is in the promises of the documentation:
-    above all, that Flower sends this app from the server, unless the site takes signed ones only.
+    times, as it does where the server loses another site. These counts are in Flower's
+    ``context.state``: they do not bind a server that starts another run, as those of a `SitePolicy`
+    with a log do. What a server learns within these rules, and what Flower lets it do beyond them,
+    is in the promises of the documentation: above all, that Flower sends this app from the server,
+    unless the site takes signed ones only.
 
     With a mechanism each release is charged to the ledger, flushed to the disk, before its noise is
     drawn, from the operating system, whatever ``random_state`` is: a site that is started anew

@@ -85,6 +85,9 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
         Labels of the clients seen so far, sorted.
     estimators_ : dict
         Label -> fitted sub-estimator; empty with a mechanism.
+    noise_variances_, suspects_, evidence_ : dict
+        Label -> what the merge found of the client: with `NoiseAwareMerge`, `RobustMerge`, or
+        another strategy that keeps such attributes.
     subspace_error_bound_ : float
         At most this is the sine of the largest angle between the components and those of all rows
         at once; inf where nothing is known. From what clients have cut, if their estimators are
@@ -143,6 +146,7 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
     """
 
     _takes_dask = True
+    _clients: dict[Any, Site]
 
     _parameter_constraints: dict = {
         **RefinesMixin._parameter_constraints,
@@ -255,7 +259,7 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
 
     def _reset(self) -> None:
         # in order of appearance, so that a tree keeps its shape when clients join
-        self._clients: dict[Any, Site] = {}
+        self._clients = {}
         self._sent: list[Subspace] = []
         self._made: list[Any] = []
         self._trust: str | None = None

@@ -11,6 +11,7 @@ from scipy.special import gammaincc
 from .._kernels.sizes import EXACT_ORDER
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..summary import Subspace
+from ..summary._updating import was_truncated
 
 # Level of the test for all sites together.
 LEVEL = 0.05
@@ -23,10 +24,13 @@ def p_values(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
 
     The largest root of its scatter matrix in the metric of the others', for normal rows by
     Johnstone (2008), "Multivariate analysis and Jacobi ensembles". NaN where the others have no
-    more rows than columns, or a part too few.
+    more rows than columns, a part too few, or where something was cut from one.
     """
     d, p = np.array([part.n_samples - 1 for part in parts]), np.full(len(parts), np.nan)
-    if len(parts) < 2 or parts[0].n_features > EXACT_ORDER or len(V) >= parts[0].n_features:
+    n_features = parts[0].n_features
+    if len(parts) < 2 or n_features > EXACT_ORDER or len(V) >= n_features:
+        return p
+    if any(map(was_truncated, parts)):
         return p
     outside = scipy.linalg.null_space(V)
     factors = [part.singular_values[:, None] * (part.components @ outside) for part in parts]

@@ -87,8 +87,8 @@ class PersonalizedPCA(FederatedPCA):
 
     The test: the scatter of a site outside the shared components is from the same covariance as
     that of all others. The largest root of the one in the metric of the other, for normal rows, by
-    the Tracy-Widom approximation of [2]_. It needs more rows at the others than columns, and up to
-    1,024 columns; heavy tails make it reject too often.
+    the Tracy-Widom approximation of [2]_. It needs summaries from which nothing was cut, more rows
+    at the others than columns, and up to 1,024 columns; heavy tails make it reject too often.
 
     Time: an alternation costs O(s k^2 d) for s sites that send k directions; at most 100.
 
@@ -130,6 +130,10 @@ class PersonalizedPCA(FederatedPCA):
     }
 
     mechanism = None
+    local_components_: dict[Any, np.ndarray]
+    site_means_: dict[Any, np.ndarray]
+    local_pvalues_: dict[Any, float]
+    needs_local_: dict[Any, bool]
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class PersonalizedPCA(FederatedPCA):
         return SharedAndLocal(self.n_local_components)
 
     @classmethod
-    def from_subspaces(
+    def from_subspaces(  # type: ignore[override]
         cls, subspaces: Sequence[Subspace], n_components: int = 2, n_local_components: int = 2
     ) -> PersonalizedPCA:
         """Build a fitted estimator from summaries that were computed elsewhere.

@@ -121,7 +121,8 @@ class RobustMerge(MergeStrategy):
         if self.method == "filter":
             return merge_subspaces(trusted, rank)
         weights = median_weights([part.components[:rank] for part in trusted])
-        return projection_average([part.truncate(rank) for part in trusted], rank, list(weights))[0]
+        leading = [part.truncate(rank) for part in trusted]
+        return projection_average(leading, rank, weights.tolist())[0]
 
     def _most_bad(self, n_sites: int) -> int:
         """Sites that may be wrong; of one or two nobody can be told."""

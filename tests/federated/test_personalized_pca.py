@@ -175,6 +175,8 @@ def test_who_needs_components_of_its_own_is_told():
     rows[3][:, 5] *= 3
     parts = [Subspace.from_rows(X) for X in rows]
     assert list(significant(p_values(parts, np.eye(2, 10)))) == [False] * 3 + [True] + [False] * 2
+    cut = [part.truncate(8) for part in parts]
+    assert np.isnan(p_values(cut, np.eye(2, 10))).all()
     # Holm: the first is compared with a sixth of the level, and after a failure nobody passes
     p = np.array([np.nan, 0.009, 0.011, 0.04, 0.02, 0.5])
     assert list(significant(p)) == [False, True, True, False, False, False]
