@@ -153,6 +153,7 @@ def video():
     for method, options in {
         "tracker": {},
         "tracker, 2 components": {"n_components": 2},
+        "tracker, 15 components": {"n_components": 15},
         "tracker, threshold 25": {"support_threshold": 25.0},
     }.items():
         tracker = RobustSubspaceTracker(**options).fit(X[:n])

@@ -52,15 +52,15 @@ class Scales(NamedTuple):
         Standard deviations, at least that of all; the same for columns with under ten entries.
     every : float
         Standard deviation of all entries, or what exceeds rounding errors.
-    counts : ndarray of shape (d,)
-        Entries.
+    entries : ndarray of shape (d,)
+        Of each column.
     level : float
         Of the rows, as in `Search`.
     """
 
     columns: np.ndarray
     every: float
-    counts: np.ndarray
+    entries: np.ndarray
     level: float
 
 
@@ -99,8 +99,8 @@ def find_by_sums(
         refit = [coordinates(Z, V)[0] for Z in masked]
         scales = _scales(federation(), shards, masked, refit, V, [s.level for s in found])
         if fits(scales.level):
-            squares = scales.counts * scales.columns**2
-            after = blended(columns, squares, scales.counts, scales.every, scales.level)
+            squares = scales.entries * scales.columns**2
+            after = blended(columns, squares, scales.entries, scales.every, scales.level)
             return [s.mask for s in found], after
         starts = [s.start for s in found]
     rows = [shard.Z for shard in shards]
