@@ -8,6 +8,7 @@ WITHOUT_SCENARIO = {
     "Channel": "a base class",
     "CommunicationDisplay": "draws what has been computed",
     "CommunicationLog": "scenarios read it as communication_",
+    "ControlChartDisplay": "draws what has been computed",
     "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
     "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",

@@ -34,8 +34,10 @@ from .federated import (
     TruncatedDistributedPCA,
 )
 from .metrics import excess_error, reconstruction_error, subspace_distance
+from .monitoring import SubspaceMonitor
 from .plotting import (
     CommunicationDisplay,
+    ControlChartDisplay,
     RankDisplay,
     RefinementDisplay,
     ScreeDisplay,
@@ -96,6 +98,7 @@ __all__ = [
     "CommunicationLog",
     "Complete",
     "ContributionBounds",
+    "ControlChartDisplay",
     "DistributedPCA",
     "EnergyBounds",
     "FadingChannel",
@@ -141,6 +144,7 @@ __all__ = [
     "Subspace",
     "SubspaceErrorDisplay",
     "SubspaceMerge",
+    "SubspaceMonitor",
     "SubspaceTracker",
     "SuspectsDisplay",
     "Topology",

@@ -402,3 +402,17 @@ def test_a_replaced_row_moves_the_product_of_columns_by_no_more_than_stated():
             moved = np.linalg.norm(module.product(X, u) - module.product(other, u))
             largest = max(largest, moved / module.sensitivity(u))
     assert 0.3 < largest <= 1
+
+
+def test_clean_rows_are_flagged_as_often_as_the_page_says():
+    sizes, shapes = [(48, 4)], ("variances 1 / i", "fewer causes")
+    for row in scenario("anomalies").false_alarms(500, 6, sizes, shapes):
+        assert 4 <= row["chi2"] <= 6
+        assert 4 <= row["quantile"] <= 6
+        assert row["in-sample"] > row["chi2"] + 1
+
+
+def test_what_is_unlike_is_found_while_the_subspace_drifts_and_after_a_jump():
+    for row in scenario("anomalies").over_streams(1600, 1):
+        assert row["SubspaceMonitor"] >= (0.97 if row["missing"] else 0.985)
+        assert row["SubspaceMonitor"] > row["PCA of the first 500"]

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
@@ -14,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
 from .._kernels.gaussian_model import GaussianModel
+from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
-from .._kernels.slices import row_slices
 from .._kernels.tame import is_tame_row
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
@@ -164,32 +163,7 @@ class SubspaceTransformer(
 
         Optionally also the squared norms of these rows.
         """
-        mean = self.mean_
-        if sp.issparse(X):  # centred after the product, hence in float64
-            mean, unit = mean.astype(np.float64), np.ones(1)
-            if scale is not None:
-                mean, unit = mean / scale, 1 / scale
-                X = sp.csr_array((X.data * unit[X.indices], X.indices, X.indptr), X.shape)
-            Vt = np.ascontiguousarray(V.T, dtype=np.float64)
-            Z = X @ Vt
-            Z -= mean @ Vt
-            if squared_norms is not None:
-                if not X.has_canonical_format:  # `power` would sort the caller's indices
-                    X = X.copy()
-                    X.sum_duplicates()
-                stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
-                there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
-                squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
-            return Z.astype(np.result_type(X, V), copy=False)
-        Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
-        for rows in row_slices(X.shape[0], X.shape[1], least=len(V)):
-            centred = X[rows] - mean  # before the product: exact where the mean is large
-            if scale is not None:
-                centred = centred / scale
-            np.matmul(centred, V.T, out=Z[rows])
-            if squared_norms is not None:
-                squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
-        return Z
+        return coordinates_and_norms(X, V, self.mean_, squared_norms, scale)
 
     def transform(self, X: Any) -> np.ndarray:
         """Project rows on the components.

@@ -25,6 +25,41 @@ def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
     return Z
 
 
+def coordinates_and_norms(
+    X: Any,
+    V: np.ndarray,
+    mean: np.ndarray,
+    squared_norms: np.ndarray | None = None,
+    scale: np.ndarray | None = None,
+) -> np.ndarray:
+    """``(X - mean) / scale @ V.T`` in the dtype of X and V; squared norms of the same rows."""
+    if sp.issparse(X):  # centred after the product, hence in float64
+        mean, unit = mean.astype(np.float64), np.ones(1)
+        if scale is not None:
+            mean, unit = mean / scale, 1 / scale
+            X = sp.csr_array((X.data * unit[X.indices], X.indices, X.indptr), X.shape)
+        Vt = np.ascontiguousarray(V.T, dtype=np.float64)
+        Z = X @ Vt
+        Z -= mean @ Vt
+        if squared_norms is not None:
+            if not X.has_canonical_format:  # `power` would sort the caller's indices
+                X = X.copy()
+                X.sum_duplicates()
+            stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
+            there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
+            squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
+        return Z.astype(np.result_type(X, V), copy=False)
+    Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
+    for rows in row_slices(X.shape[0], X.shape[1], least=len(V)):
+        centred = X[rows] - mean  # before the product: exact where the mean is large
+        if scale is not None:
+            centred = centred / scale
+        np.matmul(centred, V.T, out=Z[rows])
+        if squared_norms is not None:
+            squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+    return Z
+
+
 def scatter_product(
     X: Any, mean: np.ndarray, V: np.ndarray, weight: np.ndarray | None = None
 ) -> np.ndarray:

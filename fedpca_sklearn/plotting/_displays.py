@@ -11,7 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..evaluation import StreamEvaluation, evaluate_stream
 
-__all__ = ["CommunicationDisplay", "RankDisplay", "ScreeDisplay", "SubspaceErrorDisplay"]
+__all__ = [
+    "CommunicationDisplay",
+    "RankDisplay",
+    "ScreeDisplay",
+    "SubspaceErrorDisplay",
+]
 
 # Labels of axes whose ticks are whole numbers.
 _COUNTS = ("component", "components", "round")

@@ -1,0 +1,5 @@
+"""Rows that do not belong: limits, monitors, drift."""
+
+from ._subspace_monitor import SubspaceMonitor
+
+__all__ = ["SubspaceMonitor"]

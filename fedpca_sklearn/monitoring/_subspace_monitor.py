@@ -1,0 +1,521 @@
+"""An outlier detector around any estimator of a subspace."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from .._base.doc_link import DocLinkMixin
+from .._dask import refuse_dask
+from .._kernels.tame import is_tame_row
+from .._validation.checks import check_weight
+from .._validation.containers import validate_data
+from ..metrics import subspace_distance
+from ..streaming import StreamingPCA
+from ..summary import Subspace
+from ._model import MonitorModel
+from ._recent import DriftTest, RecentScores
+
+# Every so many-th row is held out, and so often, for quantiles of scores of new rows.
+_FOLDS = 5
+# Of single rows in a stream, so many are scored by one model; at first a 50th of those before.
+_ROWS_A_MODEL = 50
+
+
+def _can_go_on(monitor: Any) -> bool:
+    return hasattr(getattr(monitor, "estimator_", monitor.estimator), "partial_fit")
+
+
+class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
+    """Finds rows that do not belong to the subspace of the others.
+
+    Of each row two statistics are compared with their limits: Q, the squared error of its
+    projection (squared prediction error), and Hotelling's T2, the squared distance of its
+    projection from the mean in units of the variances. A row is an outlier if one of them is
+    above its limit.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Of a subspace, with ``components_``: one of this library, or scikit-learn's PCA,
+        IncrementalPCA or TruncatedSVD. It is copied; `from_estimator` takes a fitted one.
+    contamination : float in (0, 0.5], default=0.05
+        Share of new rows without anything unusual that are flagged, by Q and T2 together.
+    limits : {"chi2", "quantile"}, default="chi2"
+        "chi2": limits for normal rows, from variances alone: Jackson and Mudholkar's [1]_ for Q, by
+        the F distribution for T2, either at ``1 - sqrt(1 - contamination)``. "quantile": the same
+        limits times the factor that this share of recent rows exceeded, for rows of any
+        distribution.
+    drift_window : int, default=100
+        Rows of a window of the test for drift.
+    drift_level : float in (0, 1), default=0.001
+        Probability of a false alarm in a window without drift.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted estimator.
+    offset_ : float
+        ``decision_function(X)`` is ``score_samples(X) - offset_``: -1, or minus the factor.
+    q_limit_, t2_limit_ : float
+        Limits of whole rows. Infinity where fewer than k + 4 rows have been seen, and of Q where
+        there is nothing outside the components.
+    recent_scores_ : ndarray of shape (n,)
+        `score_samples` of the rows of the last `partial_fit`, by the model before it; NaN if there
+        was none.
+    drift_points_ : ndarray of shape (n_alarms,)
+        Numbers of rows of `partial_fit` scored when an alarm was raised, the last 1,000.
+    drift_angle_ : float
+        Sine of the largest angle between the first subspace and the one now.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    See Also
+    --------
+    ControlChartDisplay : Rows and limits over time.
+    RobustSubspaceTracker : Finds single entries that do not belong.
+
+    Notes
+    -----
+    **Limits hold for new rows.** Rows that were fitted are nearer to the fit. Variances of new rows
+    along and outside the components are estimated from the spectrum of the old ones (Ledoit and
+    Péché 2011; Fisher, Sun and Gallagher 2010), and depend on their number. So of the rows of `fit`
+    fewer than ``contamination`` are flagged, unlike in scikit-learn, where it is their share.
+
+    **What limits need** is in `subspace_`: directions, singular values, mean, number of rows and
+    scatter. Of eigenvalues that are not kept only the sum is known. Where some after the components
+    are kept, the others are taken to fall geometrically from there; if none is, as with
+    scikit-learn's estimators, they are taken to be equal, and the limit of Q is too low if
+    they are not. The number of rows is the sum of their weights, also with forgetting.
+
+    **Quantiles** are of the last ``200 / contamination`` scores: in `partial_fit` of rows before
+    they are learnt, in `fit` of rows held out from models of the others, at most five more fits.
+    Until there are ``2 / contamination`` scores the factor is 1.
+
+    **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
+    moved towards the mean until it is at the limit, so that no row has more influence than one
+    there, and a lasting change is still learnt. The rows of one call are scored by one model; where
+    rows come one by one, 50 of them at most. `fit` learns rows as they are.
+
+    **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
+    limits allow. Outliers beyond ``contamination`` count as drift.
+
+    **Missing entries**, where the estimator takes them: Q and T2 of the marginal distribution of
+    what is there, with limits for so many entries.
+
+    A row costs O(d k); rows with p patterns of missing entries O(p k^2 (d + k)) more.
+
+    References
+    ----------
+    .. [1] J. E. Jackson and G. S. Mudholkar, "Control procedures for residuals associated with
+       principal component analysis", Technometrics 21, 1979.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import StreamingPCA, SubspaceMonitor
+    >>> X = np.random.default_rng(0).standard_normal((2000, 3)) @ np.eye(3, 20) * 5
+    >>> X += np.random.default_rng(1).standard_normal(X.shape)
+    >>> monitor = SubspaceMonitor(StreamingPCA(3)).fit(X[:1000])
+    >>> round(float(np.mean(monitor.predict(X[1000:]) == -1)), 3)
+    0.049
+    >>> row = X[:1].copy()
+    >>> row[0, 7] += 8
+    >>> monitor.predict(row), monitor.contributions(row).round(1)[0, 6:8]
+    (array([-1]), array([-0.5,  8.6]))
+    """
+
+    __metadata_request__fit = {"clients": True}
+    __metadata_request__partial_fit = {"clients": True}
+
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit"])],
+        "contamination": [Interval(Real, 0, 0.5, closed="right")],
+        "limits": [StrOptions({"chi2", "quantile"})],
+        "drift_window": [Interval(Integral, 1, None, closed="left")],
+        "drift_level": [Interval(Real, 0, 1, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        contamination: float = 0.05,
+        limits: str = "chi2",
+        drift_window: int = 100,
+        drift_level: float = 0.001,
+    ):
+        self.estimator = estimator
+        self.contamination = contamination
+        self.limits = limits
+        self.drift_window = drift_window
+        self.drift_level = drift_level
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, **parameters: Any) -> SubspaceMonitor:
+        """Build a monitor from a fitted estimator, without rows.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted; it is copied.
+        **parameters
+            Of the monitor.
+
+        Returns
+        -------
+        monitor : SubspaceMonitor
+            With the limits "chi2" until `partial_fit` has scored enough rows.
+        """
+        check_is_fitted(estimator)
+        monitor = cls(clone(estimator), **parameters)
+        monitor._validate_params()
+        fitted = deepcopy(estimator)
+        monitor.n_features_in_ = fitted.n_features_in_
+        if hasattr(fitted, "feature_names_in_"):
+            monitor.feature_names_in_ = fitted.feature_names_in_
+            del fitted.feature_names_in_  # rows are handed on without names
+        monitor._begin(fitted, monitor._model_of(fitted))
+        return monitor
+
+    @classmethod
+    def from_subspace(
+        cls, subspace: Subspace, n_components: int | float | None = None, **parameters: Any
+    ) -> SubspaceMonitor:
+        """Build a monitor from a summary, as a coordinator has it who has no rows.
+
+        Parameters
+        ----------
+        subspace : Subspace
+            Of the rows, from `merge_subspaces` for example.
+        n_components : int, float or None, default=None
+            Components of the monitor. Further directions of the summary make the limit of Q better.
+        **parameters
+            Of the monitor.
+
+        Returns
+        -------
+        monitor : SubspaceMonitor
+            Around a `StreamingPCA` that goes on from the summary.
+        """
+        return cls.from_estimator(StreamingPCA.from_subspace(subspace, n_components), **parameters)
+
+    _scores: RecentScores
+    _drift: DriftTest
+
+    # ---------------------------------------------------------------- fitting
+
+    def fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> SubspaceMonitor:
+        """Fit the estimator and find the limits.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows, which should be as the others are to be; NaN if the estimator takes it.
+        y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
+        clients : array-like of shape (n,), default=None
+            Labels of the rows' clients, for estimators that take them.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows, for estimators that take them.
+
+        Returns
+        -------
+        self : SubspaceMonitor
+            The fitted monitor.
+        """
+        self._validate_params()
+        X = self._checked(X, reset=True)
+        extra = self._handed_on(X.shape[0], clients, sample_weight)
+        if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is not None:
+            raise ValueError(
+                'limits="quantile" fits the estimator to parts of the rows several times, for '
+                'which its mechanism has no account; take limits="chi2".'
+            )
+        fitted = clone(self.estimator).fit(X, y, **extra)
+        model = self._model_of(fitted, X.shape[0])
+        scores = self._held_out_scores(X, extra) if self.limits == "quantile" else np.empty(0)
+        self._begin(fitted, model)
+        self._scores = self._scores.extended(scores)
+        return self
+
+    @available_if(_can_go_on)
+    def partial_fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> SubspaceMonitor:
+        """Score rows, look for drift, and learn the rows; see Notes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            The next rows of the stream. Sparse rows that are flagged are learnt as dense ones.
+        y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
+        clients : array-like of shape (n,), default=None
+            Labels of the rows' clients, for estimators that take them.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows, for estimators that take them.
+
+        Returns
+        -------
+        self : SubspaceMonitor
+            With what the rows were, before they were learnt, in ``recent_scores_``.
+        """
+        first = not hasattr(self, "estimator_")
+        self._validate_params()
+        X = self._checked(X, reset=first)
+        extra = self._handed_on(X.shape[0], clients, sample_weight)
+        if first:
+            fitted = clone(self.estimator).partial_fit(X, y, **extra)
+            self._begin(fitted, self._model_of(fitted, X.shape[0]))
+            self.recent_scores_ = np.full(X.shape[0], np.nan)
+            return self
+        if self._behind >= min(_ROWS_A_MODEL, self._model.n_samples / _ROWS_A_MODEL):
+            self._catch_up()
+        unlike = self._model.shares(X).max(axis=1)
+        self.estimator_.partial_fit(self._within_limits(X, unlike), y, **extra)
+        self._behind += X.shape[0]
+        if X.shape[0] > 1:
+            self._catch_up()
+        self._note(unlike, extra.get("sample_weight"))
+        return self
+
+    def _note(self, unlike: np.ndarray, weight: np.ndarray | None) -> None:
+        """Keep what is to be known of rows that were scored."""
+        self.recent_scores_ = -unlike
+        counted = unlike if weight is None else unlike[weight > 0]
+        quantile = self.limits == "quantile"
+        m = len(self._scores.values) if quantile and self._has_quantile else self._model.n_samples
+        self._drift = self._drift.after(counted > -self.offset_, self.contamination, m)
+        if quantile:
+            self._scores = self._scores.extended(counted)
+
+    def _begin(self, fitted: Any, model: MonitorModel) -> None:
+        self.estimator_ = fitted
+        self._model, self._behind = model, 0
+        self._first_basis = fitted.components_.copy()
+        self._scores = RecentScores(int(np.ceil(200 / self.contamination)))
+        self._drift = DriftTest(self.drift_window, self.drift_level)
+        self.recent_scores_ = np.empty(0)
+
+    def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
+        """The model of an estimator; ``n_samples`` is for those that do not know it."""
+        if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
+            n_samples = None
+        subspace = Subspace.from_estimator(fitted, n_samples=n_samples)
+        return MonitorModel.of(fitted.components_, subspace, self.contamination)
+
+    def _catch_up(self) -> None:
+        """Take the model from the estimator, if it has learnt rows since."""
+        if self._behind:
+            self._model = self._model_of(self.estimator_, int(self._model.n_samples) + self._behind)
+            self._behind = 0
+
+    def _within_limits(self, X: Any, unlike: np.ndarray) -> Any:
+        """Rows, of which those above the limit are moved towards the mean until they are at it."""
+        flagged = np.flatnonzero(unlike > -self.offset_)
+        if not len(flagged):
+            return X
+        factor = np.sqrt(-self.offset_ / unlike[flagged])[:, None]
+        mean = self._model.mean
+        if not sp.issparse(X):
+            X = X.copy()
+            X[flagged] = mean + factor * (X[flagged] - mean)
+            return X
+        moved = sp.csr_array(mean + factor * (X[flagged].toarray() - mean))
+        others = np.setdiff1d(np.arange(X.shape[0]), flagged)
+        order = np.argsort(np.concatenate([others, flagged]))
+        return sp.csr_array(sp.vstack([X[others], moved]))[order]
+
+    def _held_out_scores(self, X: Any, extra: dict[str, Any]) -> np.ndarray:
+        """Scores of rows by models of the others; none where there are too few rows."""
+        n, size = X.shape[0], self._enough * 100
+        step = max(_FOLDS, n // size)
+        if n < self._enough:
+            return np.empty(0)
+        scores: list[np.ndarray] = []
+        for first in range(min(step, int(np.ceil(size * step / n)))):
+            out = np.arange(n) % step == first
+            parts = {name: value[~out] for name, value in extra.items()}
+            fitted = clone(self.estimator).fit(X[~out], None, **parts)
+            scores.append(self._model_of(fitted, int((~out).sum())).shares(X[out]).max(axis=1))
+        return np.concatenate(scores)
+
+    # ---------------------------------------------------------------- limits
+
+    @property
+    def _enough(self) -> int:
+        return int(np.ceil(2 / self.contamination))
+
+    @property
+    def _has_quantile(self) -> bool:
+        return self.limits == "quantile" and len(self._scores.values) >= self._enough
+
+    @property
+    def offset_(self) -> float:
+        """Least score of a row that is not an outlier."""
+        self._check_fitted()
+        return -self._scores.limit(self.contamination) if self._has_quantile else -1.0
+
+    @property
+    def q_limit_(self) -> float:
+        """Limit of the squared prediction error of whole rows."""
+        return -self.offset_ * self._now().q_limit
+
+    @property
+    def t2_limit_(self) -> float:
+        """Limit of Hotelling's T2 of whole rows."""
+        return -self.offset_ * float(self._now().t2_limits[-1])
+
+    @property
+    def drift_points_(self) -> np.ndarray:
+        """Rows of `partial_fit` scored when alarms were raised."""
+        check_is_fitted(self)
+        return np.array(self._drift.points, dtype=np.int64)
+
+    @property
+    def drift_angle_(self) -> float:
+        """Sine of the largest angle between the first subspace and the one now."""
+        check_is_fitted(self)
+        return subspace_distance(self._first_basis, self.estimator_.components_)
+
+    def _check_fitted(self) -> None:
+        if "estimator_" not in vars(self):
+            check_is_fitted(self)  # the error
+
+    def _now(self) -> MonitorModel:
+        self._check_fitted()
+        self._catch_up()
+        return self._model
+
+    # ---------------------------------------------------------------- rows
+
+    def statistics(self, X: Any) -> np.ndarray:
+        """Squared prediction error and T2 of rows, over their limits.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+
+        Returns
+        -------
+        shares : ndarray of shape (n, 2)
+            Q over its limit and T2 over its limit, by ``limits="chi2"``. Times ``q_limit_`` and
+            ``t2_limit_``, over minus ``offset_``, they are Q and T2 of whole rows.
+        """
+        model = self._now()
+        return model.shares(self._checked(X))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Minus the larger of Q and T2 over their limits: the less, the more unlike.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n,)
+            0 for the mean, below -1 above a limit.
+        """
+        return -self.statistics(X).max(axis=1)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Score of rows less ``offset_``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+
+        Returns
+        -------
+        decisions : ndarray of shape (n,)
+            Negative for outliers.
+        """
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Whether rows belong.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            1, or -1 for outliers.
+        """
+        return np.where(self.score_samples(X) < self.offset_, -1, 1)
+
+    def contributions(self, X: Any) -> np.ndarray:
+        """By how much each entry makes its row unlike.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+
+        Returns
+        -------
+        deviations : ndarray of shape (n, d)
+            Entry less what the other entries of its row predict, in standard deviations of that
+            prediction: standard normal for normal rows. Its square is what the squared distance of
+            the row from the mean would lose without the entry (reconstruction-based contribution,
+            Alcala and Qin 2009). NaN where the entry is missing. O(n d k^2).
+        """
+        model = self._now()
+        return model.deviations(self._checked(X))
+
+    def _handed_on(self, n: int, clients: Any, sample_weight: Any) -> dict[str, Any]:
+        """What the estimator is given for each row beside the rows, as arrays."""
+        weight = check_weight(sample_weight, n)
+        if weight is not None and not weight.any():
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        given = {"clients": clients, "sample_weight": weight}
+        taken = {name: np.asarray(value) for name, value in given.items() if value is not None}
+        for name, value in taken.items():
+            if not has_fit_parameter(self.estimator, name):
+                kind = type(self.estimator).__name__
+                raise ValueError(f"{name} is given, but fit of the estimator {kind} takes none.")
+            if value.shape != (n,):
+                raise ValueError(f"{name} must have shape ({n},), got {value.shape}.")
+        return taken
+
+    def _checked(self, X: Any, reset: bool = False) -> Any:
+        """Rows of floats, dense or CSR."""
+        if not reset:
+            fitted = vars(self)
+            if "feature_names_in_" not in fitted and is_tame_row(X, fitted["n_features_in_"]):
+                return X
+        refuse_dask(self, X)
+        tags = get_tags(self.estimator).input_tags
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr" if tags.sparse else False,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan" if tags.allow_nan else True,
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator).input_tags
+        tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
+        return tags
