@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from copy import deepcopy
 from numbers import Integral, Real
 from typing import Any
@@ -235,19 +236,20 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
         self : SubspaceMonitor
             The fitted monitor.
         """
-        self._validate_params()
-        X = self._checked(X, reset=True)
-        extra = self._handed_on(X.shape[0], clients, sample_weight)
-        if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is not None:
-            raise ValueError(
-                'limits="quantile" fits the estimator to parts of the rows several times, for '
-                'which its mechanism has no account; take limits="chi2".'
-            )
-        fitted = clone(self.estimator).fit(X, y, **extra)
-        model = self._model_of(fitted, X.shape[0])
-        scores = self._held_out_scores(X, extra) if self.limits == "quantile" else np.empty(0)
-        self._begin(fitted, model)
-        self._scores = self._scores.extended(scores)
+        with self._unchanged_on_error():
+            self._validate_params()
+            X = self._checked(X, reset=True)
+            extra = self._handed_on(X.shape[0], clients, sample_weight)
+            if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is not None:
+                raise ValueError(
+                    'limits="quantile" fits the estimator to parts of the rows several times, for '
+                    'which its mechanism has no account; take limits="chi2".'
+                )
+            fitted = clone(self.estimator).fit(X, y, **extra)
+            model = self._model_of(fitted, X.shape[0])
+            scores = self._held_out_scores(X, extra) if self.limits == "quantile" else np.empty(0)
+            self._begin(fitted, model)
+            self._scores = self._scores.extended(scores)
         return self
 
     @available_if(_can_go_on)
@@ -272,6 +274,11 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
         self : SubspaceMonitor
             With what the rows were, before they were learnt, in ``recent_scores_``.
         """
+        with self._unchanged_on_error():
+            self._take(X, y, clients, sample_weight)
+        return self
+
+    def _take(self, X: Any, y: Any, clients: Any, sample_weight: Any) -> None:
         first = not hasattr(self, "estimator_")
         self._validate_params()
         X = self._checked(X, reset=first)
@@ -280,7 +287,7 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
             fitted = clone(self.estimator).partial_fit(X, y, **extra)
             self._begin(fitted, self._model_of(fitted, X.shape[0]))
             self.recent_scores_ = np.full(X.shape[0], np.nan)
-            return self
+            return
         if self._behind >= min(_ROWS_A_MODEL, self._model.n_samples / _ROWS_A_MODEL):
             self._catch_up()
         unlike = self._model.shares(X).max(axis=1)
@@ -289,7 +296,15 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
         if X.shape[0] > 1:
             self._catch_up()
         self._note(unlike, extra.get("sample_weight"))
-        return self
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
 
     def _note(self, unlike: np.ndarray, weight: np.ndarray | None) -> None:
         """Keep what is to be known of rows that were scored."""

@@ -346,6 +346,10 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="infinity"):
         monitor.partial_fit(np.full((3, D), np.inf))
     assert monitor.q_limit_ == before
+    state = dict(vars(monitor))
+    with pytest.raises(ValueError, match="n_components=3 must be at most n_features=2"):
+        monitor.fit(X[:, :2])
+    assert vars(monitor) == state
 
 
 def test_the_control_chart_shows_rows_limit_and_alarms():
