@@ -318,7 +318,7 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _begin(self, fitted: Any, model: MonitorModel) -> None:
         self.estimator_ = fitted
-        self._model, self._behind = model, 0
+        self._model, self._behind, self._shown = model, 0, (0, model)
         self._first_basis = fitted.components_.copy()
         self._scores = RecentScores(int(np.ceil(200 / self.contamination)))
         self._drift = DriftTest(self.drift_window, self.drift_level)
@@ -331,11 +331,14 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
         subspace = Subspace.from_estimator(fitted, n_samples=n_samples)
         return MonitorModel.of(fitted.components_, subspace, self.contamination)
 
+    def _newest(self) -> MonitorModel:
+        return self._model_of(self.estimator_, int(self._model.n_samples) + self._behind)
+
     def _catch_up(self) -> None:
         """Take the model from the estimator, if it has learnt rows since."""
         if self._behind:
-            self._model = self._model_of(self.estimator_, int(self._model.n_samples) + self._behind)
-            self._behind = 0
+            self._model = self._newest()
+            self._behind, self._shown = 0, (0, self._model)
 
     def _within_limits(self, X: Any, unlike: np.ndarray) -> Any:
         """Rows, of which those above the limit are moved towards the mean until they are at it."""
@@ -410,9 +413,15 @@ class SubspaceMonitor(OutlierMixin, DocLinkMixin, BaseEstimator):
             check_is_fitted(self)  # the error
 
     def _now(self) -> MonitorModel:
+        """The model of all rows; rows to come are scored as if nobody had asked."""
         self._check_fitted()
-        self._catch_up()
-        return self._model
+        if not self._behind:
+            return self._model
+        n_rows, model = self._shown
+        if n_rows != self._behind:
+            model = self._newest()
+            self._shown = self._behind, model
+        return model
 
     # ---------------------------------------------------------------- rows
 

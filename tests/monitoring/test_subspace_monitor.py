@@ -232,12 +232,15 @@ def test_false_alarms_of_a_stream_stay_what_they_are(limits):
 
 def test_one_row_at_a_time():
     monitor, by_batch = (SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(200)) for _ in "ab")
+    read = SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(200))
     for row in rows(120, seed=1):
         monitor.partial_fit(row[None])
+        scores = monitor.recent_scores_
+        assert_array_equal(read.partial_fit(row[None]).recent_scores_, scores)
+        assert read.q_limit_ > 0  # who looks changes nothing
     by_batch.partial_fit(rows(120, seed=1))
     assert monitor.estimator_.n_samples_seen_ == 320
     assert_allclose(monitor.q_limit_, by_batch.q_limit_, rtol=0.02)
-    assert monitor._behind == 0  # what is read is of all rows
     assert SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(1)).predict(rows(1))[0] == 1
 
 
