@@ -1,4 +1,7 @@
-"""Secrets of secure sums: Flower's key agreement, shares and encryption, and masks from AES."""
+"""Secrets of secure sums: Flower's key agreement, shares and encryption, and masks from AES.
+
+AES is that of the library cryptography, on which Flower depends.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """`secure_work` and the protocol's own tasks, without bounds where the scale is public."""
     if getattr(estimator, "mechanism", None) is not None:
         raise ValueError(
-            "mechanism must be None with secure sums, whose sites add no noise yet, got "
+            "mechanism must be None with secure sums, to which sites add no noise, got "
             f"{estimator.mechanism!r}."
         )
     tasks = secure_work(estimator) | protocol_tasks()
