@@ -416,3 +416,23 @@ def test_what_is_unlike_is_found_while_the_subspace_drifts_and_after_a_jump():
     for row in scenario("anomalies").over_streams(1600, 1):
         assert row["SubspaceMonitor"] >= (0.97 if row["missing"] else 0.985)
         assert row["SubspaceMonitor"] > row["PCA of the first 500"]
+
+
+def test_secure_sums_cost_what_the_page_says():
+    pytest.importorskip("flwr")
+    section = PAGE.split("## Secure sums")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.split("\n") if "| 3 | 100 |" in line]
+    rows = scenario("secure_sums").costs((3,), (100,))
+    for row, said in zip(rows, lines, strict=True):
+        *_, secure, exchanges, _, up, down = said
+        assert (row["secure"], row["exchanges"]) == (secure, int(exchanges))
+        assert_allclose(row["kB up a site"], float(up), rtol=0.05)
+        assert_allclose(row["kB down a site"], float(down), rtol=0.05, atol=0.05)
+
+
+def test_rounding_to_the_default_bits_costs_nothing():
+    *coarse, default, floats = scenario("secure_sums").rounding()
+    assert_allclose(default["error"], floats["error"], rtol=0.01)
+    assert default["rounds"] == floats["rounds"]
+    for row in coarse:
+        assert row["error"] < 8 * 2.0 ** -row["bits"] + 1.01 * floats["error"]

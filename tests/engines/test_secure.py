@@ -300,6 +300,13 @@ def test_rows_that_grow_after_the_scale_was_found():
     assert_pca(fitted, ROWS[:80])
 
 
+def test_a_site_with_another_number_of_features_is_left_out():
+    parts = {**SMALL, "west": SMALL["west"][:, :7]}
+    with pytest.warns(UserWarning, match=r"'west' .its number of masked sums is 9, that of the"):
+        fitted = secure_fit(PCA_2, parts)
+    assert_pca(fitted, ROWS[:80])
+
+
 def test_values_that_are_too_large_are_refused_at_the_site():
     parts = {**SMALL, "west": (SMALL["west"] * 2.0**63).astype(np.float32)}
     with pytest.warns(UserWarning, match=r"'west' \(refused: values that are too large\)"):
