@@ -90,7 +90,8 @@ class PersonalizedPCA(FederatedPCA):
     the Tracy-Widom approximation of [2]_. It needs summaries from which nothing was cut, more rows
     at the others than columns, and up to 1,024 columns; heavy tails make it reject too often.
 
-    Time: an alternation costs O(s k^2 d) for s sites that send k directions; at most 100.
+    Time: O(s k d (r + q)) an alternation for s sites that send k directions, at most 100, and
+    O(s k^2 d).
 
     References
     ----------

@@ -7,6 +7,7 @@ from functools import partial
 from numbers import Integral
 
 import numpy as np
+import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
@@ -21,6 +22,8 @@ from ._needs_own import p_values, significant
 
 # Alternations at most, and the sine by which the shared components move in the last one.
 _ITERATIONS, _TOL = 100, 1e-7
+# Share of a sum of squares below which what is new in a product is a rounding error.
+_NEW = 1e-14
 
 
 class SharedAndLocal(MergeStrategy):
@@ -60,25 +63,42 @@ def shared_and_local(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Components V of all and W_i of each part that leave the least sum of squares.
 
-    Rows of part i, about its mean, are projected on both; V W_i^T = 0. In turn W_i, the leading
-    directions of part i outside V, and V, the leading directions of what is outside all W_i.
+    Rows of part i, about its mean, are projected on both; V W_i^T = 0. In turn V, towards the
+    leading directions of what is outside all W_i, and W_i, towards those of part i outside V.
     """
     largest = max(float(part.singular_values.max(initial=0.0)) for part in parts) or 1.0
     factors = [part.singular_values[:, None] / largest * part.components for part in parts]
-    squares = float(sum(np.sum(factor**2) for factor in factors))
     V = _first_shared(parts, rank, rank + n_local)
+    local = [local_directions(factor, V, n_local) for factor in factors]
     for _ in range(_ITERATIONS):
-        rest = []
-        for factor in factors:
-            W = local_directions(factor, V, n_local)
-            rest.append(factor - (factor @ W.T) @ W)
-        before, V = V, _leading(np.concatenate(rest), rank, squares)
-        if len(V) < rank:
-            V = linalg.complete_basis(V, rank)
-        outside = V - (V @ before.T) @ before
-        if np.linalg.norm(outside) <= _TOL:
+        pairs = list(zip(factors, local, strict=True))
+        rest = np.concatenate([factor - (factor @ W.T) @ W for factor, W in pairs])
+        before, V = V, _improved(rest, V)
+        local = [_improved(factor, _outside(W, V), V) for factor, W in pairs]
+        if np.linalg.norm(_beyond(V, before)) <= _TOL:
             break
     return V, [local_directions(factor, V, n_local) for factor in factors]
+
+
+def _beyond(rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Rows without their part within an orthonormal basis."""
+    return rows - (rows @ V.T) @ V
+
+
+def _outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """A basis made orthogonal to another."""
+    return linalg.orthonormalised(_beyond(W, V)) if len(W) else W
+
+
+def _improved(factor: np.ndarray, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
+    """Leading directions of ``factor.T @ factor`` outside V in the span of W and of its product."""
+    Z = (factor @ W.T).T @ factor
+    Z = _beyond(Z if V is None else _beyond(Z, V), W)
+    _, sizes, new = scipy.linalg.svd(Z, full_matrices=False, check_finite=False)
+    new = _beyond(new[sizes > _NEW * float(np.sum(factor**2))], W)
+    B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
+    inner = factor @ B.T
+    return linalg.eigh_top(inner.T @ inner, len(W))[1][:, : len(W)].T @ B
 
 
 def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarray:
@@ -95,9 +115,8 @@ def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarr
 
 def local_directions(factor: np.ndarray, V: np.ndarray, n_local: int) -> np.ndarray:
     """Leading directions of ``factor.T @ factor`` outside V: as many as there are, at most."""
-    rest = factor - (factor @ V.T) @ V
-    W = _leading(rest, min(n_local, V.shape[1] - len(V)), float(np.sum(factor**2)))
-    return linalg.orthonormalised(W - (W @ V.T) @ V) if len(W) else W
+    W = _leading(_beyond(factor, V), min(n_local, V.shape[1] - len(V)), float(np.sum(factor**2)))
+    return _outside(W, V)
 
 
 def _leading(factor: np.ndarray, rank: int, squares: float) -> np.ndarray:
