@@ -40,6 +40,10 @@ class PrivateTask(Task):
         return self.work(site, X, *arguments, **more)
 
 
+class GridTask(PrivateTask):
+    """Work whose numbers have noise on a grid, which a secure sum may not round again."""
+
+
 # -------------------------------------------------------------------- summaries
 
 

@@ -28,6 +28,7 @@ from ._flower_estimators import are_too_large, site_work
 from ._flower_questions import RefusedError, Task, check_mean
 from ._flower_rounds import by_rounds, until_nobody_is_lost
 from ._flower_secure import SecureAggregation
+from ._flower_secure_private import fit_private_by_sums, private_secure_tasks
 from ._flower_secure_site import Bounds, protocol_tasks
 from ._flower_secure_sums import SecureSums
 from ._flower_sites import Sites
@@ -52,12 +53,9 @@ def secure_work(estimator: Any) -> dict[str, Task]:
 
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """`secure_work` and the protocol's own tasks, without bounds where the scale is public."""
-    if getattr(estimator, "mechanism", None) is not None:
-        raise ValueError(
-            "mechanism must be None with secure sums, to which sites add no noise, got "
-            f"{estimator.mechanism!r}."
-        )
-    tasks = secure_work(estimator) | protocol_tasks()
+    private = getattr(estimator, "mechanism", None) is not None
+    tasks = private_secure_tasks(estimator, secure) if private else secure_work(estimator)
+    tasks |= protocol_tasks()
     if secure.scale is None:
         return tasks
     return {kind: task for kind, task in tasks.items() if not isinstance(task, Bounds)}
@@ -65,7 +63,9 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
 
 def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any:
     """Fit an estimator of the rows at sites by secure sums."""
-    fitted = fit_by_sums(estimator, SecureSums(sites, secure))
+    private = getattr(estimator, "mechanism", None) is not None
+    fit = fit_private_by_sums if private else fit_by_sums
+    fitted = fit(estimator, SecureSums(sites, secure))
     fitted.clients_ = list(sites.names.values())
     return fitted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..communication._fixed_point import check_room
 from ._flower_estimators import SiteLostError
 from ._flower_masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._flower_messages import Answer, array_record
+from ._flower_private import with_spent
 from ._flower_secure import SecureAggregation
 from ._flower_secure_site import (
     KEYS,
@@ -63,9 +64,16 @@ class Session:
         self.digest = session_of(self.threshold, self.mask_keys, self.box_keys)
 
     def masked(
-        self, kind: str, size: int | None, exponents: list[int], arguments: tuple
+        self,
+        kind: str,
+        size: int | None,
+        exponents: list[int],
+        arguments: tuple,
+        private: bool = False,
     ) -> dict[str, np.ndarray]:
         """Masked integers of the sites, by name: those of which they arrived.
+
+        With ``private`` sites state what they have spent.
 
         Raises
         ------
@@ -78,7 +86,10 @@ class Session:
             for at, name in enumerate(self.names)
         }
         length = None if size is None else size + N_ZEROS
-        arrived = self.sites.ask(kind, partial(_masked_in, length), *arguments, configs=configs)
+        read: Callable[[Answer], np.ndarray] = partial(_masked_in, length)
+        if private:
+            read = with_spent(self.sites, read)
+        arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
         record = array_record({str(i): np.asarray(a, float) for i, a in enumerate(arguments)})
         self._question = question_of(self.digest, kind, self.bits, exponents, record)

@@ -15,6 +15,7 @@ from ..communication._fixed_point import (
     LEAST,
     OutOfRangeError,
     check_room,
+    decode,
     encode,
     exponent_of,
 )
@@ -30,6 +31,7 @@ from ._flower_masks import (
     signed_masks,
 )
 from ._flower_messages import array_record
+from ._flower_private import GridTask
 from ._flower_questions import RefusedError, Task
 from ._flower_secure import SecureAggregation
 from ._flower_signatures import all_have_signed, signature
@@ -268,11 +270,17 @@ class SiteSums:
             for exponent in exponents:
                 self._check_exponent(exponent)
             pairs = zip(names, exponents, strict=True)
-            return np.concatenate(
-                [encode(np.ravel(arrays[name]), e, self.secure.bits) for name, e in pairs]
-            )
+            return np.concatenate([self._encoded(task, np.ravel(arrays[n]), e) for n, e in pairs])
         except OutOfRangeError as error:
             raise RefusedError(f"out of range: {error}") from None
+
+    def _encoded(self, task: Task, numbers: np.ndarray, exponent: int) -> np.ndarray:
+        """Numbers in the ring; those that have noise on a grid are not rounded any more."""
+        bits = self.secure.bits
+        found = encode(numbers, exponent, bits)
+        if isinstance(task, GridTask) and (decode(found, exponent, bits) != numbers).any():
+            raise RefusedError("the grid of the noise is finer than the scale of secure sums")
+        return found
 
     def _check_exponent(self, exponent: Any) -> None:
         if type(exponent) is not int or not LEAST <= exponent <= LARGEST:

@@ -29,10 +29,12 @@ class SecureSums:
     ----------
     exponents : dict of str to int
         Powers of two that bound what is sent, by its name.
+    private : bool
+        Whether sites state what they have spent beside their numbers.
     """
 
     def __init__(self, sites: Sites, secure: SecureAggregation):
-        self.sites, self.secure = sites, secure
+        self.sites, self.secure, self.private = sites, secure, False
         if secure.threshold > sites.min_sites:
             sites.limit, sites.min_sites = "threshold", secure.threshold
         self._keys: dict[str, tuple[bytes, bytes]] = {}
@@ -75,7 +77,8 @@ class SecureSums:
         exponents = [self.exponents[name] for name in names]
         sizes = {name: math.prod(n or 0 for n in shapes[name]) for name in names}
         known, unknown = sum(sizes.values()), [n for n in names if None in shapes[n]]
-        total = self._integers(kind, None if unknown else known, exponents, arguments)
+        size = None if unknown else known
+        total = self._integers(kind, size, exponents, arguments, self.private)
         sizes |= dict.fromkeys(unknown, len(total) - known)
         parts = np.split(total, np.cumsum([sizes[name] for name in names])[:-1])
         return {
@@ -91,12 +94,17 @@ class SecureSums:
         return resolution * math.sqrt(len(self._members))
 
     def _integers(
-        self, kind: str, size: int | None, exponents: list[int], arguments: tuple
+        self,
+        kind: str,
+        size: int | None,
+        exponents: list[int],
+        arguments: tuple,
+        private: bool = False,
     ) -> np.ndarray:
         """One secure sum of integers modulo 2^64."""
         session = Session(self.sites, self.secure, self._keys)
         self._keys = {}
-        masked = session.masked(kind, size, exponents, arguments)
+        masked = session.masked(kind, size, exponents, arguments, private)
         if self._members and self._members != set(masked):
             raise SiteLostError
         self._members = set(masked)

@@ -120,7 +120,7 @@ class Site:
             ) from error
 
 
-def with_ledger(estimator: Any, policy: SitePolicy) -> Any:
+def with_ledger(estimator: Any, policy: SitePolicy, secure: Any = None) -> Any:
     """The estimator as a site runs it: its mechanism has the ledger of the site.
 
     Raises
@@ -131,7 +131,7 @@ def with_ledger(estimator: Any, policy: SitePolicy) -> Any:
     mechanism = getattr(estimator, "mechanism", None)
     if mechanism is None:
         return estimator
-    check_trust(mechanism)
+    check_trust(mechanism, secure)
     ledger = mechanism.ledger if policy.ledger is None else policy.ledger
     if ledger is None:
         raise ValueError(
@@ -142,18 +142,23 @@ def with_ledger(estimator: Any, policy: SitePolicy) -> Any:
     return kept.set_params(mechanism=clone(mechanism).set_params(ledger=ledger))
 
 
-def check_trust(mechanism: Mechanism, secure: bool = False) -> None:
-    """Raise if each site's share of the noise would be all that protects its message.
+def check_trust(mechanism: Mechanism, secure: Any = None) -> None:
+    """Raise if a site's share of the noise would be all that protects its message.
 
-    ``secure`` says that nobody sees more than the sum.
+    ``secure`` is what secure sums agree on, None without them.
     """
-    if mechanism.trust == "sum" and not secure:
+    if secure is None and mechanism.trust == "sum":
         raise ValueError(
             "trust='sum' over a network needs secure sums: here the server sees the message of "
             f"each site, which has a part of the noise only, got {mechanism!r}."
         )
-    if mechanism.trust == "sum" and mechanism.noise is None:
+    if secure is not None and mechanism.noise is None:
         raise ValueError(
-            "trust='sum' over secure sums needs noise that survives integers: "
+            "a mechanism over secure sums needs noise that survives integers: "
             f"noise=DiscreteGaussian(), got {mechanism!r}."
+        )
+    if secure is not None and mechanism.trust == "sum" and secure.restarts:
+        raise ValueError(
+            "trust='sum' needs SecureAggregation(restarts=0): two sums with and without a site "
+            f"tell its message with its part of the noise only, got restarts={secure.restarts}."
         )

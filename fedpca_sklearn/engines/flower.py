@@ -132,8 +132,7 @@ def client_app(
         policy = SitePolicy() if min_rows is None else SitePolicy(min_rows=min_rows)
     elif min_rows is not None:
         raise ValueError(f"min_rows must be None beside a policy, which has one, got {min_rows!r}.")
-    if secure is None:
-        estimator = with_ledger(estimator, policy)
+    estimator = with_ledger(estimator, policy, secure)
     name_of = _configured_site if site is None else site
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
     app = ClientApp()
@@ -254,7 +253,7 @@ def fit_sites(
     kept = clone(estimator)
     site_work(kept) if secure is None else secure_tasks(kept, secure)
     if getattr(kept, "mechanism", None) is not None:
-        check_trust(kept.mechanism)
+        check_trust(kept.mechanism, secure)
     if secure is None:
         fitted = fit_estimator(kept, sites := _sites(grid, kept, min_sites, n_sites, wait, timeout))
     else:

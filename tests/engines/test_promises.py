@@ -11,6 +11,8 @@ pytest.importorskip("flwr")
 
 from engines.test_flower import InProcessGrid
 from engines.test_hostile_server import ROWS
+from engines.test_secure_private import PARTS as SECURE_PARTS
+from engines.test_secure_private import ROUNDS, SUMMARY, private_fit
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -28,6 +30,7 @@ from fedpca_sklearn import (
     VFedPCA,
 )
 from fedpca_sklearn.engines.flower import SitePolicy, SiteRows, client_app, fit_sites
+from fedpca_sklearn.privacy import DiscreteGaussian
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -46,8 +49,10 @@ TESTED = {
         ["test_summaries"],
     ),
     '`FederatedPCA(mechanism=...)`, `trust="sum"`': (
-        "refused without secure sums, and so are the rounds of `FederatedPowerPCA`",
-        ["test_noise_of_a_sum"],
+        "refused without secure sums, and so are the rounds of `FederatedPowerPCA`; with them the "
+        "server learns noisy sums over at least `threshold` sites, of which each adds 1 / "
+        "`threshold` of the variance",
+        ["test_noise_of_a_sum", "test_noise_of_a_secure_sum"],
     ),
     "`DistributedPCA`": (
         "server: every site's triangle, mean and count; other sites: nothing",
@@ -172,6 +177,33 @@ def test_noise_of_a_sum(tmp_path):
         with pytest.raises(ValueError, match="trust='sum' over a network needs secure sums"):
             travelled(estimator, **policies)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=lambda e: type(e).__name__)
+def test_noise_of_a_secure_sum(estimator, tmp_path, monkeypatch):
+    """Nothing but masked integers arrives; what is masked has a third of the variance."""
+    found, scales = [], []
+
+    def record(site, message, reply):
+        found.extend(reply.content.array_records["arrays"])
+        return reply
+
+    noisy = DiscreteGaussian.noisy
+
+    def drawn(self, values, std, rng):
+        scales.append(std)
+        return noisy(self, values, std, rng)
+
+    monkeypatch.setattr(DiscreteGaussian, "noisy", drawn)
+    fitted = private_fit(estimator, tmp_path, spoil=record)
+    assert set(found) == {"masked"}
+    mechanism = fitted.mechanism
+    n_products = 1 if estimator is SUMMARY else 3
+    costs = mechanism.costs(5, n_products)
+    in_all = mechanism.row_norm * costs.mean_std
+    np.testing.assert_allclose(scales[:3], in_all / np.sqrt(3))
+    with pytest.raises(RuntimeError, match=r"a sum of 2 sites needs a threshold|Too few sites: 2"):
+        private_fit(estimator, tmp_path, parts=dict(list(SECURE_PARTS.items())[:2]))
 
 
 def test_triangles():

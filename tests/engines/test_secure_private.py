@@ -1,0 +1,135 @@
+"""Noise of a sum over secure sums: what arrives, what it costs, and who may ask for it."""
+
+import os
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import clone
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
+pytest.importorskip("flwr")
+
+from test_flower import InProcessGrid
+
+from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
+from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
+from fedpca_sklearn.privacy import DiscreteGaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+SECURE = SecureAggregation(threshold=3, restarts=0)
+ROWS = np.random.default_rng(0).standard_normal((600, 5)) * [3.0, 2.0, 1.0, 1.0, 1.0] + 0.5
+PARTS = {"east": ROWS[:300], "north": ROWS[300:420], "west": ROWS[420:]}
+LABELS = np.repeat(list(PARTS), [300, 120, 180])
+NOISE = {"trust": "sum", "noise": DiscreteGaussian()}
+SUMMARY = FederatedPCA(2, mechanism=AnalyzeGauss(3.0, 1e-5, 8.0, **NOISE))
+ROUNDS = FederatedPowerPCA(
+    2, n_rounds=2, tol=0.0, mechanism=FedPowerNoise(3.0, 1e-5, 8.0, **NOISE), init=np.eye(5)[:2]
+)
+BY_KIND = {"ids": lambda estimator: type(estimator).__name__}
+
+
+def private_fit(estimator, folder, secure=SECURE, spoil=None, run=1, parts=PARTS):
+    def load(rows):
+        return lambda context: rows
+
+    apps = [
+        client_app(load(rows), estimator, policy=SitePolicy(ledger=folder / site), secure=secure)
+        for site, rows in parts.items()
+    ]
+    grid = InProcessGrid(apps, list(parts), spoil)
+    for context in grid.contexts.values():
+        context.run_id = run
+    return fit_sites(grid, estimator, wait=0, secure=secure)
+
+
+@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], **BY_KIND)
+def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, tmp_path):
+    exact = clone(estimator).set_params(mechanism__epsilon=np.inf)
+    fitted = private_fit(exact, tmp_path)
+    expected = clone(exact).fit(ROWS, clients=LABELS)
+    np.testing.assert_allclose(fitted.explained_variance_, expected.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(fitted.components_, expected.components_, atol=1e-6)
+    np.testing.assert_allclose(fitted.mean_, expected.mean_, atol=1e-9)
+    assert fitted.n_samples_ == 600
+
+
+@pytest.mark.parametrize("trust", ["sum", "client"])
+@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], **BY_KIND)
+def test_a_budget_is_spent_once_in_all_runs(estimator, trust, tmp_path):
+    asked = clone(estimator).set_params(mechanism__trust=trust)
+    fitted = private_fit(asked, tmp_path)
+    epsilon, delta = fitted.privacy_spent_
+    assert 3.0 * (1 - 1e-3) < epsilon <= 3.0 * (1 + 1e-9)
+    assert delta == 1e-5
+    assert fitted.privacy_spent_.account == "the ledgers of the sites"
+    assert fitted.clients_ == list(PARTS)
+    with pytest.raises(RuntimeError, match="no budget is left for one more release"):
+        private_fit(asked, tmp_path, run=2)
+
+
+def test_the_noise_of_the_sum_is_that_of_one_process(tmp_path, monkeypatch):
+    """Three sites of a threshold of three add a third of the variance each."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    there = []
+    for run in range(10):
+        (tmp_path / str(run)).mkdir()
+        there.append(private_fit(SUMMARY, tmp_path / str(run)))
+    here = [clone(SUMMARY).set_params(random_state=s).fit(ROWS, clients=LABELS) for s in range(200)]
+    exact = clone(SUMMARY).set_params(mechanism__epsilon=np.inf).fit(ROWS)
+
+    def errors(fits):
+        return np.concatenate([pca.mean_ - exact.mean_ for pca in fits])
+
+    assert stats.ks_2samp(errors(there), errors(here)).pvalue > 0.01
+
+
+@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], **BY_KIND)
+def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypatch):
+    """A message that comes again in a sum of other sites would be taken off by subtraction."""
+    from fedpca_sklearn.engines import _site_privacy
+
+    made = []
+    release = _site_privacy.Site.release
+
+    def recorded(self, kind, mechanism, mu2, make, *arguments):
+        made.append((self.name, release(self, kind, mechanism, mu2, make, *arguments)))
+        again = release(self, kind, mechanism, 0.0, make, *arguments)
+        np.testing.assert_array_equal(again, made[-1][1])
+        return made[-1][1]
+
+    monkeypatch.setattr(_site_privacy.Site, "release", recorded)
+    private_fit(estimator, tmp_path)
+    numbers = [tuple(np.ravel(array)) for _, array in made]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"needs SecureAggregation\(restarts=0\)"):
+        client_app(
+            lambda context: ROWS,
+            SUMMARY,
+            policy=SitePolicy(ledger="x"),
+            secure=SecureAggregation(threshold=3),
+        )
+    normal = clone(SUMMARY).set_params(mechanism__noise=None)
+    with pytest.raises(ValueError, match="needs noise that survives integers"):
+        client_app(lambda context: ROWS, normal, policy=SitePolicy(ledger="x"), secure=SECURE)
+    with pytest.raises(ValueError, match="needs noise that survives integers"):
+        fit_sites(InProcessGrid([], []), normal, wait=0, secure=SECURE)
+
+
+@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], **BY_KIND)
+def test_a_grid_below_the_resolution_is_refused(estimator, tmp_path):
+    with pytest.raises(RuntimeError, match="finer than the scale of secure sums"):
+        private_fit(estimator, tmp_path, SecureAggregation(threshold=3, restarts=0, bits=22))
+
+
+def test_a_lost_site_ends_the_fit(tmp_path):
+    def spoil(site, message, reply):
+        lost = message.metadata.message_type == "query.second_moments" and site == "west"
+        return None if lost else reply
+
+    parts = {**PARTS, "south": ROWS[:100]}
+    with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
+        private_fit(SUMMARY, tmp_path, spoil=spoil, parts=parts)
