@@ -43,6 +43,8 @@ class MergeStrategy(BaseEstimator, ABC):
 
     # Summaries merged at each node of a tree; None: all at once.
     fan_in: int | None = None
+    # Whether rounds of products, which lead to the components of all rows alike, may follow.
+    refinable = True
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""

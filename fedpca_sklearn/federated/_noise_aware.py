@@ -93,6 +93,8 @@ class NoiseAwareMerge(MergeStrategy):
     {'loud': 16.1, 'quiet': 1.0}
     """
 
+    refinable = False
+
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same, which must be an integer."""
         return _checked(n_components)

@@ -131,6 +131,8 @@ class PersonalizedPCA(FederatedPCA):
     }
 
     mechanism = None
+    n_refinements = 0
+    tol = None
     local_components_: dict[Any, np.ndarray]
     site_means_: dict[Any, np.ndarray]
     local_pvalues_: dict[Any, float]

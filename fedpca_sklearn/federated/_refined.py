@@ -52,7 +52,9 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         return cut and all(map(_is_cut, vars(self)["_clients"].values()))
 
     def _check_refinement(self) -> None:
-        """Raise where noise leaves nothing to refine."""
+        """Raise where noise, or another merge, leaves nothing to refine."""
+        if self.n_refinements or self.tol is not None:
+            self._check_merge()
         if self.mechanism is not None:
             for name, none in (("n_refinements", 0), ("tol", None)):
                 if getattr(self, name) != none:
@@ -119,7 +121,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         with self._unchanged_on_error():
             self._check_parameters()
             check_rounds(n_rounds)
-            self._check_not_private()
+            self._check_refinable()
             X, weight, shards = self._shards(X, clients, sample_weight)
             if not shards:
                 raise ValueError("sample_weight must have a positive sum, got only zeros.")
@@ -138,7 +140,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
             `RefinementAnswer.from_rows`.
         """
         check_is_fitted(self, "components_")
-        self._check_not_private()
+        self._check_refinable()
         block = self._refinement_by_files().block
         known = vars(self)["subspace_"]
         return known._replace(components=block, singular_values=np.zeros(len(block)), site=None)
@@ -164,7 +166,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         """
         check_is_fitted(self, "components_")
         with self._unchanged_on_error():
-            self._check_not_private()
+            self._check_refinable()
             refinement, answers = self._refinement_by_files(), list(answers)
             _check_answers(answers, refinement.block)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -190,7 +192,16 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         subspace = vars(self)["subspace_"]
         return subspace if subspace.scatter > 0 else None
 
-    def _check_not_private(self) -> None:
+    def _check_merge(self) -> None:
+        if self.merge is not None and not self.merge.refinable:
+            raise ValueError(
+                f"merge={self.merge!r} cannot be refined: rounds lead to the components of all rows "
+                "alike, whatever the merge made of unlike clients."
+            )
+
+    def _check_refinable(self) -> None:
+        """Raise where rounds would undo what a merge or a mechanism did."""
+        self._check_merge()
         if self.mechanism is not None:
             raise ValueError(
                 f"mechanism must be None to refine, got {self.mechanism!r}: products would need "

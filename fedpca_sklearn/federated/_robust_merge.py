@@ -99,6 +99,8 @@ class RobustMerge(MergeStrategy):
     {3: [2.3, 27.1, 282758.5, 0.0]}
     """
 
+    refinable = False
+
     _parameter_constraints: dict = {
         "method": [StrOptions({"filter", "median"})],
         "max_bad": [Interval(Integral, 0, None, closed="left"), None],

@@ -19,9 +19,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fedpca_sklearn import (
     AnalyzeGauss,
     FederatedPCA,
+    NoiseAwareMerge,
     OjaPCA,
     ProjectionAverage,
     RefinementAnswer,
+    RobustMerge,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
@@ -443,3 +445,15 @@ def test_the_command_line_refines_by_files(X, by_site, tmp_path, capsys):
     assert f"{files[0]}: Not an answer" in capsys.readouterr().err
     assert main(["answer", query, str(tmp_path / "site 0.npy"), "-o", query]) == 1
     assert "one of the files to read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()])
+def test_what_a_merge_made_of_unlike_clients_is_not_undone(merge):
+    X = make_power_law(400, 300, random_state=0)
+    with pytest.raises(ValueError, match=r"merge=.* cannot be refined"):
+        FederatedPCA(2, merge=merge, n_clients=5, n_refinements=1).fit(X)
+    pca = FederatedPCA(2, merge=merge, n_clients=5).fit(X)
+    before = pca.components_
+    with pytest.raises(ValueError, match=r"merge=.* cannot be refined"):
+        pca.refine(X)
+    assert pca.components_ is before
