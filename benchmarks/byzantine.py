@@ -13,7 +13,7 @@ let them, towards one false subspace.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from benchmarks._tools import claim, table
 from fedpca_sklearn import (
@@ -26,6 +26,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
     make_power_law,
     merge_subspaces,
+    partition_clients,
     subspace_distance,
 )
 
@@ -244,9 +245,47 @@ def rounds(quick):
     return rows
 
 
+# ------------------------------------------------------------------------------- honest sites
+
+
+def honest_sites(X, y, kind, n_sites, seed):
+    """Rows of each site."""
+    if kind == "halves of a label":
+        rng = np.random.default_rng(seed)
+        orders = [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+        return [X[half] for order in orders for half in np.array_split(order, 2)]
+    method = "iid" if kind == "random" else "dirichlet"
+    owner = partition_clients(y, n_sites, method=method, concentration=0.3, random_state=seed)
+    return [X[owner == i] for i in np.unique(owner)]
+
+
+def false_suspects(quick):
+    """Shares of honest sites that are suspects."""
+    data = {
+        "wine": load_wine(return_X_y=True),
+        "breast cancer": load_breast_cancer(return_X_y=True),
+        "iris": load_iris(return_X_y=True),
+        "power law": (make_power_law(1000, 50, alpha=1.0, random_state=0), np.arange(1000) % 10),
+    }
+    rows = []
+    for name, (X, y) in data.items():
+        for kind in ("random", "Dirichlet", "halves of a label"):
+            named = total = 0
+            for n_sites in (10,) if quick or kind == "halves of a label" else (5, 10, 20):
+                for seed in range(2 if quick else 20):
+                    sites = honest_sites(X, y, kind, n_sites, seed)
+                    merge = RobustMerge()
+                    merge.merge([Subspace.from_rows(rows) for rows in sites], 2)
+                    named, total = named + len(merge.suspects_), total + len(sites)
+            rows.append({"data": name, "sites": kind, "suspects": named / total, "of": total})
+    return rows
+
+
 def main(quick=False):
     rows = attacks(quick)
     table("byzantine", rows)
     claims(rows)
     print("\nBy rounds")
     table("byzantine_rounds", rounds(quick))
+    print("\nHonest sites")
+    table("byzantine_honest", false_suspects(quick))
