@@ -276,6 +276,8 @@ class FederatedPCA(ReleasesMixin, RefinesMixin):
                     "estimator must be None with a mechanism, which makes the summaries of "
                     f"clients, got {self.estimator!r}."
                 )
+            if self.merge is not None:
+                self.merge.check_trust(self.mechanism.trust)
 
     # ---------------------------------------------------------------- the round
 

@@ -43,12 +43,25 @@ class MergeStrategy(BaseEstimator, ABC):
 
     # Summaries merged at each node of a tree; None: all at once.
     fan_in: int | None = None
-    # Whether rounds of products, which lead to the components of all rows alike, may follow.
-    refinable = True
+    # Whether sites are compared, whose summaries must then be seen, not their sum.
+    compares_sites = False
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
+
+    def check_trust(self, trust: str) -> None:
+        """Raise a ValueError if sites are compared that a mechanism hides in a sum.
+
+        Parameters
+        ----------
+        trust : str
+            That of the mechanism.
+        """
+        if trust == "sum" and self.compares_sites:
+            raise ValueError(
+                f"trust={trust!r} hides the summaries of clients, which merge={self!r} compares."
+            )
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the ``n_components`` of the sub-estimator that `FederatedPCA` gives to a client.

@@ -93,7 +93,7 @@ class NoiseAwareMerge(MergeStrategy):
     {'loud': 16.1, 'quiet': 1.0}
     """
 
-    refinable = False
+    compares_sites = True
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same, which must be an integer."""

@@ -193,10 +193,10 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         return subspace if subspace.scatter > 0 else None
 
     def _check_merge(self) -> None:
-        if self.merge is not None and not self.merge.refinable:
+        if self.merge is not None and self.merge.compares_sites:
             raise ValueError(
-                f"merge={self.merge!r} cannot be refined: rounds lead to the components of all rows "
-                "alike, whatever the merge made of unlike clients."
+                f"merge={self.merge!r} cannot be refined: rounds lead to the components of all "
+                "rows alike, whatever the merge made of unlike clients."
             )
 
     def _check_refinable(self) -> None:

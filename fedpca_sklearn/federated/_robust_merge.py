@@ -99,12 +99,12 @@ class RobustMerge(MergeStrategy):
     {3: [2.3, 27.1, 282758.5, 0.0]}
     """
 
-    refinable = False
-
     _parameter_constraints: dict = {
         "method": [StrOptions({"filter", "median"})],
         "max_bad": [Interval(Integral, 0, None, closed="left"), None],
     }
+
+    compares_sites = True
 
     def __init__(self, method: str = "filter", max_bad: int | None = None):
         self.method = method

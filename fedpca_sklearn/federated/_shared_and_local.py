@@ -29,8 +29,6 @@ _NEW = 1e-14
 class SharedAndLocal(MergeStrategy):
     """Merge to the components that all sites share, beside components of each site."""
 
-    refinable = False
-
     _parameter_constraints: dict = {
         "n_local_components": [Interval(Integral, 1, None, closed="left")]
     }

@@ -7,7 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import (
+    AnalyzeGauss,
     FederatedPCA,
+    NoiseAwareMerge,
     RobustMerge,
     SiteEvidence,
     Subspace,
@@ -151,6 +153,17 @@ def test_at_most_as_many_are_left_out_as_may_be_bad():
         FederatedPCA(0.9, merge=RobustMerge()).fit(honest()[0])
     with pytest.raises(TypeError, match="fan_in"):
         RobustMerge(fan_in=2)
+
+
+@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()], ids=str)
+def test_sums_that_hide_sites_refuse_what_compares_them(merge):
+    X, before = np.concatenate(honest()), dict(vars(merge))
+    hidden = AnalyzeGauss(1.0, 1e-3, row_norm=700.0, trust="sum")
+    with pytest.raises(ValueError, match=r"trust='sum' hides the summaries.*Merge\(\) compares"):
+        FederatedPCA(2, merge=merge, mechanism=hidden).fit(X)
+    assert vars(merge) == before
+    seen = AnalyzeGauss(float("inf"), 1e-3, row_norm=1e9)
+    assert len(FederatedPCA(2, merge=merge, mechanism=seen, n_clients=5).fit(X).components_) == 2
 
 
 def test_the_display_shows_every_site_and_marks_suspects():
