@@ -10,7 +10,13 @@ import numpy as np
 from .chunks import _of_chunk, _whole_rows
 
 # Fitted attributes that transform needs, and nothing else of a model goes to the workers.
-_FOR_TRANSFORM = ("components_", "mean_", "explained_variance_", "n_features_in_")
+_FOR_TRANSFORM = (
+    "components_",
+    "mean_",
+    "explained_variance_",
+    "n_features_in_",
+    "n_local_components_",
+)
 
 
 def lazy_transform(estimator: Any, X: Any) -> Any:
@@ -20,7 +26,7 @@ def lazy_transform(estimator: Any, X: Any) -> Any:
     kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
     vars(small).clear()
     vars(small).update({name: value for name, value in vars(estimator).items() if name in kept})
-    k = small.components_.shape[0]
+    k = small._n_features_out
     dtype = np.result_type(
         np.float32 if X.dtype == np.float32 else np.float64, small.components_.dtype
     )
@@ -35,7 +41,7 @@ def lazy_transform(estimator: Any, X: Any) -> Any:
 
 def _transform_chunk(rows: Any, estimator: Any, block_id: Any = (0, 0)) -> np.ndarray:
     if not rows.shape[0]:
-        k, V = len(estimator.components_), estimator.components_
+        k, V = estimator._n_features_out, estimator.components_
         return np.empty((0, k), np.result_type(rows.dtype, V.dtype))
     from sklearn import config_context
 

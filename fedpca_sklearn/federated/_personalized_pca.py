@@ -258,7 +258,9 @@ class PersonalizedPCA(FederatedPCA):
             With labels rows are about the mean of their site. Where a site has fewer components of
             its own, the last columns are zero.
         """
-        if is_dask(X) and clients is None:
+        if is_dask(X):
+            if clients is not None:
+                raise ValueError("clients cannot be given when X is a dask.array.")
             return super().transform(X)
         if clients is None:
             X = self._check_X(X)

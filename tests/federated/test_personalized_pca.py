@@ -153,6 +153,23 @@ def test_other_ways_to_the_same():
         assert_allclose(pipe.fit_transform(X, clients=SITES), pca.transform(X, SITES), atol=1e-9)
 
 
+def test_frames_hold_the_labels_and_chunks_are_sites():
+    pd, da = pytest.importorskip("pandas"), pytest.importorskip("dask.array")
+    X, _, _ = model(noise=0.3)
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    frame = pd.DataFrame(X, columns=list("abcdefghijkl")).assign(site=SITES)
+    framed = PersonalizedPCA(2, 2).fit(frame, clients="site")
+    assert_allclose(framed.transform(frame, clients="site"), pca.transform(X, SITES), atol=1e-9)
+    assert_allclose(framed.transform(frame), pca.transform(X), atol=1e-9)
+    chunks = da.from_array(X, chunks=(SIZES, (12,)))
+    lazy = PersonalizedPCA(2, 2).fit(chunks)
+    assert lazy.clients_ == [0, 1, 2, 3]
+    assert_allclose(lazy.local_components_[1], pca.local_components_["b"], atol=1e-9)
+    assert_allclose(lazy.transform(chunks).compute(), pca.transform(X), atol=1e-9)
+    with pytest.raises(ValueError, match="clients cannot be given when X is a dask"):
+        lazy.transform(chunks, clients=SITES)
+
+
 def test_the_largest_root_has_the_law_that_is_stated():
     rng, p = np.random.default_rng(0), []
     for _ in range(400):
