@@ -29,6 +29,8 @@ _NEW = 1e-14
 class SharedAndLocal(MergeStrategy):
     """Merge to the components that all sites share, beside components of each site."""
 
+    compares_sites = True
+
     _parameter_constraints: dict = {
         "n_local_components": [Interval(Integral, 1, None, closed="left")]
     }
