@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import singledispatch
 from itertools import count
 from typing import Any
@@ -96,6 +97,18 @@ class SiteLostError(Exception):
     def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
         super().__init__()
         self.basis, self.n_products = basis, n_products
+
+
+def until_nobody_is_lost(
+    fit: Callable[[], Any], go_on: Callable[[SiteLostError], None] | None = None
+) -> Any:
+    """What a fit returns, begun again where a site that took part is lost."""
+    while True:
+        try:
+            return fit()
+        except SiteLostError as lost:
+            if go_on is not None:
+                go_on(lost)
 
 
 def fit_batches(estimator: Any, sites: Sites) -> Any:

@@ -24,6 +24,7 @@ from ._flower_estimators import (
     fit_estimator,
     refuse_channel,
     site_work,
+    until_nobody_is_lost,
 )
 from ._flower_messages import Answer
 from ._flower_private import private_rounds, show_spent, warn_of_noise, with_spent
@@ -140,18 +141,6 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     show_spent(fitted, sites)
     warn_of_noise(_message_of_noise(fitted, len(sites.names)))
     return fitted
-
-
-def until_nobody_is_lost(
-    fit: Callable[[], Any], go_on: Callable[[SiteLostError], None] | None = None
-) -> Any:
-    """What a fit returns, begun again where a site that took part is lost."""
-    while True:
-        try:
-            return fit()
-        except SiteLostError as lost:
-            if go_on is not None:
-                go_on(lost)
 
 
 def _message_of_noise(fitted: FederatedPowerPCA, n_sites: int) -> str | None:

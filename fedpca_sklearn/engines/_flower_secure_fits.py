@@ -24,9 +24,9 @@ from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ..summary._triangle import Triangle, subspace_of
-from ._flower_estimators import are_too_large, site_work
+from ._flower_estimators import are_too_large, site_work, until_nobody_is_lost
 from ._flower_questions import RefusedError, Task, check_mean
-from ._flower_rounds import by_rounds, until_nobody_is_lost
+from ._flower_rounds import by_rounds
 from ._flower_secure import SecureAggregation
 from ._flower_secure_private import fit_private_by_sums, private_secure_tasks
 from ._flower_secure_site import Bounds, protocol_tasks

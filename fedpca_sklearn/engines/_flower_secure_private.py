@@ -28,9 +28,10 @@ from ..privacy._rows import ClippedRows
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_client import PrivateClient
 from ..rounds._queries import Moments, TimesScatter, Variances
+from ._flower_estimators import until_nobody_is_lost
 from ._flower_private import GridTask, PrivateTask, show_spent, warn_of_noise
 from ._flower_questions import Task, check_basis
-from ._flower_rounds import by_rounds, until_nobody_is_lost
+from ._flower_rounds import by_rounds
 from ._flower_secure import SecureAggregation
 from ._flower_secure_site import Bounds
 from ._flower_secure_sums import SecureSums

@@ -25,10 +25,12 @@ from ._flower_estimators import (
     rows_sent,
     rows_told,
     site_work,
+    until_nobody_is_lost,
 )
 from ._flower_messages import Answer
 from ._flower_private import private_summaries, show_spent, warn_of_noise, with_spent
 from ._flower_questions import Task
+from ._flower_refinements import refined, refinement_tasks
 from ._flower_sites import Sites
 
 
@@ -75,11 +77,6 @@ def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
 
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
-    if estimator.n_refinements or estimator.tol is not None:
-        raise ValueError(
-            "n_refinements must be 0 and tol None over Flower, where summaries are sent once, got "
-            f"{estimator.n_refinements} and {estimator.tol!r}."
-        )
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
@@ -94,6 +91,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     return {
         "summary": Task(summary),
         "summary_of_batch": Task(summary, begins=True, batches=True),
+        **refinement_tasks(estimator),
     }
 
 
@@ -101,9 +99,15 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
-    found = sites.ask("summary", _summary_and_rows)
-    estimator._start()
-    return _with_summaries(estimator, found)
+
+    def fit() -> FederatedPCA:
+        found = sites.ask("summary", _summary_and_rows)
+        fitted = clone(estimator)
+        fitted._start()
+        sent = {site: summary for site, (summary, _) in found.items()}
+        return refined(_with_summaries(fitted, found), sites, sent)
+
+    return until_nobody_is_lost(fit)
 
 
 def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:

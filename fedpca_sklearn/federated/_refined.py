@@ -33,6 +33,11 @@ _DECOMPOSITIONS = (StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 _MOST_ROUNDS = 20
 
 
+def most_rounds(estimator: Any) -> int:
+    """Rounds that the parameters of an estimator ask for at most."""
+    return estimator.n_refinements or (0 if estimator.tol is None else _MOST_ROUNDS)
+
+
 class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
     """Refine merged components by rounds of sums."""
 
@@ -209,14 +214,17 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
             )
 
     def _refine_fit(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> None:
-        """The refinements that the parameters of a fit ask for."""
+        """The refinements that the parameters of a fit ask for, over rows in this process."""
+        self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
+
+    def _refine_as_asked(self, multiplies: Callable[[], Multiply]) -> None:
+        """The refinements that the parameters ask for, by products wherever the rows are."""
         if self.tol is None:
             if self.n_refinements:
-                self._refine_by(self._multiplies(X, weight, shards), self.n_refinements)
+                self._refine_by(multiplies(), self.n_refinements)
             return
         if self.subspace_error_bound_ > self.tol:
-            n_rounds = self.n_refinements or _MOST_ROUNDS
-            self._refine_by(self._multiplies(X, weight, shards), n_rounds, self.tol)
+            self._refine_by(multiplies(), most_rounds(self), self.tol)
         if self.subspace_error_bound_ > self.tol:
             warnings.warn(
                 f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "

@@ -226,12 +226,6 @@ def test_sub_estimators_with_a_random_state_differ_by_site_and_repeat():
     assert len(set(seeds)) == 3
 
 
-@pytest.mark.parametrize("options", [{"n_refinements": 1}, {"tol": 0.1}])
-def test_refinements_are_refused_where_summaries_are_sent_once(options):
-    with pytest.raises(ValueError, match="n_refinements must be 0 and tol None over Flower"):
-        run(FederatedPCA(3, **options))
-
-
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -71,7 +71,7 @@ TESTED = {
         ["test_steps"],
     ),
     "`FederatedPCA(n_refinements=n)`, `refine`": (
-        "does not run over Flower: one round, then files",
+        "server: the products of every site; sites: the directions of each round",
         ["test_refinements"],
     ),
     "`FederatedSubspaceTracker`": (
@@ -314,8 +314,14 @@ def test_other_topologies(topology):
 
 
 def test_refinements():
-    with pytest.raises(ValueError, match="n_refinements must be 0 and tol None over Flower"):
-        client_app(lambda context: ROWS, FederatedPCA(2, n_refinements=1))
+    _, found = travelled(FederatedPCA(2, n_refinements=1))
+    for site, kind, there, back in found:
+        if kind == "summary":
+            continue
+        rows, V, mean = PARTS[site], there["1"], there["0"]
+        np.testing.assert_allclose(mean, ROWS.mean(axis=0))
+        products = V @ (rows - mean).T @ (rows - mean)
+        np.testing.assert_allclose(back["message"][: V.size].reshape(V.shape), products, atol=1e-8)
 
 
 def test_batches_of_a_tracker():

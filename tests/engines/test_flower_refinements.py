@@ -1,0 +1,85 @@
+"""`FederatedPCA` over Flower, refined by rounds of products with the rows of the sites."""
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
+pytest.importorskip("flwr")
+
+from test_flower import run, without
+from test_hostile_server import Site, assert_refused
+from test_hostile_sites import arrays, spoiling
+
+from fedpca_sklearn import FederatedPCA, make_power_law, subspace_distance
+from fedpca_sklearn.engines.flower import SiteRows, site_work
+
+X = make_power_law(600, 300, alpha=1.5, random_state=0) + 3.0
+PARTS = {"east": X[:150], "north": X[150:400], "west": X[400:]}
+LABELS = np.repeat(list(PARTS), [150, 250, 200])
+PCA = FederatedPCA(3, n_refinements=3)
+
+
+def pooled(rows, k=3):
+    return np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:k]
+
+
+def test_rounds_lead_to_the_pooled_components_as_in_one_process():
+    fitted = run(PCA, PARTS)
+    assert subspace_distance(fitted.components_, pooled(X)) < 1e-6
+    assert subspace_distance(run(FederatedPCA(3), PARTS).components_, pooled(X)) > 1e-4
+    expected = PCA.fit(X, clients=LABELS)
+    assert subspace_distance(fitted.components_, expected.components_) < 1e-9
+    assert fitted.n_refinements_ == 3
+    np.testing.assert_allclose(
+        fitted.subspace_error_bound_, expected.subspace_error_bound_, rtol=1e-3
+    )
+    assert fitted.communication_.rounds == 3
+
+
+def test_a_tolerance_and_weights():
+    weights = np.random.default_rng(0).integers(1, 4, 600)
+    at = np.cumsum([150, 250])
+    parts = {s: SiteRows(x, w) for (s, x), w in zip(PARTS.items(), np.split(weights, at))}  # noqa: B905
+    fitted = run(FederatedPCA(3, tol=1e-3), parts)
+    assert fitted.subspace_error_bound_ <= 1e-3
+    assert subspace_distance(fitted.components_, pooled(np.repeat(X, weights, axis=0))) <= 1e-3
+
+
+def test_a_site_that_is_lost_between_rounds_leaves_no_trace():
+    with pytest.warns(UserWarning, match="Fitted without site 'west'"):
+        fitted = run(PCA, PARTS, spoil=without("west", "products"))
+    assert fitted.clients_ == ["east", "north"]
+    assert subspace_distance(fitted.components_, pooled(X[:400])) < 1e-6
+    assert fitted.n_samples_ == 400
+
+
+@pytest.mark.parametrize("at", ["products", "sum", "scatter", "count"])
+def test_products_of_other_rows_than_those_of_the_summary_are_left_out(at):
+    def change(message, reply):
+        numbers = reply.content.array_records["arrays"]["message"].numpy().copy()
+        where = {"products": slice(0, 300), "sum": -10, "scatter": -2, "count": -1}[at]
+        numbers[where] = numbers[where] * 1.1 + 500
+        return arrays(message=numbers)(message, reply)
+
+    with pytest.warns(UserWarning, match="products of other rows than those of its summary"):
+        fitted = run(PCA, PARTS, spoil=spoiling(change, kind="products"))
+    assert fitted.clients_ == ["east", "north"]
+    assert subspace_distance(fitted.components_, pooled(X[:400])) < 1e-6
+
+
+def test_a_server_asks_about_orthonormal_directions_about_one_mean():
+    site = Site(PCA, X)
+    site.ask("summary")
+    mean, V = X.mean(axis=0), np.eye(300)[:20]
+    config, found = site.ask("products", mean, V)
+    assert "error" not in config
+    assert found["message"].shape == (20 * 300 + 302,)
+    assert_refused(site, "products", mean + 1, V, why="must stay the same")
+    assert_refused(site, "products", mean, 2 * V, why="orthonormal")
+    site.ask("summary")
+    assert_refused(site, "products", X, V, why="the mean must have shape")
+    site.ask("summary")
+    assert_refused(site, "products", mean, np.eye(300), why="with k <=")
+    assert "products" not in site_work(FederatedPCA(3))
