@@ -451,6 +451,21 @@ def test_components_are_orthonormal(case, dtype, tol, d):
 
 
 @every_case
+def test_scikit_learns_pca_of_it_maps_rows_alike(case):
+    X = rows()
+    model = case.new().fit(X)
+    if not hasattr(model, "to_sklearn"):
+        return
+    exported = model.to_sklearn()
+    assert type(exported) is PCA
+    k = len(model.components_)  # PersonalizedPCA has more columns
+    assert_allclose(exported.transform(X), model.transform(X)[:, :k], atol=1e-10)
+    assert exported.get_params()["n_components"] == k
+    exported.components_[:] = 0
+    assert model.components_.any()
+
+
+@every_case
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_is_kept(case, dtype):
     X = rows(dtype=dtype)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.decomposition import PCA
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,6 +26,11 @@ from ..summary import Subspace
 from ..summary._updating import unit_of, was_truncated
 from .published_state import UnchangedOnErrorMixin
 
+# Fitted attributes that scikit-learn's PCA has too.
+_EXPORTED = (
+    *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"),
+    *("mean_", "noise_variance_", "n_samples_", "n_features_in_", "feature_names_in_"),
+)
 # Fitted attributes that look like the state of a stream, which is elsewhere.
 _NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
 
@@ -335,6 +342,34 @@ class SubspaceTransformer(
         precision = self._model().precision()
         with np.errstate(over="ignore"):
             return precision.astype(self.components_.dtype, copy=False)
+
+    def to_sklearn(self) -> PCA:
+        """Return scikit-learn's PCA with the same components, for tools that know that class.
+
+        Returns
+        -------
+        pca : sklearn.decomposition.PCA
+            Fitted; it maps rows as this estimator does, and shares no array with it. ONNX, PMML and
+            others read it. It cannot take more rows. Its likelihood is that of equal noise in all
+            columns, which above 256 features ours is not.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import load_digits
+        >>> from fedpca_sklearn import FederatedPCA
+        >>> X, y = load_digits(return_X_y=True)
+        >>> pca = FederatedPCA(5).fit(X, clients=y)
+        >>> np.allclose(pca.to_sklearn().transform(X), pca.transform(X))
+        True
+        """
+        check_is_fitted(self, "components_")
+        exported = PCA(n_components=len(self.components_), whiten=self.whiten)
+        for name in _EXPORTED:
+            if hasattr(self, name):
+                setattr(exported, name, copy.deepcopy(getattr(self, name)))
+        exported.n_components_ = len(self.components_)
+        return exported
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

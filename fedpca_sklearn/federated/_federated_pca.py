@@ -24,6 +24,7 @@ from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, tighter_fraction
 from ._clients import label_order, rows_of
+from ._leaving import LeavingMixin
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
 from ._merge_rounds import Made, findings_by_label, merge_in_rounds
@@ -38,7 +39,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(ReleasesMixin, RefinesMixin):
+class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the

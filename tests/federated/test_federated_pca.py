@@ -28,6 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from fedpca_sklearn import (
     ContributionBounds,
     FederatedPCA,
+    ProjectionAverage,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
@@ -1179,3 +1180,37 @@ def test_a_bad_merge_strategy_is_refused_before_any_client_works():
     with pytest.raises(ValueError, match="'method' parameter of SubspaceMerge"):
         FederatedPCA(2, estimator=Counting(2), merge=SubspaceMerge("foo")).fit(np.eye(9))
     assert fitted == []
+
+
+@pytest.mark.parametrize(
+    "merge", [None, SubspaceMerge(fan_in=2), ProjectionAverage()], ids=["flat", "tree", "average"]
+)
+def test_a_client_that_is_removed_has_never_been_there(merge):
+    X = np.random.default_rng(0).standard_normal((120, 12)) * np.arange(1, 13)
+    clients = np.repeat(list("abcde"), 24)
+    pca = FederatedPCA(3, merge=merge).fit(X, clients=clients)
+    floats = pca.communication_.floats_up
+    assert pca.remove("c") is pca
+    others = FederatedPCA(3, merge=merge).fit(X[clients != "c"], clients=clients[clients != "c"])
+    assert_array_equal(pca.components_, others.components_)
+    assert_array_equal(pca.mean_, others.mean_)
+    assert pca.clients_ == list("abde")
+    assert pca.n_samples_ == 96
+    if merge is None:
+        assert pca.communication_.floats_up == floats  # nobody sends again
+    more = X[clients == "c"]
+    again = pca.partial_fit(more, clients=["c"] * 24)
+    assert again.n_samples_ == 120
+
+
+def test_who_cannot_be_removed():
+    X = np.random.default_rng(0).standard_normal((40, 5))
+    pca = FederatedPCA(2).fit(X, clients=np.arange(40) % 2)
+    before = pca.components_
+    with pytest.raises(ValueError, match=r"label must be one of clients_, \[0, 1\], got 7"):
+        pca.remove(7)
+    pca.remove(0)
+    with pytest.raises(ValueError, match="label=1 is the last client"):
+        pca.remove(1)
+    assert pca.n_samples_ == 20
+    assert before is not pca.components_
