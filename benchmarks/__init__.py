@@ -5,6 +5,9 @@ this.
 """
 
 WITHOUT_SCENARIO = {
+    "ScoresDisplay": "draws what has been computed",
+    "LoadingsDisplay": "draws what has been computed",
+    "BiplotDisplay": "draws what has been computed",
     "Channel": "a base class",
     "CommunicationDisplay": "draws what has been computed",
     "CommunicationLog": "scenarios read it as communication_",

@@ -36,10 +36,13 @@ from .federated import (
 from .metrics import excess_error, reconstruction_error, subspace_distance
 from .monitoring import SubspaceMonitor
 from .plotting import (
+    BiplotDisplay,
     CommunicationDisplay,
     ControlChartDisplay,
+    LoadingsDisplay,
     RankDisplay,
     RefinementDisplay,
+    ScoresDisplay,
     ScreeDisplay,
     SubspaceErrorDisplay,
     SuspectsDisplay,
@@ -93,6 +96,7 @@ __all__ = [
     "SPIRIT",
     "AlternatingProjections",
     "AnalyzeGauss",
+    "BiplotDisplay",
     "Channel",
     "CommunicationDisplay",
     "CommunicationLog",
@@ -112,6 +116,7 @@ __all__ = [
     "Graph",
     "LeftVectorMerge",
     "LeftVectors",
+    "LoadingsDisplay",
     "MergeStrategy",
     "ModSuLQ",
     "NoiseAwareMerge",
@@ -134,6 +139,7 @@ __all__ = [
     "RobustMerge",
     "RobustSubspaceTracker",
     "RobustSum",
+    "ScoresDisplay",
     "ScreeDisplay",
     "SiteEvidence",
     "Star",

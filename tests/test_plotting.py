@@ -4,16 +4,20 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
 from fedpca_sklearn import (
     AnalyzeGauss,
+    BiplotDisplay,
     CommunicationDisplay,
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    LoadingsDisplay,
     RefinementDisplay,
+    ScoresDisplay,
     ScreeDisplay,
     StreamingPCA,
     make_power_law,
@@ -127,3 +131,37 @@ def test_refinement_display_draws_bound_and_error_over_floats():
     assert alone.error_line_ is alone.pooled_line_ is None
     assert alone.ax_.get_yscale() == "log"
     mpl.pyplot.close("all")
+
+
+FLOWERS = load_iris(as_frame=True)
+PLANE = FederatedPCA(3).fit(FLOWERS.data, clients=FLOWERS.target)
+
+
+def test_rows_and_columns_in_the_plane_of_two_components():
+    Z = PLANE.transform(FLOWERS.data)
+    shown = ScoresDisplay.from_estimator(PLANE, FLOWERS.data, labels=FLOWERS.target)
+    points = np.concatenate([c.get_offsets() for c in shown.collections_])
+    np.testing.assert_allclose(points, Z[:, :2])  # rows are sorted by species
+    other = ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=(2, 0))
+    np.testing.assert_allclose(other.collections_[0].get_offsets(), Z[:, [2, 0]])
+    expected = np.corrcoef(FLOWERS.data.to_numpy().T, Z.T)[:4, 4:6]
+    for display in (
+        LoadingsDisplay.from_estimator(PLANE),
+        BiplotDisplay.from_estimator(PLANE, FLOWERS.data, labels=FLOWERS.target),
+    ):
+        np.testing.assert_allclose(display.correlations, expected, atol=1e-10)
+        assert [text.get_text() for text in display.texts_] == list(FLOWERS.data.columns)
+    bars = LoadingsDisplay.from_estimator(PLANE, kind="bars")
+    heights = [bar.get_height() for bar in bars.ax_.patches]
+    np.testing.assert_allclose(heights, expected.T.ravel(), atol=1e-10)
+
+
+def test_constant_columns_and_wrong_components_of_a_plane():
+    X = np.column_stack([FLOWERS.data, np.full(150, 7.0)])
+    display = LoadingsDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(X))
+    assert (display.correlations[4] == 0).all()
+    for components in ((0, 3), (0,), (-1, 0)):
+        with pytest.raises(ValueError, match="components must be two of 0 to 2"):
+            ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=components)
+    with pytest.raises(ValueError, match="kind must be 'circle' or 'bars', got 'pie'"):
+        LoadingsDisplay.from_estimator(PLANE, kind="pie")

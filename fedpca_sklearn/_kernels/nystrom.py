@@ -8,7 +8,6 @@ brings what Rayleigh and Ritz need a second one for.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from . import linalg
 from .tolerances import GRAM_ROUNDING
@@ -36,7 +35,7 @@ def nystrom(basis: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.nda
     F = nystrom_factor(basis, products)
     if not len(F):
         return F, np.zeros(0)
-    _, s, V = scipy.linalg.svd(F, full_matrices=False, check_finite=False)
+    _, s, V = np.linalg.svd(F, full_matrices=False)
     return V, s
 
 
@@ -69,7 +68,7 @@ class ProductSpace:
         self.products = np.concatenate([self.products, products])
         self.n_products += 1
         rest = _orthogonal_to(self.basis, products)
-        _, sizes, rows = scipy.linalg.svd(rest, full_matrices=False, check_finite=False)
+        _, sizes, rows = np.linalg.svd(rest, full_matrices=False)
         largest = np.abs(self.products).max(initial=0.0)
         room = self.basis.shape[1] - len(self.basis)
         rows = rows[: min(room, int(np.sum(sizes > _EXHAUSTED * largest)))]

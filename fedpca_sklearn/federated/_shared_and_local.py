@@ -7,7 +7,6 @@ from functools import partial
 from numbers import Integral
 
 import numpy as np
-import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
@@ -96,7 +95,7 @@ def _improved(factor: np.ndarray, W: np.ndarray, V: np.ndarray | None = None) ->
     """Leading directions of ``factor.T @ factor`` outside V in the span of W and of its product."""
     Z = (factor @ W.T).T @ factor
     Z = _beyond(Z if V is None else _beyond(Z, V), W)
-    _, sizes, new = scipy.linalg.svd(Z, full_matrices=False, check_finite=False)
+    _, sizes, new = np.linalg.svd(Z, full_matrices=False)
     new = _beyond(new[sizes > _NEW * float(np.sum(factor**2))], W)
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
     inner = factor @ B.T

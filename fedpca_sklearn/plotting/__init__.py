@@ -2,14 +2,18 @@
 
 from ._control_chart import ControlChartDisplay
 from ._displays import CommunicationDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
+from ._plane import BiplotDisplay, LoadingsDisplay, ScoresDisplay
 from ._refinement import RefinementDisplay
 from ._suspects import SuspectsDisplay
 
 __all__ = [
+    "BiplotDisplay",
     "CommunicationDisplay",
     "ControlChartDisplay",
+    "LoadingsDisplay",
     "RankDisplay",
     "RefinementDisplay",
+    "ScoresDisplay",
     "ScreeDisplay",
     "SubspaceErrorDisplay",
     "SuspectsDisplay",

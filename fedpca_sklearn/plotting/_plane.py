@@ -1,0 +1,393 @@
+"""Displays of rows and columns in the plane of two components. Drawing imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["BiplotDisplay", "LoadingsDisplay", "ScoresDisplay"]
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
+
+
+def _two(estimator: Any, components: Sequence[int]) -> list[int]:
+    """Positions of two components of a fitted estimator."""
+    check_is_fitted(estimator, "components_")
+    most, found = len(estimator.components_), [int(i) for i in components]
+    if len(found) != 2 or not all(0 <= i < most for i in found):
+        raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")
+    return found
+
+
+def _axis_names(estimator: Any, components: Sequence[int]) -> list[str]:
+    shares = estimator.explained_variance_ratio_
+    return [f"component {i + 1} ({100 * shares[i]:.0f} %)" for i in components]
+
+
+def _names_of(estimator: Any) -> list[str]:
+    names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
+    return [str(name) for name in names]
+
+
+def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
+    """Correlation of each column with the scores; 0 for constant columns."""
+    V = estimator.components_[components].astype(np.float64)
+    variances = np.diag(estimator.get_covariance())
+    deviations = np.sqrt(estimator.explained_variance_[components])[:, None] * V
+    there = variances > 0
+    return (
+        np.divide(deviations, np.sqrt(variances, where=there, out=np.ones(V.shape[1]))).T
+        * (there[:, None])
+    )
+
+
+class ScoresDisplay:
+    """Rows in the plane of two components, coloured by label.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, 2)
+        Coordinates of the rows.
+    labels : array-like of shape (n,), default=None
+        A colour and an entry in the legend for each.
+    axis_names : sequence of str, default=("component 1", "component 2")
+        Labels of the axes.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib artists
+        After `plot`.
+    collections_ : list of matplotlib collections
+        Points, one collection for each label.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fedpca_sklearn import FederatedPCA, ScoresDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> pca = FederatedPCA(2).fit(X, clients=y)
+    >>> display = ScoresDisplay.from_estimator(pca, X, labels=y)
+    >>> display.ax_.get_xlabel()
+    'component 1 (92 %)'
+    """
+
+    def __init__(
+        self,
+        scores: Any,
+        *,
+        labels: Any = None,
+        axis_names: Sequence[str] = ("component 1", "component 2"),
+    ):
+        self.scores = scores
+        self.labels = labels
+        self.axis_names = axis_names
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        labels: Any = None,
+        components: Sequence[int] = (0, 1),
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> ScoresDisplay:
+        """Draw the rows of X.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``components_``.
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows.
+        labels : array-like of shape (n,), default=None
+            For instance the site or the class of each row.
+        components : sequence of two int, default=(0, 1)
+            Which components, from 0.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.scatter``.
+
+        Returns
+        -------
+        display : ScoresDisplay
+            The display, drawn.
+        """
+        at = _two(estimator, components)
+        scores = np.asarray(estimator.transform(X))[:, at]
+        display = cls(scores, labels=labels, axis_names=_axis_names(estimator, at))
+        return display.plot(ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> ScoresDisplay:
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.scatter``.
+
+        Returns
+        -------
+        display : ScoresDisplay
+            This object, with the artists as attributes.
+        """
+        ax, Z = _axes(ax), np.asarray(self.scores)
+        labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
+        style = {"s": 12, "alpha": 0.7, **kwargs}
+        self.collections_ = [
+            ax.scatter(*Z[labels == label].T, label=str(label), **style)
+            for label in np.unique(labels)
+        ]
+        ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
+        if self.labels is not None:
+            ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class LoadingsDisplay:
+    """Which columns two components are made of: the correlation circle, or bars.
+
+    Parameters
+    ----------
+    correlations : array-like of shape (d, 2)
+        Of each column with the scores.
+    names : sequence of str
+        Names of the columns.
+    axis_names : sequence of str, default=("component 1", "component 2")
+        Labels of the axes.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib artists
+        After `plot`.
+    texts_ : list of matplotlib texts
+        Names of columns in the circle.
+
+    Notes
+    -----
+    The square of a column's distance from the centre of the circle is the share of its variance
+    that both components explain.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fedpca_sklearn import FederatedPCA, LoadingsDisplay
+    >>> data = load_iris(as_frame=True)
+    >>> pca = FederatedPCA(2).fit(data.data, clients=data.target)
+    >>> display = LoadingsDisplay.from_estimator(pca)
+    >>> display.correlations[2].round(2)  # petal length
+    array([ 1.  , -0.05])
+    """
+
+    def __init__(
+        self,
+        correlations: Any,
+        names: Sequence[str],
+        *,
+        axis_names: Sequence[str] = ("component 1", "component 2"),
+    ):
+        self.correlations = correlations
+        self.names = names
+        self.axis_names = axis_names
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        components: Sequence[int] = (0, 1),
+        kind: str = "circle",
+        ax: Any = None,
+    ) -> LoadingsDisplay:
+        """Draw the columns of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``components_`` and ``get_covariance``.
+        components : sequence of two int, default=(0, 1)
+            Which components, from 0.
+        kind : {"circle", "bars"}, default="circle"
+            What to draw.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : LoadingsDisplay
+            The display, drawn.
+        """
+        at = _two(estimator, components)
+        names = _axis_names(estimator, at)
+        display = cls(_correlations(estimator, at), _names_of(estimator), axis_names=names)
+        return display.plot(ax, kind=kind)
+
+    def plot(self, ax: Any = None, *, kind: str = "circle") -> LoadingsDisplay:
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        kind : {"circle", "bars"}, default="circle"
+            What to draw.
+
+        Returns
+        -------
+        display : LoadingsDisplay
+            This object, with the artists as attributes.
+        """
+        if kind not in ("circle", "bars"):
+            raise ValueError(f"kind must be 'circle' or 'bars', got {kind!r}.")
+        ax, R = _axes(ax), np.asarray(self.correlations)
+        self.ax_, self.figure_, self.texts_ = ax, ax.figure, []
+        if kind == "bars":
+            at = np.arange(len(R))
+            for i, (name, shift) in enumerate(zip(self.axis_names, (-0.2, 0.2), strict=True)):
+                ax.bar(at + shift, R[:, i], 0.4, label=name)
+            ax.set_xticks(at, self.names, rotation=90)
+            ax.set(ylabel="correlation", ylim=(-1, 1))
+            ax.legend()
+            return self
+        turn = np.linspace(0, 2 * np.pi, 200)
+        ax.plot(np.cos(turn), np.sin(turn), color="grey")
+        ax.quiver(*np.zeros((2, len(R))), *R.T, angles="xy", scale_units="xy", scale=1, width=0.004)
+        self.texts_ = [ax.annotate(n, r) for n, r in zip(self.names, R, strict=True)]
+        ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1], aspect="equal")
+        return self
+
+
+class BiplotDisplay(ScoresDisplay):
+    """Rows in the plane of two components, and columns as arrows from its origin.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, 2)
+        Coordinates of the rows.
+    correlations : array-like of shape (d, 2)
+        Of each column with the scores.
+    names : sequence of str
+        Names of the columns.
+    labels : array-like of shape (n,), default=None
+        A colour and an entry in the legend for each.
+    axis_names : sequence of str, default=("component 1", "component 2")
+        Labels of the axes.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib artists
+        After `plot`.
+    collections_ : list of matplotlib collections
+        Points, one collection for each label.
+    texts_ : list of matplotlib texts
+        Names of columns.
+
+    Notes
+    -----
+    Arrows are correlations, drawn to the size of the cloud of rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from fedpca_sklearn import BiplotDisplay, FederatedPCA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> pca = FederatedPCA(2).fit(scale(X), clients=y)
+    >>> display = BiplotDisplay.from_estimator(pca, scale(X), labels=y)
+    >>> len(display.texts_)
+    13
+    """
+
+    def __init__(
+        self,
+        scores: Any,
+        correlations: Any,
+        names: Sequence[str],
+        *,
+        labels: Any = None,
+        axis_names: Sequence[str] = ("component 1", "component 2"),
+    ):
+        super().__init__(scores, labels=labels, axis_names=axis_names)
+        self.correlations = correlations
+        self.names = names
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        labels: Any = None,
+        components: Sequence[int] = (0, 1),
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> BiplotDisplay:
+        """Draw the rows of X and the columns of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``components_`` and ``get_covariance``.
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows.
+        labels : array-like of shape (n,), default=None
+            For instance the site or the class of each row.
+        components : sequence of two int, default=(0, 1)
+            Which components, from 0.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.scatter``.
+
+        Returns
+        -------
+        display : BiplotDisplay
+            The display, drawn.
+        """
+        at = _two(estimator, components)
+        display = cls(
+            np.asarray(estimator.transform(X))[:, at],
+            _correlations(estimator, at),
+            _names_of(estimator),
+            labels=labels,
+            axis_names=_axis_names(estimator, at),
+        )
+        display.plot(ax, **kwargs)
+        return display
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> BiplotDisplay:
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.scatter``.
+
+        Returns
+        -------
+        display : BiplotDisplay
+            This object, with the artists as attributes.
+        """
+        super().plot(ax, **kwargs)
+        R = np.asarray(self.correlations)
+        arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
+        style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003}
+        self.ax_.quiver(*np.zeros((2, len(R))), *arrows.T, **style)
+        self.texts_ = [self.ax_.annotate(n, r) for n, r in zip(self.names, arrows, strict=True)]
+        return self
