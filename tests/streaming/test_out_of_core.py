@@ -70,12 +70,11 @@ def fitted_under_a_limit(path, kind, allowed):
 
 @pytest.mark.parametrize(
     ("kind", "n", "allowed"),
-    [  # files of 240 and of 800 MB
-        ("npy", 3000, 150),
-        ("batches", 3000, 150),
-        ("memmap", 3000, 150),
-        ("HDF5, zarr", 3000, 150),
-        pytest.param("npy", 10_000, 600, marks=pytest.mark.slow),
+    [  # files of 160 MB
+        ("npy", 2000, 110),
+        ("batches", 2000, 110),
+        ("memmap", 2000, 110),
+        ("HDF5, zarr", 2000, 110),
     ],
 )
 def test_a_fit_of_more_than_the_memory_it_may_take(kind, n, allowed, tmp_path):

@@ -514,12 +514,13 @@ EDGES = {
 
 @pytest.mark.parametrize("X", EDGES.values(), ids=EDGES)
 @every_kernel
-@every_aggregation
+@pytest.mark.parametrize(
+    ("aggregation", "landmarks"),
+    [("exact", None), ("exact", 3), (VFedPCA(), None)],
+    ids=["exact", "landmarks", "vfed"],
+)
 @every_projection
-@pytest.mark.parametrize("landmarks", [None, 3])
 def test_edges_are_defined(X, kernel, aggregation, projection, landmarks):
-    if landmarks and aggregation != "exact":
-        landmarks = None
     options = {"kernel": kernel, "aggregation": aggregation, "projection": projection}
     for groups in 1, X.shape[1]:
         pca = vertical(X, 20, feature_groups=groups, n_landmarks=landmarks, **options)
