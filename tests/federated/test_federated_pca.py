@@ -1196,6 +1196,10 @@ def test_a_client_that_is_removed_has_never_been_there(merge):
     assert_array_equal(pca.mean_, others.mean_)
     assert pca.clients_ == list("abde")
     assert pca.n_samples_ == 96
+    if not isinstance(merge, ProjectionAverage):  # which is no PCA of the rows
+        rest = X[clients != "c"]
+        values = np.linalg.svd(rest - rest.mean(axis=0), compute_uv=False)[:3]
+        assert_allclose(pca.singular_values_, values, rtol=1e-10)
     if merge is None:
         assert pca.communication_.floats_up == floats  # nobody sends again
     more = X[clients == "c"]
