@@ -71,10 +71,15 @@ def flower():
 
 
 def test(*arguments):
-    """Run all tests and doctests; further arguments go to pytest."""
+    """Run tests and doctests, all but the slow ones; further arguments go to pytest."""
     if not arguments:  # scipy reads this setting once in a process
         pytest("-q", "-k", "check_array_api", "tests/test_common.py", SCIPY_ARRAY_API="1")
-    pytest(*arguments, TESTS_NO_SKIPS="1")
+    pytest("-m", "not slow", *arguments, TESTS_NO_SKIPS="1")
+
+
+def slow(*arguments):
+    """Run the tests that need the machine for themselves: servers, memory of processes."""
+    run(environment(), "-m", "pytest", "-q", "-m", "slow", *arguments, TESTS_NO_SKIPS="1")
 
 
 def fast(*arguments):
@@ -224,7 +229,7 @@ def bench(*arguments):
 TASKS = {
     f.__name__: f
     for f in (
-        *(quickstart, flower, test, fast, coverage, oldest),
+        *(quickstart, flower, test, slow, fast, coverage, oldest),
         *(lint, examples, docs, screenshots, wheel, release, bench),
     )
 }

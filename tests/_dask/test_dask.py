@@ -172,6 +172,7 @@ def _random_rows(block_info=None):
     return np.random.default_rng(block_info[None]["chunk-location"][0]).standard_normal((n, d))
 
 
+@pytest.mark.slow
 def test_a_worker_holds_a_few_chunks():
     n, d, n_chunks = 8000, 500, 24  # 32 MB each, 768 MB in all
     data = da.map_blocks(

@@ -68,6 +68,7 @@ def fitted_under_a_limit(path, kind, allowed):
     return np.load(f"{path}.fitted.npz"), int(used)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "n", "allowed"),
     [  # files of 160 MB

@@ -444,6 +444,7 @@ def test_fit_reads_an_array_on_disk():
     assert_is_pca_of(StreamingPCA(2).fit(data), data[:400], 2)
 
 
+@pytest.mark.slow
 def test_arrays_on_disk_are_read_in_bounded_slices():
     data = OnDisk(12_000, 1000)
     pca = StreamingPCA(2)
