@@ -649,7 +649,7 @@ def test_the_order_of_rows_does_not_matter(case):
 
 @every_case
 def test_memory_does_not_grow_with_the_stream(case):
-    model, batches = case.new(), [rows(60, 30, seed=i) for i in range(4)]
+    model, batches = case.new(), [rows(30, 60, seed=i) for i in range(4)]
 
     def go_on(n):
         for i in range(n):
