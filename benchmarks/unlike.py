@@ -12,6 +12,11 @@ features, three shared components and three of each site, all of variance 1, and
 largest angle to the true ones, the local ones on average, and floats sent; PersonalizedPCA, and
 PerPCA (`benchmarks/_perpca.py`) after 25, 50 and 500 rounds.
 
+Own components, wide: 20 sites with 200 rows of 600 features, three and three components of variance
+4 in noise of variance 1. Sine of the largest angle between the shared components and those of whole
+rows (summaries of all directions), and floats sent, up and down: after the fit, and after rounds of
+`refine`; beside it sites that send more directions once.
+
 Own components, digits: ten sites of each digit, or one; reconstruction error of other rows of the
 digit, about the site's mean, over their sum of squares. Ten components a site: five shared and five
 local, all shared, or all local.
@@ -26,6 +31,7 @@ from benchmarks._tools import claim, table
 from fedpca_sklearn import (
     NoiseAwareMerge,
     PersonalizedPCA,
+    StreamingPCA,
     Subspace,
     SubspaceMerge,
     subspace_distance,
@@ -150,6 +156,43 @@ def own(quick):
     return rows
 
 
+def wide_draw(seed, n_sites=20, n=200, d=600, variance=4.0):
+    """Distance to the shared components of whole rows, and floats, by rounds."""
+    rng = np.random.default_rng(seed)
+    U, rows = np.linalg.qr(rng.standard_normal((d, SHARED)))[0].T, []
+    for _ in range(n_sites):
+        V = rng.standard_normal((LOCAL, d))
+        both = np.concatenate([U, np.linalg.qr((V - V @ U.T @ U).T)[0].T])
+        scores = np.sqrt(variance) * rng.standard_normal((n, SHARED + LOCAL))
+        rows.append(scores @ both + rng.standard_normal((n, d)))
+    X, labels = np.concatenate(rows), np.repeat(np.arange(n_sites), n)
+    whole = PersonalizedPCA(SHARED, LOCAL, estimator=StreamingPCA(None)).fit(X, clients=labels)
+    pca, found, done = PersonalizedPCA(SHARED, LOCAL).fit(X, clients=labels), {}, 0
+    for rounds in (0, 1, 2, 4, 8):
+        if rounds:
+            pca.refine(X, clients=labels, n_rounds=rounds - done)
+        done = rounds
+        sent = pca.communication_.floats_up + pca.communication_.floats_down
+        distance = subspace_distance(pca.components_, whole.components_)
+        found[f"{rounds} rounds"] = {"distance": distance, "floats": sent}
+    for k in (40, 80, None):
+        sites = StreamingPCA(k, oversampling=0)
+        sent = PersonalizedPCA(SHARED, LOCAL, estimator=sites).fit(X, clients=labels)
+        distance = subspace_distance(sent.components_, whole.components_)
+        floats = sent.communication_.floats_up
+        found[f"{k or 'all'} directions sent"] = {"distance": distance, "floats": floats}
+    return found
+
+
+def wide(quick):
+    """Means over draws."""
+    draws = [wide_draw(seed) for seed in range(1 if quick else 5)]
+    return [
+        {"": name, **{k: float(np.mean([draw[name][k] for draw in draws])) for k in draws[0][name]}}
+        for name in draws[0]
+    ]
+
+
 def digits_draw(n, per_digit, seed):
     """Held-out errors with n rows at each of some sites a digit."""
     X, y = load_digits(return_X_y=True)
@@ -218,5 +261,7 @@ def main(quick=False):
     rows = own(quick)
     table("unlike_own", rows)
     own_claims(rows)
+    print("\nOwn components, wide")
+    table("unlike_wide", wide(quick))
     print("\nOwn components, digits")
     table("unlike_digits", digits(quick))

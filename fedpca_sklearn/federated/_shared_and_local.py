@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
+from typing import Protocol
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -73,33 +75,67 @@ def shared_and_local(
     local = [local_directions(factor, V, n_local) for factor in factors]
     for _ in range(_ITERATIONS):
         pairs = list(zip(factors, local, strict=True))
-        rest = np.concatenate([factor - (factor @ W.T) @ W for factor, W in pairs])
-        before, V = V, _improved(rest, V)
-        local = [_improved(factor, _outside(W, V), V) for factor, W in pairs]
-        if np.linalg.norm(_beyond(V, before)) <= _TOL:
+        rest = np.concatenate([beyond(factor, W) for factor, W in pairs])
+        before, V = V, improved(FactorScatter(rest), V)
+        local = [improved(FactorScatter(factor), outside(W, V), V) for factor, W in pairs]
+        if np.linalg.norm(beyond(V, before)) <= _TOL:
             break
     return V, [local_directions(factor, V, n_local) for factor in factors]
 
 
-def _beyond(rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+class Scatter(Protocol):
+    """Scatter matrix S of rows that is known by products."""
+
+    @property
+    def squares(self) -> float:
+        """Trace of S."""
+
+    def multiply(self, B: np.ndarray) -> np.ndarray:
+        """``B S``, for directions as rows of B."""
+
+    def gram(self, B: np.ndarray) -> np.ndarray:
+        """``B S B^T``."""
+
+
+@dataclass(frozen=True)
+class FactorScatter:
+    """Scatter matrix ``factor.T @ factor``."""
+
+    factor: np.ndarray
+
+    @property
+    def squares(self) -> float:
+        """Trace of S."""
+        return float(np.sum(self.factor**2))
+
+    def multiply(self, B: np.ndarray) -> np.ndarray:
+        """``B S``, for directions as rows of B."""
+        return (self.factor @ B.T).T @ self.factor
+
+    def gram(self, B: np.ndarray) -> np.ndarray:
+        """``B S B^T``."""
+        inner = self.factor @ B.T
+        return inner.T @ inner
+
+
+def beyond(rows: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Rows without their part within an orthonormal basis."""
     return rows - (rows @ V.T) @ V
 
 
-def _outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
+def outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
     """A basis made orthogonal to another."""
-    return linalg.orthonormalised(_beyond(W, V)) if len(W) else W
+    return linalg.orthonormalised(beyond(W, V)) if len(W) else W
 
 
-def _improved(factor: np.ndarray, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
-    """Leading directions of ``factor.T @ factor`` outside V in the span of W and of its product."""
-    Z = (factor @ W.T).T @ factor
-    Z = _beyond(Z if V is None else _beyond(Z, V), W)
+def improved(scatter: Scatter, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
+    """Leading directions of a scatter matrix outside V in the span of W and of its product."""
+    Z = scatter.multiply(W)
+    Z = beyond(Z if V is None else beyond(Z, V), W)
     _, sizes, new = np.linalg.svd(Z, full_matrices=False)
-    new = _beyond(new[sizes > _NEW * float(np.sum(factor**2))], W)
+    new = beyond(new[sizes > _NEW * scatter.squares], W)
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
-    inner = factor @ B.T
-    return linalg.eigh_top(inner.T @ inner, len(W))[1][:, : len(W)].T @ B
+    return linalg.eigh_top(scatter.gram(B), len(W))[1][:, : len(W)].T @ B
 
 
 def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarray:
@@ -116,8 +152,8 @@ def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarr
 
 def local_directions(factor: np.ndarray, V: np.ndarray, n_local: int) -> np.ndarray:
     """Leading directions of ``factor.T @ factor`` outside V: as many as there are, at most."""
-    W = _leading(_beyond(factor, V), min(n_local, V.shape[1] - len(V)), float(np.sum(factor**2)))
-    return _outside(W, V)
+    W = _leading(beyond(factor, V), min(n_local, V.shape[1] - len(V)), float(np.sum(factor**2)))
+    return outside(W, V)
 
 
 def _leading(factor: np.ndarray, rank: int, squares: float) -> np.ndarray:

@@ -56,6 +56,26 @@ def check_rounds(n_rounds: Any) -> None:
         raise ValueError(f"n_rounds must be a positive integer, got {n_rounds!r}.")
 
 
+def check_same_rows(before: Subspace, count: float, deviation: np.ndarray, scatter: float) -> None:
+    """Raise unless rows have the weight, mean and sum of squares of a summary of them."""
+    if not abs(count - before.n_samples) <= _SAME_COUNT * before.n_samples:
+        raise ValueError(
+            f"X must hold the rows of the fit, which have a weight of {before.n_samples:.15g}, "
+            f"got rows of weight {count:.15g}."
+        )
+    off = float(np.linalg.norm(deviation)) / count
+    size = np.sqrt(before.scatter / count) + float(np.linalg.norm(before.mean))
+    if before.centered and not off <= _SAME_MEAN * size:
+        raise ValueError(
+            f"X must hold the rows of the fit, whose mean is another: it is {off:.1e} away."
+        )
+    if not abs(scatter - before.scatter) <= _SAME_SCATTER * before.scatter:
+        raise ValueError(
+            f"X must hold the rows of the fit, whose sum of squares is {before.scatter:.7g}, "
+            f"got {scatter:.7g}."
+        )
+
+
 class Refinement:
     """Rounds of products that take a summary towards that of a decomposition of all rows.
 
@@ -97,28 +117,9 @@ class Refinement:
         if answer is None:
             raise ValueError("X must hold the rows of the fit, got none.")
         products, deviation, (scatter, count) = np.split(answer, [self.block.size, -2])
-        self._check_rows(float(count), deviation, float(scatter))
+        check_same_rows(self.before, float(count), deviation, float(scatter))
         # in units of the scatter, so that nothing overflows
         self._space.add(products.reshape(self.block.shape) / self.before.scatter)
-
-    def _check_rows(self, count: float, deviation: np.ndarray, scatter: float) -> None:
-        before = self.before
-        if not abs(count - before.n_samples) <= _SAME_COUNT * before.n_samples:
-            raise ValueError(
-                f"X must hold the rows of the fit, which have a weight of {before.n_samples:.15g}, "
-                f"got rows of weight {count:.15g}."
-            )
-        off = float(np.linalg.norm(deviation)) / count
-        size = np.sqrt(before.scatter / count) + float(np.linalg.norm(before.mean))
-        if before.centered and not off <= _SAME_MEAN * size:
-            raise ValueError(
-                f"X must hold the rows of the fit, whose mean is another: it is {off:.1e} away."
-            )
-        if not abs(scatter - before.scatter) <= _SAME_SCATTER * before.scatter:
-            raise ValueError(
-                f"X must hold the rows of the fit, whose sum of squares is {before.scatter:.7g}, "
-                f"got {scatter:.7g}."
-            )
 
     def summary(self) -> Subspace:
         """The summary of all rows with as many directions as before.
