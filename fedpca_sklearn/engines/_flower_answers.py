@@ -15,6 +15,9 @@ from ._flwr import ConfigRecord, Context, Message, RecordDict
 from ._site_policy import Exchange, SitePolicy
 from ._site_privacy import Site
 
+# What a site does with the numbers of a task before anything leaves it:
+# ``seal(message, context, numbers)`` returns the arrays that are sent, and what else is told.
+Seal = Callable[[Message, Context, dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
 # The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")
 
@@ -26,8 +29,12 @@ def answering(
     estimator: Any,
     tasks: dict[str, Task],
     kind: str,
+    seal: Seal | None = None,
 ) -> Callable[[Message, Context], Message]:
-    """Handler of one kind of message at a site."""
+    """Handler of one kind of message at a site.
+
+    With ``seal`` the numbers of the task stay at the site, and what it makes of them is sent.
+    """
 
     def reply(message: Message, context: Context) -> Message:
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
@@ -45,15 +52,19 @@ def answering(
             public = list(context.run_config.values())
             rows = asked_rows(load_rows(context), tasks[kind], question, public)
             rows.check_enough(policy.min_rows)
-            found = array_record(rows.answer(tasks[kind], who, question.arguments, policy.min_rows))
-            config["dtype"] = rows.X.dtype.name
+            found = rows.answer(tasks[kind], who, question.arguments, policy.min_rows)
+            beside: dict[str, Any] = {"dtype": rows.X.dtype.name}
             if rows.columns is not None:
-                config["columns"] = rows.columns
-            exchange.answer({**sizes_of(found), **who.privacy})
-            config |= who.privacy
-            arrays = found
+                beside["columns"] = rows.columns
+            if seal is not None:
+                found, sealed = seal(message, context, found)
+                beside |= sealed
+            sent = array_record(found)
+            exchange.answer({**sizes_of(sent), **who.privacy})
+            config |= {**beside, **who.privacy}
+            arrays = sent
         except Exception as error:
-            config["error"] = told(error, kind, context.run_id)
+            config["error"] = _told(error, kind, context.run_id)
             exchange.refusal(config["error"])
         content = RecordDict({"config": ConfigRecord(config), "arrays": arrays})
         return Message(content, reply_to=message)
@@ -61,7 +72,7 @@ def answering(
     return reply
 
 
-def told(error: Exception, kind: str, run: int) -> str:
+def _told(error: Exception, kind: str, run: int) -> str:
     """Text about an error for the server; the whole error goes to the log of the site."""
     if isinstance(error, RefusedError):
         _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..communication._fixed_point import (
     encode,
     exponent_of,
 )
+from ._flower_answers import Seal
 from ._flower_masks import (
     create_shares,
     digest,
@@ -30,12 +31,11 @@ from ._flower_masks import (
     shared_key,
     signed_masks,
 )
-from ._flower_messages import array_record
 from ._flower_private import GridTask
 from ._flower_questions import RefusedError, Task
 from ._flower_secure import SecureAggregation
 from ._flower_signatures import all_have_signed, signature
-from ._flwr import ConfigRecord, Context, Message, RecordDict
+from ._flwr import ConfigRecord, Context, Message
 
 # Kinds of the questions of a sum, beside the one for the masked numbers.
 KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
@@ -69,51 +69,6 @@ def question_of(
     return digest([session, numbers, *texts])
 
 
-def secured(
-    answer: Callable[[Message, Context], Message],
-    secure: SecureAggregation,
-    tasks: dict[str, Task],
-    kind: str,
-    told: Callable[[Exception, str, int], str],
-) -> Callable[[Message, Context], Message]:
-    """Handler of one kind of message, whose numbers leave the site masked.
-
-    Parameters
-    ----------
-    answer : callable
-        The handler without masks; what it returns stays here.
-    secure : SecureAggregation
-    tasks : dict of str to Task
-        By kind; the first begins a fit.
-    kind : str
-        Of the messages.
-    told : callable
-        ``told(error, kind, run)`` is what the server is told of an error.
-    """
-    site = SiteSums(secure, tasks)
-    step = {KEYS: site.keys, SHARES: site.shares, UNMASK: site.unmask}.get(
-        kind, partial(site.masked, kind)
-    )
-
-    def masked(message: Message, context: Context) -> Message:
-        reply = answer(message, context)
-        config: dict[str, Any] = dict(reply.content.config_records["config"])
-        if "error" in config:
-            return reply
-        numbers = {name: a.numpy() for name, a in reply.content.array_records["arrays"].items()}
-        arrays: dict[str, Any] = {}
-        try:
-            arrays, more = step(message, context, numbers)
-            config |= more
-        except Exception as error:
-            config = {name: config[name] for name in ("site", "nonce")}
-            config["error"] = told(error, kind, context.run_id)
-        content = RecordDict({"config": ConfigRecord(config), "arrays": array_record(arrays)})
-        return Message(content, reply_to=message)
-
-    return masked
-
-
 def protocol_tasks() -> dict[str, Task]:
     """Tasks for the other questions of a sum, which tell nothing but what all answers tell."""
     return {kind: Task(lambda site, X: {}, sys.maxsize) for kind in (KEYS, SHARES, UNMASK)}
@@ -124,6 +79,11 @@ class SiteSums:
 
     def __init__(self, secure: SecureAggregation, tasks: dict[str, Task]):
         self.secure, self.tasks = secure, tasks
+
+    def step(self, kind: str) -> Seal:
+        """The step that a kind of question asks for."""
+        steps = {KEYS: self.keys, SHARES: self.shares, UNMASK: self.unmask}
+        return steps.get(kind, partial(self.masked, kind))
 
     def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """New keys for one sum; what was left of another is forgotten."""

@@ -55,12 +55,12 @@ class SitePolicy:
     Notes
     -----
     A line of the log is JSON: its number and time, event ("question", "answer" or "refusal"), run,
-    kind of question, estimator; shapes, bytes and SHA-256 of the arrays that came and went; "of",
-    the line of the question; why it was refused; with a mechanism mu2, epsilon and delta of all
-    releases so far; and "chain", the SHA-256 of the line and of the chain before. A file with
-    ``.head`` at the end of its name has the number of lines. A log that is not whole, a log that
-    has become shorter, and a ledger that holds less than the log says was spent refuse everything.
-    Whoever may write all these files is trusted.
+    kind of question, estimator; shapes, bytes and SHA-256 of the arrays that came and went, with
+    secure sums of the masked numbers; "of", the line of the question; why it was refused; with a
+    mechanism mu2, epsilon and delta of all releases so far; and "chain", the SHA-256 of the line
+    and of the chain before. A file with ``.head`` at the end of its name has the number of lines. A
+    log that is not whole, a log that has become shorter, and a ledger that holds less than the log
+    says was spent refuse everything. Whoever may write all these files is trusted.
 
     Several processes of one site may share the files. They lie on a local disk. A process reads the
     whole log at its first question, and what was added at the next ones.

@@ -20,7 +20,7 @@ from . import (  # noqa: F401  they register estimators
     _flower_tracking,
     _flower_triangles,
 )
-from ._flower_answers import answering, told
+from ._flower_answers import answering
 from ._flower_estimators import (
     NoBatchError,
     check_parameters,
@@ -33,7 +33,7 @@ from ._flower_questions import RefusedError, Task
 from ._flower_rows import SiteRows
 from ._flower_secure import SecureAggregation
 from ._flower_secure_fits import fit_securely, secure_tasks
-from ._flower_secure_site import secured
+from ._flower_secure_site import SiteSums
 from ._flower_sites import Sites
 from ._flwr import ClientApp, Context, Grid, ServerApp
 from ._site_policy import SitePolicy
@@ -136,11 +136,10 @@ def client_app(
     name_of = _configured_site if site is None else site
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
     app = ClientApp()
+    sums = None if secure is None else SiteSums(secure, tasks)
     for kind in tasks:
-        answer = answering(load_rows, name_of, policy, estimator, tasks, kind)
-        if secure is not None:
-            answer = secured(answer, secure, tasks, kind, told)
-        app.query(kind)(answer)
+        seal = None if sums is None else sums.step(kind)
+        app.query(kind)(answering(load_rows, name_of, policy, estimator, tasks, kind, seal))
     return app
 
 

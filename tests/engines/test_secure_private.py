@@ -1,6 +1,8 @@
 """Noise of a sum over secure sums: what arrives, what it costs, and who may ask for it."""
 
+import json
 import os
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ pytest.importorskip("flwr")
 from test_flower import InProcessGrid
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
+from fedpca_sklearn.engines._flower_messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian
 
@@ -29,12 +32,15 @@ ROUNDS = FederatedPowerPCA(
 BY_KIND = {"ids": lambda estimator: type(estimator).__name__}
 
 
-def private_fit(estimator, folder, secure=SECURE, spoil=None, run=1, parts=PARTS):
+def private_fit(estimator, folder, secure=SECURE, spoil=None, run=1, parts=PARTS, log=False):
     def load(rows):
         return lambda context: rows
 
+    def policy(site):
+        return SitePolicy(ledger=folder / site, log=folder / f"{site}.log" if log else None)
+
     apps = [
-        client_app(load(rows), estimator, policy=SitePolicy(ledger=folder / site), secure=secure)
+        client_app(load(rows), estimator, policy=policy(site), secure=secure)
         for site, rows in parts.items()
     ]
     grid = InProcessGrid(apps, list(parts), spoil)
@@ -133,3 +139,45 @@ def test_a_lost_site_ends_the_fit(tmp_path):
     parts = {**PARTS, "south": ROWS[:100]}
     with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
         private_fit(SUMMARY, tmp_path, spoil=spoil, parts=parts)
+
+
+# -------------------------------------------------------------------- the log of a site
+
+
+def events(folder, site="west"):
+    """Lines of a log by event and kind, and the lines."""
+    found = [json.loads(line) for line in (folder / f"{site}.log").read_text().splitlines()]
+    return [(line["event"], line["kind"]) for line in found], found
+
+
+def test_the_log_has_the_hash_of_what_left_the_site_and_not_of_its_numbers(tmp_path):
+    left = defaultdict(list)
+
+    def note(site, message, reply):
+        left[site].append(sizes_of(reply.content.array_records["arrays"]))
+        return reply
+
+    private_fit(SUMMARY, tmp_path, spoil=note, log=True)
+    for site in PARTS:
+        _, lines = events(tmp_path, site)
+        answers = [line for line in lines if line["event"] == "answer"]
+        noted = [{name: line[name] for name in left[site][0]} for line in answers]
+        assert noted == left[site]
+        masked = [line for line in answers if line["kind"] == "second_moments"]
+        assert [line["shapes"] for line in masked] == [{"masked": [16]}]
+
+
+def test_what_is_refused_when_it_is_masked_is_no_answer_and_no_round(tmp_path):
+    """Two questions of a sum are rounds, and the third, whose numbers never left, is none."""
+    fine = SecureAggregation(threshold=3, restarts=0, bits=22)
+    for run in (1, 2):  # a site that is started anew
+        with pytest.raises(RuntimeError, match="finer than the scale of secure sums"):
+            private_fit(SUMMARY, tmp_path, fine, run=run, log=True)
+    noted, lines = events(tmp_path)
+    begun = [kind for event, kind in noted if event == "question"]
+    assert [kind for event, kind in noted if event == "refusal"] == [begun[-1]] * 2
+    assert ("answer", begun[-1]) not in noted
+    spent = [line["mu2"] for line in lines if "mu2" in line]
+    tally = SitePolicy(log=tmp_path / "west.log").log.read()
+    assert tally.rounds == len(begun) - 2
+    assert tally.mu2 == max(spent, default=0.0)
