@@ -170,7 +170,7 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         summary = summary._replace(privacy=stated(mechanism, mu2))
         fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
         fitted.set_params(**estimator.get_params(deep=False))
-        return _shown(fitted, sums, fitted._message_of_noise(terms))
+        return _shown(fitted, sums, fitted._message_of_noise(terms, len(sums.sites.names)))
 
     return until_nobody_is_lost(fit)
 

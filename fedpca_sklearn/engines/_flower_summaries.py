@@ -118,7 +118,7 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-    warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs)))
+    warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs), n_sources=1))
     return fitted
 
 

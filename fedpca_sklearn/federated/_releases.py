@@ -79,7 +79,7 @@ class ReleasesMixin(SpendsPrivacy, StreamingClientsTransformer):
         self._clients = {**self._clients, **made}
         self._merge_all()
         if first:
-            self._noise_message = self._message_of_noise(terms)
+            self._noise_message = self._message_of_noise(terms, terms.n_shares)
         return labels
 
     def _private_directions(self, d: int) -> int | None:
@@ -87,9 +87,12 @@ class ReleasesMixin(SpendsPrivacy, StreamingClientsTransformer):
         wanted = self._directions_needed()
         return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
 
-    def _message_of_noise(self, terms: Terms) -> str | None:
-        """Text of a warning if the first releases of all clients together look like noise."""
-        d, shares = len(self.mean_), math.sqrt(terms.n_shares)
+    def _message_of_noise(self, terms: Terms, n_sources: int) -> str | None:
+        """Text of a warning if the first releases of all clients together look like noise.
+
+        Each summary has the noise of ``n_sources`` clients.
+        """
+        d, shares = len(self.mean_), math.sqrt(n_sources)
         summaries = [site.summary for site in self._clients.values()]
         size = self.mechanism._OFF_DIAGONAL * terms.product_std * shares
         spike = of_means = 0.0

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import defaultdict
+from itertools import count
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from test_flower import InProcessGrid
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
 from fedpca_sklearn.engines._flower_messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
-from fedpca_sklearn.privacy import DiscreteGaussian
+from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyNoiseWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 SECURE = SecureAggregation(threshold=3, restarts=0)
@@ -139,6 +140,18 @@ def test_a_lost_site_ends_the_fit(tmp_path):
     parts = {**PARTS, "south": ROWS[:100]}
     with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
         private_fit(SUMMARY, tmp_path, spoil=spoil, parts=parts)
+
+
+@pytest.mark.filterwarnings("default::fedpca_sklearn.PrivacyNoiseWarning")
+def test_noise_of_more_sites_than_the_threshold_is_seen_as_noise(tmp_path, monkeypatch):
+    """Each of eight adds a half of the variance: the noise is twice as large as that of two."""
+    from fedpca_sklearn.engines import _site_privacy
+
+    seeds = count()
+    monkeypatch.setattr(_site_privacy, "seeds_of", lambda state: next(seeds))
+    parts = {f"site {i}": 1e-3 * ROWS[20 * i : 20 * i + 20] for i in range(8)}
+    with pytest.warns(PrivacyNoiseWarning):
+        private_fit(SUMMARY, tmp_path, SecureAggregation(threshold=2, restarts=0), parts=parts)
 
 
 # -------------------------------------------------------------------- the log of a site
