@@ -42,8 +42,9 @@ class SecureAggregation:
     identity : callable or None, default=None
         Of a site: ``identity(context)`` returns its secret key and the list of the public keys of
         the other sites, PEM as bytes of keys on the curve P-384, which owners have handed over
-        without the server. The site signs the keys of each sum, and sends no numbers unless all
-        others have signed the same. None: a server can pretend to be the other sites.
+        without the server. The site signs the keys of each sum, sends no numbers unless all others
+        have signed the same, and unmasks no sum over other sites than the fit began with. None: a
+        server can pretend to be the other sites, and that they are lost.
 
     See Also
     --------

@@ -65,9 +65,7 @@ def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any
     """Fit an estimator of the rows at sites by secure sums."""
     private = getattr(estimator, "mechanism", None) is not None
     fit = fit_private_by_sums if private else fit_by_sums
-    fitted = fit(estimator, SecureSums(sites, secure))
-    fitted.clients_ = list(sites.names.values())
-    return fitted
+    return fit(estimator, SecureSums(sites, secure))
 
 
 @singledispatch

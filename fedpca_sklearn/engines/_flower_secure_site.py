@@ -34,7 +34,7 @@ from ._flower_masks import (
 from ._flower_private import GridTask
 from ._flower_questions import RefusedError, Task
 from ._flower_secure import SecureAggregation
-from ._flower_signatures import all_have_signed, signature
+from ._flower_signatures import signature, signers
 from ._flwr import ConfigRecord, Context, Message
 
 # Kinds of the questions of a sum, beside the one for the masked numbers.
@@ -43,8 +43,9 @@ KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
 N_EXPONENTS = LARGEST - LEAST + 1
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
-# Records of the site's own state: secrets and peers of the sum that goes on, and how many fits have
-# begun. A process that is started for a message finds there what an earlier one knew.
+# Records of the site's own state: secrets and peers of the sum that goes on; how many fits have
+# begun, and the sites of the last one. A process that is started for a message finds there what an
+# earlier one knew.
 _SUM, _FITS = "fedpca_sklearn.sum", "fedpca_sklearn.sums_begun"
 
 
@@ -162,7 +163,7 @@ class SiteSums:
         """The numbers that were asked for, masked."""
         own = _taken(context, "masked")
         self._check_restarts(context, kind)
-        self._check_signatures(own, message, context)
+        others = self._signers(own, message, context)
         self._open_boxes(own, message)
         config = _config(message)
         bits, exponents = config.get("bits"), config.get("exponents")
@@ -176,33 +177,37 @@ class SiteSums:
         question = question_of(own["session"], kind, bits, exponents, arguments)
         n, at = len(integers), own["at"]
         integers += mask(own["seed"], question, n)
-        others = (other for other in range(len(own["mask_keys"])) if other != at)
-        integers += signed_masks(own["mask_secret"], at, own["mask_keys"], others, question, n)
+        peers = (peer for peer in range(len(own["mask_keys"])) if peer != at)
+        integers += signed_masks(own["mask_secret"], at, own["mask_keys"], peers, question, n)
         kept = ("at", "threshold", "seed_shares", "key_shares")
-        _keep(context, UNMASK, **{name: own[name] for name in kept})
+        _keep(context, UNMASK, signers=others, **{name: own[name] for name in kept})
         return {"masked": integers}, {}
 
     def _check_restarts(self, context: Context, kind: str) -> None:
-        """Raise if a fit begins once more than the owner of the site allows."""
-        if kind != next(iter(self.tasks)):
-            return
+        """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
         fits: dict[str, Any] = dict(context.state.config_records.get(_FITS, ConfigRecord()))
-        run = str(context.run_id)
-        begun = 1 + (fits["begun"] if fits.get("run") == run else 0)
-        context.state[_FITS] = ConfigRecord({"run": run, "begun": begun})
-        if begun > 1 + self.secure.restarts:
+        run, first = str(context.run_id), next(iter(self.tasks))
+        begun = fits["begun"] if fits.get("run") == run else 0
+        if kind != first and not begun:
+            raise RefusedError(f"a fit begins with {first!r}")
+        if kind != first:
+            return
+        context.state[_FITS] = ConfigRecord({"run": run, "begun": begun + 1})
+        if begun > self.secure.restarts:
             raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
 
-    def _check_signatures(self, own: dict[str, Any], message: Message, context: Context) -> None:
+    def _signers(self, own: dict[str, Any], message: Message, context: Context) -> list[bytes]:
+        """Who the other sites are, by place; an empty list where nobody is known."""
         if self.secure.identity is None:
-            return
-        signatures, (_, known) = (
-            _texts(_config(message), "signatures"),
-            self.secure.identity(context),
-        )
-        listed = len(signatures) == len(own["mask_keys"])
-        if not listed or not all_have_signed(own["session"], own["at"], signatures, known):
+            return []
+        signatures = _texts(_config(message), "signatures")
+        _, known = self.secure.identity(context)
+        found = None
+        if len(signatures) == len(own["mask_keys"]):
+            found = signers(own["session"], own["at"], signatures, known)
+        if found is None:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
+        return found
 
     def _open_boxes(self, own: dict[str, Any], message: Message) -> None:
         """Take the shares for this site out of the boxes of all others."""
@@ -260,6 +265,7 @@ class SiteSums:
             raise RefusedError(f"those who sent numbers must be some of {n} sites, each once")
         if at not in sent or len(sent) < threshold:
             raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
+        _check_same_sites(context, [own["signers"][i] for i in sent] if own["signers"] else [])
         shares = [
             own["seed_shares" if other in sent else "key_shares"][other] for other in range(n)
         ]
@@ -275,6 +281,14 @@ def _exponent_in_unary(bound: Any) -> np.ndarray:
     n = exponent_of(bound) - LEAST + 1
     drawn = np.frombuffer(os.urandom(8 * n), np.uint64)
     return np.append(drawn, np.zeros(N_EXPONENTS - n, np.uint64))
+
+
+def _check_same_sites(context: Context, sites: list[bytes]) -> None:
+    """Raise if a sum is of other sites than earlier ones of the fit; the difference is a site's."""
+    fits: dict[str, Any] = dict(context.state.config_records[_FITS])
+    if fits.setdefault("sites", sorted(sites)) != sorted(sites):
+        raise RefusedError("a sum is over other sites than the fit began with")
+    context.state[_FITS] = ConfigRecord(fits)
 
 
 def _keep(context: Context, stage: str, **values: Any) -> None:

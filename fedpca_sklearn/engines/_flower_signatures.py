@@ -11,7 +11,7 @@ from flwr.supercore.primitives.asymmetric import (
     verify_signature,
 )
 
-__all__ = ["all_have_signed", "signature"]
+__all__ = ["signature", "signers"]
 
 
 def signature(secret: bytes, session: bytes, at: int) -> bytes:
@@ -19,20 +19,25 @@ def signature(secret: bytes, session: bytes, at: int) -> bytes:
     return sign_message(bytes_to_private_key(secret), _text(session, at))
 
 
-def all_have_signed(
+def signers(
     session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes]
-) -> bool:
-    """Whether all others in the list have signed it, each with another one of the known keys."""
-    left = set(known)
+) -> list[bytes] | None:
+    """The known key by which each other site in the list has signed it, and b"" for this one.
+
+    None unless all have, each with another one of the known keys.
+    """
+    left, found = set(known), []
     for other, signed in enumerate(signatures):
         if other == at:
+            found.append(b"")
             continue
         text = _text(session, other)
-        signers = (k for k in left if verify_signature(bytes_to_public_key(k), text, signed))
-        if (signer := next(signers, None)) is None:
-            return False
+        signing = (k for k in left if verify_signature(bytes_to_public_key(k), text, signed))
+        if (signer := next(signing, None)) is None:
+            return None
         left.remove(signer)
-    return True
+        found.append(signer)
+    return found
 
 
 def _text(session: bytes, at: int) -> bytes:

@@ -33,7 +33,8 @@ class SitePolicy:
         With fewer rows the site answers nothing: a summary of one or two rows gives them away.
     max_rounds : int or None, default=None
         Questions that are answered in all, in whatever runs and for whatever estimators: a round of
-        `FederatedPowerPCA` is a question, and so is each of the two others of a fit. Needs ``log``.
+        `FederatedPowerPCA` is a question, and so is each of the two others of a fit. A secure sum
+        is three, and the first of a run four. Needs ``log``.
     max_queries_per_day : int or None, default=None
         Questions of a day (UTC), those that are refused included. Needs ``log``.
     mechanism : Mechanism, sequence of Mechanism, or None, default=None

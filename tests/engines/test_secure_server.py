@@ -76,6 +76,14 @@ class Server:
         told = {"boxes": boxes, "bits": BITS, "exponents": [E, E], "signatures": self.signatures}
         return {**told, **changes}
 
+    def begun(self):
+        """The first sum of a fit without a public scale, and shares for the next."""
+        sites, question = range(len(self.sites)), {"exponents": []}
+        self.keys().shares()
+        for i in sites:
+            self.tell(i, "moments_bound", **self.question(i, **question))
+        return self.keys().shares()
+
     def masked(self):
         sites = range(len(self.sites))
         self.numbers = [self.tell(i, "moments", **self.question(i))[1]["masked"] for i in sites]
@@ -351,8 +359,23 @@ def test_scales_and_bits(change, why):
 
 
 def test_a_scale_that_is_too_small_is_refused_and_clips_nothing():
-    server = Server(secure=SecureAggregation(threshold=2)).keys().shares()
+    server = Server(secure=SecureAggregation(threshold=2)).begun()
     server.refused(0, "moments", **server.question(0, exponents=[9, 2]), why="out of range")
+
+
+def test_a_fit_begins_with_the_question_that_is_counted():
+    """Sums asked before it would be one fit more than ``restarts`` allows."""
+    server = Server(secure=SecureAggregation(threshold=2, restarts=0)).keys().shares()
+    why = "a fit begins with 'moments_bound'"
+    server.refused(0, "moments", **server.question(0), why=why)
+    server.keys().shares()
+    question = server.question(0, exponents=[E] * 3)
+    server.refused(0, "second_moments", ROWS.mean(axis=0), **question, why=why)
+    server.begun().masked()
+    assert all(len(numbers) == N for numbers in server.numbers)
+    server.keys().shares()
+    question = server.question(0, exponents=[])
+    server.refused(0, "moments_bound", **question, why="a fit begins again at most 0 times")
 
 
 # -------------------------------------------------------------------- lies that differ by site
@@ -391,7 +414,7 @@ def test_a_server_that_tells_sites_different_things_about_the_lost(sent):
 
 def test_sites_that_were_asked_different_things_tell_nothing():
     """The masks of a pair depend on the question; all seeds are known, and nothing cancels."""
-    server = Server(secure=SecureAggregation(threshold=2)).keys().shares()
+    server = Server(secure=SecureAggregation(threshold=2)).begun()
     asked = [[E, E], [E, E], [E, E + 1]]
     server.numbers = [
         server.tell(i, "moments", **server.question(i, exponents=e))[1]["masked"]
@@ -472,6 +495,29 @@ def test_signatures_are_of_one_sum():
     _, one, two = server.signatures
     question = server.question(0, signatures=[b"", two, one])
     server.refused(0, "moments", **question, why="all other sites must have signed")
+
+
+def test_sums_of_a_fit_over_other_sites_are_not_unmasked():
+    """Two sums of one fit that differ by a site are its numbers, and no fit begins again."""
+    everybody = list(known(*(key_pair() for _ in range(4))))
+    for sent, lost in ([0, 1, 2, 3], [0, 1, 2]), ([0, 1, 2], [0, 1, 3]):
+        server = Server(4, everybody).keys().shares().masked()
+        for i in sent:
+            assert "shares" in server.tell(i, "secure_unmask", sent=sent)[0]
+        again = server.keys().shares()
+        question = {"exponents": [E] * 3}
+        for i in lost:
+            told, _ = again.tell(
+                i, "second_moments", ROWS.mean(axis=0), **again.question(i, **question)
+            )
+            assert "error" not in told
+        for i in set(sent) & set(lost):
+            again.refused(i, "secure_unmask", sent=lost, why="other sites than the fit began with")
+    # of a fit that begins again the sites may be others: how often it does is theirs to say
+    server = Server(4, everybody)
+    for sent in ([0, 1, 2, 3], [0, 1, 2]):
+        server.keys().shares().masked()
+        assert "shares" in server.tell(0, "secure_unmask", sent=sent)[0]
 
 
 # -------------------------------------------------------------------- masks
