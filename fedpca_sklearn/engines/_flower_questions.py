@@ -37,8 +37,8 @@ class Task:
         keys that nobody asks for are refused.
     times : int
         Questions of this kind before the server has to begin again.
-    fixed : int or None
-        Position of an argument that stays the same until then.
+    fixed : int, tuple of int or None
+        Position of an argument that stays the same until then, or of several.
     begins : bool
         Whether a question of this kind begins a fit or a batch, as one of the first kind always
         does.
@@ -58,7 +58,7 @@ class Task:
 
     work: Callable
     times: int = 1
-    fixed: int | None = None
+    fixed: int | tuple[int, ...] | None = None
     begins: bool = False
     batches: bool = False
     batch_rows: Callable[[int], int] | None = None
@@ -148,8 +148,8 @@ def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str)
         keys, *arguments = arguments
         hold(context, "keys", keys)
         question = Question(arguments, keys=keys)
-    if task.fixed is not None:
-        hold(context, f"argument {task.fixed}", question.arguments[task.fixed])
+    for place in (task.fixed,) if isinstance(task.fixed, int) else task.fixed or ():
+        hold(context, f"argument {place}", question.arguments[place])
     return question
 
 

@@ -14,6 +14,7 @@ from .._kernels.missing import fitted_numbers
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._batch_sums import Misfits, observed_entries
 from ..rounds._client import Client
+from ..rounds._outlier_sums import Limits, sizes_of
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
@@ -65,6 +66,58 @@ class Model:
         return State(Subspace.empty(len(self.mean)), self.mean, self.basis)
 
 
+@dataclass(frozen=True)
+class Cleaning:
+    """How a batch is rid of outliers: by a model without a ridge, and thresholds of columns.
+
+    It travels as two arrays: the mean above the basis, and thresholds after a number that says how
+    they are used: 0 not at all, 1 for each row by itself, 2 for the batch.
+    """
+
+    model: Model
+    limits: Limits | None = None
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """As it is sent."""
+        rows, limits = self.model.arrays[0], self.limits
+        if limits is None:
+            return rows, np.zeros(1 + rows.shape[1])
+        return rows, np.append(1 if limits.searched else 2, limits.columns)
+
+    @classmethod
+    def asked(
+        cls, tracker: FederatedSubspaceTracker, sent: Sequence[np.ndarray], d: int
+    ) -> Cleaning:
+        """As a server sent it, checked."""
+        rows, limits = sent
+        if rows.ndim != 2 or not len(rows):
+            raise RefusedError("a model must be a mean and a basis")
+        model = Model.asked(tracker, [rows, np.zeros(len(rows))], d)
+        if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or (limits < 0).any():
+            raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0")
+        known = limits[0] > 0
+        if known and not (finds_thresholds(tracker) and len(model.basis)):
+            raise RefusedError("thresholds must be those of the site's own estimator")
+        return cls(model, Limits(limits[0] == 1, limits[1:]) if known else None)
+
+    def outliers(self, tracker: FederatedSubspaceTracker, Y: np.ndarray) -> np.ndarray:
+        """Where rows have outliers."""
+        V, Z = self.model.basis, Y - self.model.mean
+        if not tracker.robust or not len(V):
+            return np.zeros(Y.shape, dtype=bool)
+        if self.limits is not None:
+            return self.limits.outliers(Z, V, tracker.xi)
+        if tracker.support_threshold == "auto":
+            raise RefusedError("thresholds are needed")
+        return find_outliers(Z, V, tracker.xi, tracker.support_threshold)[0]
+
+
+def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
+    """Whether thresholds of outliers come from sums over all clients."""
+    return tracker.robust and tracker.support_threshold == "auto"
+
+
 # -------------------------------------------------------------------- at a site
 
 
@@ -75,7 +128,6 @@ class SiteBatch:
     rows: np.ndarray
     model: Model
     filled: Filled
-    threshold: np.ndarray
 
     @classmethod
     def of(
@@ -88,17 +140,13 @@ class SiteBatch:
     ) -> SiteBatch:
         """Check both models, and do a client's work on a batch."""
         Y, d = dense(X), X.shape[1]
-        before = Model.asked(tracker, clean, d)
+        before = Cleaning.asked(tracker, clean, d)
         by = Model.asked(tracker, model, d)
-        threshold = np.zeros(d)
-        if tracker.robust and len(before.basis):
-            options = before.basis, tracker.xi, tracker.support_threshold
-            mask, threshold = find_outliers(Y - before.mean, *options)
-            Y = np.where(mask, np.nan, Y)
+        Y = np.where(before.outliers(tracker, Y), np.nan, Y)
         filled = fill(Y, by.mean, by.basis, by.ridge)
         if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
             filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
-        return cls(Y, by, filled, threshold)
+        return cls(Y, by, filled)
 
     @property
     def residuals(self) -> np.ndarray:
@@ -121,11 +169,6 @@ def dense(X: Any) -> np.ndarray:
 @site_work.register
 def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     refuse_channel(estimator.channel)
-    if estimator.robust and estimator.support_threshold == "auto":
-        raise ValueError(
-            "support_threshold must be a number over Flower, or robust=False: thresholds of all "
-            'clients together take rounds that sites do not answer yet, got "auto".'
-        )
     tracker, center = estimator, estimator.center
     updates = estimator.n_iter + 1
     rounds = max(estimator.n_rounds, estimator.init_rounds)
@@ -150,24 +193,34 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         rows = without_sparse_part(dense(X) - mean, len(V))
         return {"message": TimesScatter(V, np.zeros(d))(site, Client(site, rows))}
 
-    def filled(site, X, c, c_ridge, m, m_ridge, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, c_ridge], [m, m_ridge], min_rows)
-        return {"count": [float(found.filled.counts.sum())], "threshold": found.threshold}
+    def sizes(site, X, c, limits, *, min_rows):
+        by = Cleaning.asked(tracker, [c, limits], X.shape[1])
+        if not (finds_thresholds(tracker) and len(by.model.basis)):
+            raise RefusedError("the estimator finds no thresholds")
+        Z, columns = dense(X) - by.model.mean, None if by.limits is None else by.limits.columns
+        few = (~np.isnan(Z)).sum(axis=0) < min_rows  # a sum of few sizes would tell them
+        logs = sizes_of(site, Z, by.model.basis, tracker.xi, columns).logs
+        logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
+        return {"message": Moments()(site, Client(site, logs))}
 
-    def misfit(site, X, c, c_ridge, m, m_ridge, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, c_ridge], [m, m_ridge], min_rows)
+    def filled(site, X, c, m, m_ridge, limits, *, min_rows):
+        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
+        return {"count": [float(found.filled.counts.sum())]}
+
+    def misfit(site, X, c, m, m_ridge, limits, *, min_rows):
+        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
         return {"message": Misfits()(site, Client(site, found.misfits))}
 
-    def moments(site, X, c, c_ridge, m, m_ridge, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, c_ridge], [m, m_ridge], min_rows)
+    def moments(site, X, c, m, m_ridge, limits, *, min_rows):
+        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
         return {"message": Moments()(site, Client(site, found.filled.rows[found.filled.counts]))}
 
     def sums(query, of_residuals):
-        def work(site, X, c, c_ridge, m, m_ridge, V, mean, *, min_rows):
+        def work(site, X, c, m, m_ridge, limits, V, mean, *, min_rows):
             d = X.shape[1]
             check_mean(mean, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
-            found = SiteBatch.of(tracker, X, [c, c_ridge], [m, m_ridge], min_rows)
+            found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
             rows = found.filled.rows[found.filled.counts]
             client = Client(site, found.residuals if of_residuals else rows)
             return {"message": query(V, mean)(site, client)}
@@ -175,11 +228,12 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         return work
 
     task = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
-    same = partial(task, fixed=0)  # what finds outliers, in all questions about a batch
+    same = partial(task, fixed=(0, 3))  # what finds outliers, in all questions about a batch
     return {
         "batch": task(batch, begins=True),
         "observed": task(observed),
         "low_rank": task(low_rank, estimator.init_rounds, fixed=1),
+        "sizes": task(sizes, 2, fixed=0),
         "filled": same(filled, updates + 2),
         "misfits": same(misfit, updates + 2),
         "moments": same(moments, updates),

@@ -19,9 +19,11 @@ from ..rounds._batch_sums import (
     r_svd_by_sums,
 )
 from ..rounds._client import Client
+from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sums
 from ..rounds._power_method import power_method
 from ..rounds._queries import LARGEST, Moments, Query, Variances
 from ..summary import Subspace
+from ..tracking._outlier_tracker import known_thresholds
 from ..tracking._past import Misfit
 from ..tracking._stmiss import State, faded
 from ..tracking._stmiss_tracker import STMissTracker
@@ -34,7 +36,7 @@ from ._flower_estimators import (
 )
 from ._flower_messages import Answer
 from ._flower_sites import Sites
-from ._flower_tracked_rows import Model
+from ._flower_tracked_rows import Cleaning, Model, finds_thresholds
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ class BatchAtSites:
         Rows of each site that has it.
     shape : tuple
         All rows, and their columns.
-    clean : Model
+    clean : Cleaning
         By which outliers are found, and become missing entries.
     """
 
     number: int
     counts: dict[str, int]
     shape: tuple[int, int]
-    clean: Model
+    clean: Cleaning
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -85,7 +87,7 @@ class FilledAtSites:
     @property
     def models(self) -> tuple[np.ndarray, ...]:
         """What a question about the rows begins with."""
-        return (*self.batch.clean.arrays, *self.model.arrays)
+        return arrays_of(self.batch.clean, self.model)
 
 
 class BatchRounds(Federation):
@@ -124,8 +126,9 @@ class BatchRounds(Federation):
 
     @property
     def _columns(self) -> int:
-        """Columns of the rows of which sums are asked for; entries and where they are at first."""
-        return self.batch.shape[1] * (2 if "moments" in self.kinds else 1)
+        """Columns of the rows of which sums are asked for."""
+        d, kind = self.batch.shape[1], self.kinds.get(Moments.kind)
+        return {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind or "", d)
 
     def _read(self, query: Query) -> Any:
         def read(answer: Answer) -> np.ndarray:
@@ -149,6 +152,12 @@ def ask_of_batch(
     if found.keys() < batch.counts.keys():
         raise SiteLostError
     return [found[site] for site in batch.counts]
+
+
+def arrays_of(clean: Cleaning, model: Model) -> tuple[np.ndarray, ...]:
+    """What a question about filled rows begins with: how they are cleaned, and filled."""
+    rows, limits = clean.arrays
+    return rows, *model.arrays, limits
 
 
 def _check_share(answer: Answer, count: float, n: int) -> None:
@@ -186,22 +195,42 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return state
 
     def _without_outliers(self, state: State, Y: Any, owners: np.ndarray) -> tuple[Any, State]:
-        nothing = np.zeros((0, Y.shape[1])), np.zeros(Y.shape[1])
-        clean = Model(state.mean, state.basis)
-        return replace(Y, clean=clean), replace(state, outliers=nothing[0], threshold=nothing[1])
+        d, model, limits = Y.shape[1], Model(state.mean, state.basis), None
+        after = np.zeros(d)
+        if self.robust and len(state.basis):
+            limits, after = self._limits(state, Y, model)
+        none = np.zeros((0, d))
+        return replace(Y, clean=Cleaning(model, limits)), replace(
+            state, outliers=none, threshold=after
+        )
+
+    def _limits(self, state: State, Y: Any, model: Model) -> tuple[Limits | None, np.ndarray]:
+        """How outliers are found, and the thresholds of columns after them."""
+        d = Y.shape[1]
+        if not finds_thresholds(self):
+            return None, np.full(d, float(self.support_threshold))
+        columns = known_thresholds(state.threshold)
+        if columns is not None and len(Y) < self.largest:
+            return Limits(True, columns), columns
+
+        def scales(columns: np.ndarray | None) -> Scales:
+            by = Cleaning(model, None if columns is None else Limits(True, columns))
+            kinds = {Moments.kind: "sizes"}
+            rounds = BatchRounds(self.sites, Y, self.communication_, kinds, by.arrays)
+            return scales_by_sums(rounds, Y.clients, d)
+
+        return limits_by_sums(scales, columns, state.n_rows)
 
     def _fill(self, state: State, Y: Any) -> Any:
         model = Model(state.mean, state.basis, self._ridge_of(state))
 
-        def read(answer: Answer) -> tuple[int, np.ndarray]:
+        def read(answer: Answer) -> int:
             (count,) = answer.array("count", (1,))
             _check_share(answer, count, Y.counts.get(answer.site, 0))
-            return int(count), answer.array("threshold", (Y.shape[1],))
+            return int(count)
 
-        arrays = (*Y.clean.arrays, *model.arrays)
-        found = ask_of_batch(self.sites, Y, "filled", read, *arrays)
-        self.thresholds = np.max([threshold for _, threshold in found], axis=0)
-        return FilledAtSites(Y, model, sum(count for count, _ in found))
+        arrays = arrays_of(Y.clean, model)
+        return FilledAtSites(Y, model, sum(ask_of_batch(self.sites, Y, "filled", read, *arrays)))
 
     def _level(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
@@ -246,13 +275,12 @@ def _(
         tracker.largest = len(sites.names) * max(rows.values())
         state = tracker._start(d) if stream is None else stream.state
         n = sum(rows.values())
-        Y: Any = BatchAtSites(batch, rows, (n, d), Model(np.zeros(d), np.zeros((0, d))))
+        Y: Any = BatchAtSites(batch, rows, (n, d), Cleaning(Model(np.zeros(d), np.zeros((0, d)))))
         try:
             state = tracker._next_state(state, Y)
         except SiteLostError:
             continue
         break
-    state = replace(state, threshold=tracker.thresholds)
     estimator.communication_ = tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
     n_rows = n + (0 if stream is None else stream.n_rows)

@@ -11,12 +11,10 @@ from .._kernels.missing import coordinates
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import too_large
 from ..communication import Federation
-from ..communication._federation import named
 from ..tracking._outliers import (
     COLUMN_ROWS,
     KNOWN_ROWS,
     LEAST,
-    Search,
     blended,
     deviations_of_rows,
     fits,
@@ -64,6 +62,49 @@ class Scales(NamedTuple):
     level: float
 
 
+class Limits(NamedTuple):
+    """How outliers are found in all rows of a batch.
+
+    Attributes
+    ----------
+    searched : bool
+        Each row by itself, by thresholds of batches before; else by those that the subspace left in
+        the batch.
+    columns : ndarray of shape (d,)
+        Thresholds of the columns.
+    """
+
+    searched: bool
+    columns: np.ndarray
+
+    def outliers(
+        self, Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"], start: Any = None
+    ) -> np.ndarray:
+        """Where rows about the mean have outliers; ``start`` as `Sizes` has it, if it is known."""
+        if self.searched:
+            return search_rows(Z, V, xi, self.columns).mask
+        start = start_of_support(Z, V, xi) if start is None else start
+        return support_of_rows(Z, V, start, self.columns)
+
+
+class Sizes(NamedTuple):
+    """Local work of a client before thresholds are known.
+
+    Attributes
+    ----------
+    start : ndarray of shape (m, k)
+        Coordinates without the sparse part.
+    mask : ndarray of shape (m, d), bool
+        Outliers, each row by itself, by thresholds of batches before; none without them.
+    logs : ndarray of shape (m, 2 d + 2)
+        Rows to add up.
+    """
+
+    start: np.ndarray
+    mask: np.ndarray
+    logs: np.ndarray
+
+
 def find_by_sums(
     federation: Callable[[], Federation],
     shards: Sequence[Shard],
@@ -74,9 +115,6 @@ def find_by_sums(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Outliers of each shard, and the thresholds of the columns after the batch.
 
-    As `RobustSubspaceTracker` finds them, but that a column's standard deviation comes from the
-    mean logarithm of the sizes of its residuals, which outliers move little and which adds up.
-
     Parameters
     ----------
     federation : callable
@@ -84,64 +122,81 @@ def find_by_sums(
     shards : sequence of Shard
     V : ndarray of shape (k, d)
     xi : float or "auto"
+    columns, n_rows
+        As in `limits_by_sums`.
+    """
+    local = federation().map
+    found: list[Sizes] = []
+
+    def scales(columns: np.ndarray | None) -> Scales:
+        starts: list[Any] = [s.start for s in found] or [None] * len(shards)
+        calls = ((s.label, s.Z, V, xi, columns, C) for s, C in zip(shards, starts, strict=True))
+        found[:] = local(sizes_of, calls)
+        clients = [Client(s.label, f.logs) for s, f in zip(shards, found, strict=True)]
+        return scales_by_sums(federation(), clients, V.shape[1])
+
+    limits, after = limits_by_sums(scales, columns, n_rows)
+    if limits.searched:
+        return [sizes.mask for sizes in found], after
+    calls = ((s.label, s.Z, V, xi, limits, f.start) for s, f in zip(shards, found, strict=True))
+    return list(local(_outliers, calls)), after
+
+
+def limits_by_sums(
+    scales: Callable[[np.ndarray | None], Scales], columns: np.ndarray | None, n_rows: int
+) -> tuple[Limits, np.ndarray]:
+    """How outliers of a batch are found, and the thresholds of the columns after it.
+
+    As `RobustSubspaceTracker` finds them, but that a column's standard deviation comes from the
+    mean logarithm of the sizes of its residuals, which outliers move little and which adds up.
+
+    Parameters
+    ----------
+    scales : callable
+        ``scales(columns)`` are those of the residuals without the outliers by some thresholds; of
+        None those of all residuals.
     columns : ndarray of shape (d,) or None
         Thresholds of the columns from batches before, if any.
     n_rows : int
         Rows before.
     """
-    local = federation().map
-    if columns is None or n_rows < KNOWN_ROWS:
-        starts = list(local(_start, ((shard.label, shard.Z, V, xi) for shard in shards)))
-    else:
-        calls = ((shard.label, shard.Z, V, xi, columns) for shard in shards)
-        found = list(local(_search, calls))
-        masked = [np.where(s.mask, np.nan, shard.Z) for s, shard in zip(found, shards, strict=True)]
-        refit = [coordinates(Z, V)[0] for Z in masked]
-        scales = _scales(federation(), shards, masked, refit, V, [s.level for s in found])
-        if fits(scales.level):
-            squares = scales.entries * scales.columns**2
-            after = blended(columns, squares, scales.entries, scales.every, scales.level)
-            return [s.mask for s in found], after
-        starts = [s.start for s in found]
-    rows = [shard.Z for shard in shards]
-    scales = _scales(federation(), shards, rows, starts, V)
-    columns = OUTLIER_DEVIATIONS * scales.columns
-    calls = ((shard.label, shard.Z, V, C, columns) for shard, C in zip(shards, starts, strict=True))
-    return list(local(_support, calls)), columns
+    if columns is not None and n_rows >= KNOWN_ROWS:
+        found = scales(columns)
+        if fits(found.level):
+            squares = found.entries * found.columns**2
+            after = blended(columns, squares, found.entries, found.every, found.level)
+            return Limits(True, columns), after
+    columns = OUTLIER_DEVIATIONS * scales(None).columns
+    return Limits(False, columns), columns
 
 
-def _start(label: Any, Z: np.ndarray, *options: Any) -> np.ndarray:
-    """Local work of one client: coordinates without the sparse part."""
-    return start_of_support(Z, *options)
+def sizes_of(
+    label: Any,
+    Z: np.ndarray,
+    V: np.ndarray,
+    xi: float | Literal["auto"],
+    columns: np.ndarray | None = None,
+    start: np.ndarray | None = None,
+) -> Sizes:
+    """Local work of one client: coordinates, and rows of logarithms to add up."""
+    if columns is None:
+        start = start_of_support(Z, V, xi) if start is None else start
+        logs = _logarithms(Z, start @ V, np.ones(len(Z)))
+        return Sizes(start, np.zeros(Z.shape, dtype=bool), logs)
+    start, mask, level = search_rows(Z, V, xi, columns)
+    kept = np.where(mask, np.nan, Z)
+    return Sizes(start, mask, _logarithms(kept, coordinates(kept, V)[0] @ V, level))
 
 
-def _search(label: Any, Z: np.ndarray, *options: Any) -> Search:
-    """Local work of one client whose thresholds are known."""
-    return search_rows(Z, *options)
-
-
-def _support(
-    label: Any, Z: np.ndarray, V: np.ndarray, C: np.ndarray, columns: np.ndarray
+def _outliers(
+    label: Any, Z: np.ndarray, V: np.ndarray, xi: Any, limits: Limits, start: np.ndarray
 ) -> np.ndarray:
     """Local work of one client: outliers by new thresholds."""
-    return support_of_rows(Z, V, C, columns)
+    return limits.outliers(Z, V, xi, start)
 
 
-def _scales(
-    federation: Federation,
-    shards: Sequence[Shard],
-    rows: Sequence[np.ndarray],
-    coordinates: Sequence[np.ndarray],
-    V: np.ndarray,
-    levels: Sequence[np.ndarray] | None = None,
-) -> Scales:
-    """From one round; the server answers with the thresholds."""
-    clients = []
-    for i, shard in enumerate(shards):
-        level = np.ones(len(shard.Z)) if levels is None else levels[i]
-        logs = named(_logarithms, shard.label, rows[i], coordinates[i] @ V, level)
-        clients.append(Client(shard.label, logs))
-    d = V.shape[1]
+def scales_by_sums(federation: Federation, clients: Sequence[Client], d: int) -> Scales:
+    """From one round of clients whose rows are `Sizes.logs`; the server answers with thresholds."""
     mean, n = moments_by_sum(federation, clients, np.empty(d))
     total = n * mean
     sums, count = total[:d], np.maximum(total[d : 2 * d], 0.0)
@@ -154,7 +209,7 @@ def _scales(
     return Scales(own, every, count, float(np.exp(mean[2 * d])))
 
 
-def _logarithms(label: Any, Z: np.ndarray, fit: np.ndarray, level: np.ndarray) -> np.ndarray:
+def _logarithms(Z: np.ndarray, fit: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Rows to add up: logarithms of sizes, entries that are there, of the level, squares of fits.
 
     Sizes below a tenth of the row's robust deviation count as that, and outliers as a hundred.

@@ -41,7 +41,8 @@ TRACKERS = [
         2, **OPTIONS, init="altproj", init_size=SIZE, detect_changes=True, n_updates=2
     ),
 ]
-IDS = ["missing", "robust", "paper", "changes"]
+TRACKERS.append(clone(TRACKERS[1]).set_params(support_threshold="auto"))
+IDS = ["missing", "robust", "paper", "changes", "auto"]
 
 
 def in_one_process(estimator, n_sites=3):
@@ -66,6 +67,9 @@ def test_sites_give_what_clients_in_one_process_give(estimator):
     assert fitted.clients_ == list(NAMES)
     assert fitted.n_batches_ == 3
     assert fitted.communication_ == expected.communication_
+    if estimator.support_threshold == "auto":
+        expected_limits = expected.support_threshold_
+        np.testing.assert_allclose(fitted.support_threshold_, expected_limits, rtol=1e-9)
     np.testing.assert_allclose(
         fitted.transform(STREAM.X[-40:]), expected.transform(STREAM.X[-40:]), atol=1e-6
     )
@@ -141,8 +145,6 @@ def test_a_fit_without_any_batch():
 def test_weights_and_channels_are_refused():
     with pytest.raises(ValueError, match="channel must be None over a real network"):
         grid_of(FederatedSubspaceTracker(2, channel=GaussianChannel()), PARTS)
-    with pytest.raises(ValueError, match="support_threshold must be a number over Flower"):
-        grid_of(FederatedSubspaceTracker(2), PARTS)
     site = Site(TRACKERS[0], SiteRows(PARTS["east"], np.ones(60)))
     assert_refused(site, "batch", 0, why="the estimator takes no sample_weight")
 
@@ -153,7 +155,8 @@ ROWS = PARTS["east"]
 V = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 2)))[0].T.copy()
 MODEL = np.vstack([np.zeros(12), V])
 RIDGE = np.array([1.0, 0.1, 0.1])
-GOOD = (MODEL, RIDGE, MODEL, RIDGE)
+NONE = np.zeros(13)
+GOOD = (MODEL, MODEL, RIDGE, NONE)
 
 
 def asked(estimator=TRACKERS[0], rows=ROWS):
@@ -163,22 +166,59 @@ def asked(estimator=TRACKERS[0], rows=ROWS):
 
 
 def test_models_that_are_none():
-    for where in (0, 2):
-        for model, ridge, why in (
-            (2 * MODEL, RIDGE, "orthonormal rows"),
-            (MODEL[:, :11], RIDGE, "the mean must have shape (12,), got (11,)"),
-            (np.vstack([MODEL, V[:1]]), np.zeros(4), "k <= 2"),
-            (MODEL[0], RIDGE, "a model must be a mean, a basis and a ridge"),
-            (MODEL, RIDGE[:2], "a model must be a mean, a basis and a ridge"),
-            (MODEL, -RIDGE, "a ridge must not be negative"),
-            (np.zeros((20, 12)), np.zeros(20), "k <= 2"),
-        ):
-            arguments = list(GOOD)
-            arguments[where : where + 2] = model, ridge
-            for kind, more in (("filled", ()), ("misfits", ()), ("times_scatter", (V, V[0] * 0))):
-                assert_refused(asked(), kind, 0, *arguments, *more, why=why)
+    shape = "a model must be a mean"
+    models = (
+        (2 * MODEL, RIDGE, "orthonormal rows"),
+        (MODEL[:, :11], RIDGE, "the mean must have shape (12,), got (11,)"),
+        (np.vstack([MODEL, V[:1]]), np.zeros(4), "k <= 2"),
+        (MODEL[0], RIDGE, shape),
+        (np.zeros((20, 12)), np.zeros(20), "k <= 2"),
+    )
+    ridges = ((MODEL, RIDGE[:2], shape), (MODEL, -RIDGE, "a ridge must not be negative"))
+    for clean, model, ridge, why in (
+        *((clean, MODEL, RIDGE, why) for clean, _, why in models),
+        *((MODEL, *each) for each in models + ridges),
+    ):
+        for kind, more in (("filled", ()), ("misfits", ()), ("times_scatter", (V, V[0] * 0))):
+            assert_refused(asked(), kind, 0, clean, model, ridge, NONE, *more, why=why)
     paper = asked(TRACKERS[2])
-    assert_refused(paper, "filled", 0, MODEL + 1, RIDGE, *GOOD[2:], why="zero with center=False")
+    assert_refused(paper, "filled", 0, MODEL + 1, *GOOD[1:], why="zero with center=False")
+
+
+def test_thresholds_that_are_none():
+    """Thresholds of the server's choice would be holes of its choice."""
+    auto, ones = TRACKERS[-1], np.ones(13)
+    for limits, why in {
+        "too few": (NONE[:-1], "thresholds must be 0, 1 or 2 and 12 numbers"),
+        "negative": (-ones, "thresholds must be 0, 1 or 2"),
+        "of another kind": (3 * ones, "thresholds must be 0, 1 or 2"),
+        "none": (NONE, "thresholds are needed"),
+    }.values():
+        assert_refused(asked(auto), "filled", 0, *GOOD[:3], limits, why=why)
+    for tracker in TRACKERS[:2]:
+        why = "those of the site's own estimator"
+        assert_refused(asked(tracker), "filled", 0, *GOOD[:3], ones, why=why)
+        assert_refused(asked(tracker), "sizes", 0, MODEL, NONE, why="finds no thresholds")
+    site = asked(auto)
+    for limits in (NONE, ones):
+        assert site.answers("sizes", 0, MODEL, limits)
+    assert_refused(site, "sizes", 0, MODEL, ones, why="more than 2 questions of the kind 'sizes'")
+    assert site.answers("filled", 0, *GOOD[:3], ones)
+    assert_refused(site, "misfits", 0, *GOOD[:3], 2 * ones, why="argument 3 must stay the")
+    assert_refused(site, "filled", 0, *models_of_zeros(), why="argument 0 must stay the same")
+
+
+def models_of_zeros():
+    empty = MODEL[:1] + 1.0
+    return empty, empty, np.zeros(1), NONE
+
+
+def test_sizes_of_residuals_that_few_rows_have():
+    rows = ROWS.copy()
+    rows[:11, 0] = np.nan
+    message = asked(TRACKERS[-1], rows).ask("sizes", 0, MODEL, NONE)[1]["message"]
+    assert message[0] == message[12] == 0
+    assert message[1:12].all()
 
 
 def test_questions_about_a_batch_are_counted():
@@ -201,7 +241,7 @@ def test_a_basis_does_not_single_out_rows_with_the_same_holes():
     rows[:, 0] = np.nan
     rows[3, 0] = 1.0
     alone = np.vstack([np.zeros(12), np.eye(12)[:1]])
-    models = (alone, np.zeros(2), alone, np.zeros(2))
+    models = (alone, alone, np.zeros(2), NONE)
     site = asked(rows=rows)
     assert site.ask("filled", 0, *models)[1]["count"] == 0
     assert not site.ask("moments", 0, *models)[1]["message"].any()
@@ -215,7 +255,6 @@ ATTACKS = {
     "half a row": ("batch", arrays(count=[2.5]), "expected a whole number"),
     "other columns": ("batch", arrays(columns=[11.0]), "its number of features is 11"),
     "more rows than it has": ("filled", arrays(count=[1e9]), "expected at most 20 rows"),
-    "a short threshold": ("filled", arrays(threshold=np.ones(3)), "shape"),
     "moments of others": ("moments", arrays(message=np.ones(9)), "a sum of 8 columns"),
     "moments of more rows": ("moments", arrays(message=np.full(13, 99.0)), "at most 20 rows"),
     "a large product": ("times_scatter", arrays(message=np.full((2, 12), 1e300)), "too large"),
