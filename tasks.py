@@ -62,7 +62,7 @@ def pytest(*arguments, python=None, **settings):
 
 def quickstart():
     """Run the main example: digits on ten clients, federated against pooled."""
-    run(environment("plot"), "examples/plot_federated_quickstart.py")
+    run(environment("plot"), "examples/sites/plot_federated_quickstart.py")
 
 
 def flower():
@@ -120,7 +120,7 @@ def lint():
 def examples():
     """Run every example."""
     python = environment()
-    for example in sorted((ROOT / "examples").glob("plot_*.py")):
+    for example in sorted((ROOT / "examples").rglob("plot_*.py")):
         print(f"== {example.name}", flush=True)
         run(python, example)
 

@@ -47,6 +47,15 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "subsection_order": [  # "*": sections that are new
+        "../examples/sites",
+        "../examples/streams",
+        "../examples/missing_and_outliers",
+        "../examples/columns",
+        "../examples/privacy",
+        "../examples/tools",
+        "*",
+    ],
     "filename_pattern": "plot_",
     "abort_on_example_error": True,
     "backreferences_dir": "generated/examples",

@@ -20,6 +20,7 @@ from fedpca_sklearn import FederatedPCA, StreamingPCA, base, make_power_law
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"_build", "auto_examples", "generated"}
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set(page.parts)]
+EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 
 OPTIONAL = {"polars", "pyarrow", "skops"}  # what the environment of the oldest releases lacks
@@ -161,6 +162,19 @@ def test_the_first_page_is_short_and_narrow():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 120
     assert max(len(line) for line in lines if line.startswith("|")) <= 60
+
+
+def test_every_example_is_in_a_section_of_the_gallery():
+    """A folder of examples/ with a header; a file beside the folders would be in none."""
+    sections = {page.parent.name for page in EXAMPLES}
+    conf = (ROOT / "docs/conf.py").read_text()
+    assert sections == set(re.findall(r'"\.\./examples/(\w+)"', conf))
+    for section in sections:
+        title, line, *text = (
+            (ROOT / "examples" / section / "GALLERY_HEADER.rst").read_text().split("\n")
+        )
+        assert line == "-" * len(title)
+        assert any(text)
 
 
 def test_every_task_that_is_named_exists():
