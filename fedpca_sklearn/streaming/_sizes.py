@@ -95,7 +95,7 @@ class SizesMixin:
         return block_slices(n, n_features, max_keep, sparse, self.svd_solver == "auto")
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
-        """Predict the peak memory of a fit on dense rows, without the input, to within a sixth.
+        """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.
 
         Parameters
         ----------
@@ -113,9 +113,10 @@ class SizesMixin:
             of more than 256 features, the first block takes two and leaves one; the other
             directions, which the next block or a look at ``subspace_`` needs, take four. Passes
             over 4,096 rows or more in one call take a sample and nine bases of 0.6 k vectors
-            instead; calls with fewer rows take less. Only for an ``n_components`` that is a number
-            (otherwise k depends on the data) or where all directions are kept. If
-            ``svd_solver="auto"`` has to fall back to QR, the peak is that of ``svd_solver="qr"``.
+            instead; calls with fewer rows take less. A fit takes between 0.8 and 1.05 times this.
+            Only for an ``n_components`` that is a number (otherwise k depends on the data) or
+            where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
+            peak is that of ``svd_solver="qr"``.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()
