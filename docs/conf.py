@@ -14,6 +14,7 @@ copyright = author
 version = release = fedpca_sklearn.__version__
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -48,6 +49,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "subsection_order": [  # "*": sections that are new
+        "../examples/getting_started",
         "../examples/sites",
         "../examples/streams",
         "../examples/missing_and_outliers",
@@ -63,6 +65,11 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
 }
+
+# Figures of the guide are drawn by the build, from guide/figures/*.py.
+plot_formats = ["svg"]
+plot_html_show_formats = False
+plot_html_show_source_link = False
 
 # What pages link to; written down here, so that the pages are built without a network.
 intersphinx_mapping = {

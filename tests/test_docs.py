@@ -177,6 +177,44 @@ def test_every_example_is_in_a_section_of_the_gallery():
         assert any(text)
 
 
+def test_getting_started_runs(capsys):
+    pytest.importorskip("matplotlib")
+    names = runpy.run_path(str(ROOT / "examples/getting_started/plot_getting_started.py"))
+    printed = capsys.readouterr().out
+    for told in ("0.738", "floats_up=34710", "['north', 'south'] 1797", "[ 1  1 -1  1  1]"):
+        assert told in printed
+    oracle = PCA(10).fit(names["X"]).explained_variance_
+    for pca in names["pca"], names["merged"], names["stream"]:
+        assert_allclose(pca.explained_variance_, oracle)
+
+
+def test_a_notebook_of_an_example_knows_no_file():
+    """Cells have no `__file__`, which scripts may use where they have asked for it."""
+    for example in EXAMPLES:
+        code = example.read_text()
+        asked = code.partition('if "__file__" in globals():')
+        assert "__file__" not in asked[0], example.name
+
+
+GUIDE = ["streams", "rows", "missing_and_outliers", "columns", "rounds"]
+
+
+@pytest.mark.parametrize("page", [*(f"guide/{name}.md" for name in GUIDE), "privacy.md"])
+def test_a_page_opens_with_a_figure_that_the_build_draws(page):
+    """Before its first heading or block of code, from code that runs, narrow enough for a phone."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    opening = re.split(
+        r"^(?:## |```python)", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE
+    )
+    (drawn,) = re.findall(r"^\.\. plot:: (\S+)\n   :alt: .{40,}\n\n   \S", opening[0], re.MULTILINE)
+    plt.close("all")
+    with plt.rc_context():
+        runpy.run_path(str(ROOT / "docs" / drawn))
+        (figure,) = map(plt.figure, plt.get_fignums())
+        assert figure.get_figwidth() <= 4.5  # 324 points: letters of 10 points stay readable
+        plt.close(figure)
+
+
 def test_every_task_that_is_named_exists():
     tasks = runpy.run_path(str(ROOT / "tasks.py"))["TASKS"]
     calls = [*PAGES, ROOT / ".pre-commit-config.yaml", *(ROOT / ".github/workflows").iterdir()]
