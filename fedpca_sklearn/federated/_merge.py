@@ -15,7 +15,13 @@ from .._validation.checks import check_n_components, is_integer
 from .._validation.too_large import largest_named
 from ..summary import Subspace, merge_subspaces
 from ..summary._merge_methods import MERGE_METHODS
-from ..summary._merging import check_subspaces, directions_between, names_of_parts
+from ..summary._merging import (
+    check_subspaces,
+    directions_between,
+    names_of_parts,
+    pooled_moments,
+    weighted,
+)
 from ._merge_rounds import merge_in_rounds
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
@@ -43,8 +49,11 @@ class MergeStrategy(BaseEstimator, ABC):
 
     # Summaries merged at each node of a tree; None: all at once.
     fan_in: int | None = None
-    # Whether sites are compared, whose summaries must then be seen, not their sum.
-    compares_sites = False
+
+    @property
+    def compares_sites(self) -> bool:
+        """Whether sites are treated by what each sends, which their sum does not tell."""
+        return False
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
@@ -189,6 +198,10 @@ class SubspaceMerge(MergeStrategy):
         extra directions are kept, and the cut to ``n_components`` comes at the root. True: the
         paper's, clients and every node send ``n_components`` directions, an integer, or None for
         all.
+    center : {"all", "site"}, default="all"
+        What the scatter of the result is about: the mean of all rows, or for the rows of each site
+        the mean of the site. "site" is the PCA within sites: what sites differ by in their means is
+        left out, as if each had subtracted its own before a fit. See Notes.
     forgetting_factor : float in (0, 1], default=1.0
         lambda_1 of the paper: at each node the singular values of a summary are multiplied by it
         once for each later one. Then the order of the clients matters: with `FederatedPCA` that of
@@ -204,6 +217,14 @@ class SubspaceMerge(MergeStrategy):
     truncate=True)``. With more, the paper folds the summaries of a node two at a time and truncates
     after each; here a node takes one SVD of all, which loses less. The paper's cut loses what the
     rows of several clients have in common beyond the first directions of each.
+
+    With ``center="site"`` each summary counts as one site. Directions, variances and noise are
+    those of the rows minus their site's mean, with the divisor n - 1; the unbiased estimate of a
+    variance within s sites is (n - 1) / (n - s) times that. The mean is that of all rows, so that
+    rows of known and of new sites are mapped alike: scores of two sites may be compared, and differ
+    by their means. A site that wants its own scores about 0 subtracts the score of its mean. In a
+    tree, or of merges that were made in this way, the result is the same. It cannot be refined, and
+    a mechanism with ``trust="sum"`` is refused: sums over sites do not tell their means.
 
     A level of a tree with fan-in f costs O((f k)^2 d) a node; the server of a flat merge holds all
     s summaries, O(s k d), a node of the tree f of them, which have more directions up the tree
@@ -225,6 +246,7 @@ class SubspaceMerge(MergeStrategy):
         "method": [StrOptions(set(MERGE_METHODS))],
         "fan_in": [Interval(Integral, 2, None, closed="left"), None],
         "truncate": ["boolean"],
+        "center": [StrOptions({"all", "site"})],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
     }
 
@@ -234,12 +256,19 @@ class SubspaceMerge(MergeStrategy):
         fan_in: int | None = None,
         *,
         truncate: bool = False,
+        center: str = "all",
         forgetting_factor: float = 1.0,
     ):
         self.method = method
         self.fan_in = fan_in
         self.truncate = truncate
+        self.center = center
         self.forgetting_factor = forgetting_factor
+
+    @property
+    def compares_sites(self) -> bool:
+        """Whether each site has its own mean taken off."""
+        return self.center == "site"
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same; with ``truncate`` it cannot be a share."""
@@ -274,4 +303,15 @@ class SubspaceMerge(MergeStrategy):
         weights = None
         if self.forgetting_factor < 1:
             weights = self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1)
+        if self.center == "site":
+            parts, weights = _at_one_mean(weighted(parts, weights)), None
         return merge_subspaces(parts, n_components, method=self.method, weights=weights)
+
+
+def _at_one_mean(parts: list[Subspace]) -> list[Subspace]:
+    """The same summaries, moved to the mean of all: a merge then has nothing between them."""
+    if not parts[0].centered:
+        raise ValueError('center="site" needs summaries about their means, got centered=False.')
+    parts = [part for part in parts if part.n_samples > 0]
+    total, _ = pooled_moments(parts)
+    return [part._replace(mean=total.mean) for part in parts]

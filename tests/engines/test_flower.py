@@ -132,6 +132,7 @@ ESTIMATORS = [
     FederatedPowerPCA(5, acceleration="krylov", random_state=0),
     FederatedPowerPCA(5, n_rounds=7, random_state=0),
     FederatedPowerPCA(5, local_steps=3, n_rounds=5, random_state=0),
+    FederatedPCA(5, merge=SubspaceMerge(center="site")),
 ]
 BY_NAME = {"ids": lambda e: type(e).__name__}
 KINDS = [ESTIMATORS[0], ESTIMATORS[5], ESTIMATORS[9]]
