@@ -23,6 +23,7 @@ from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
     DistributedPCA,
     FederatedPCA,
+    FederatedScaler,
     MergeStrategy,
     NoiseAwareMerge,
     OnlineDistributedPCA,
@@ -109,6 +110,7 @@ __all__ = [
     "FedPowerNoise",
     "FederatedPCA",
     "FederatedPowerPCA",
+    "FederatedScaler",
     "FederatedSubspaceTracker",
     "FixedPointChannel",
     "FrequentDirections",

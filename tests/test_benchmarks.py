@@ -165,6 +165,14 @@ def test_sites_that_lie_are_named_and_cost_nothing():
             assert min(row["recall"], row["precision"]) >= 0.95, row
 
 
+def test_common_scales_and_centres_are_exact_and_those_of_a_site_are_not():
+    of = {row.pop("way"): row for row in scenario("site_effects").angles(quick=True)}
+    assert of['SubspaceMerge(center="site")']["means"] < 1e-10
+    assert max(of["FederatedScaler"][kind] for kind in ("scales", "sorted")) < 1e-10
+    assert min(of["each site scales"][kind] for kind in ("means", "sorted")) > 0.1
+    assert min(of["as they are"].values()) > 0.1
+
+
 def test_a_coreset_has_the_cost_of_all_points():
     coresets = import_module("benchmarks._coresets")
     rng = np.random.default_rng(0)

@@ -58,7 +58,7 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     Returns
     -------
     fitted : object
-        An estimator with ``subspace_`` and PCA's fitted attributes.
+        An estimator with ``subspace_`` and PCA's fitted attributes, or `FederatedScaler`.
     """
 
 
@@ -127,11 +127,13 @@ def note_sites(fitted: Any, sites: Sites) -> None:
     """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
     fitted.missing_sites_ = dict(sites.missing)
     if not sites.own_columns:
-        fitted.n_features_in_ = fitted.components_.shape[1]
+        if hasattr(fitted, "components_"):
+            fitted.n_features_in_ = fitted.components_.shape[1]
         names = check_names(sites.columns, fitted.n_features_in_)
         if names is not None:
             fitted.feature_names_in_ = np.array(names, dtype=object)
-            vars(fitted)["subspace_"] = fitted.subspace_._named(names)
+            if hasattr(fitted, "subspace_"):
+                vars(fitted)["subspace_"] = fitted.subspace_._named(names)
     if sites.missing:
         warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
 

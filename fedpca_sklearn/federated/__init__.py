@@ -2,6 +2,7 @@
 
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
+from ._federated_scaler import FederatedScaler
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
@@ -14,6 +15,7 @@ from ._truncated_distributed_pca import TruncatedDistributedPCA
 __all__ = [
     "DistributedPCA",
     "FederatedPCA",
+    "FederatedScaler",
     "MergeStrategy",
     "NoiseAwareMerge",
     "OnlineDistributedPCA",

@@ -19,6 +19,7 @@ from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    FederatedScaler,
     FederatedSubspaceTracker,
     FedPowerNoise,
     OnlineDistributedPCA,
@@ -53,6 +54,11 @@ TESTED = {
         "server learns noisy sums over at least `threshold` sites, of which each adds 1 / "
         "`threshold` of the variance",
         ["test_noise_of_a_sum", "test_noise_of_a_secure_sum"],
+    ),
+    "`FederatedScaler`": (
+        "server: the same, in one message of each site; a site refuses where a column has entries, "
+        "but fewer than `min_rows`",
+        ["test_moments_of_columns"],
     ),
     "`DistributedPCA`": (
         "server: every site's triangle, mean and count; other sites: nothing",
@@ -246,6 +252,19 @@ def test_cut_summaries():
         exact = Subspace.from_rows(PARTS[site])
         k = len(summary.singular_values)
         np.testing.assert_allclose(summary.singular_values, exact.singular_values[:k])
+
+
+def test_moments_of_columns():
+    _, found = travelled(FederatedScaler())
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        count, mean, squares = back["moments"]
+        rows = PARTS[site]
+        np.testing.assert_array_equal(count, len(rows))
+        np.testing.assert_allclose(mean, rows.mean(axis=0))
+        np.testing.assert_allclose(squares, len(rows) * rows.var(axis=0))
+    # the other half of the cell: tests/engines/test_flower_scaling.py
 
 
 @pytest.mark.parametrize("variances", ["measured", "sent"])

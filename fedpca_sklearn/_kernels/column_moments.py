@@ -1,0 +1,77 @@
+"""Counts, means and sums of squares of columns, which add up over parts of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from .too_large import too_large
+
+_EPS = np.finfo(np.float64).eps
+
+
+class ColumnMoments(NamedTuple):
+    """Weight of the entries of each column, their mean, and their sum of squares about it.
+
+    Arrays of shape (d,). A column without entries has the mean 0.
+    """
+
+    n_entries: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @property
+    def n_floats(self) -> int:
+        """Floats in a message: the counts are one where no entry is missing."""
+        few = self.has_one_number
+        return (1 if few else self.n_entries.size) + self.mean.size + self.squares.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in a message."""
+        return 8 * self.n_floats
+
+    def checked(self) -> ColumnMoments:
+        """The same moments, or an error where they overflow."""
+        if not np.isfinite([self.mean, self.squares]).all():
+            raise too_large("mean or variance")
+        return self
+
+    @property
+    def has_one_number(self) -> bool:
+        """Whether all columns have the same number of entries."""
+        return bool((self.n_entries == self.n_entries[0]).all())
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Mean squares; NaN in a column without entries."""
+        return self.squares / np.where(self.n_entries > 0, self.n_entries, np.nan)
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """Whether a column varies by no more than what rounding explains.
+
+        The bound of Chan, Golub and LeVeque (1983) for sums in two passes, which scikit-learn's
+        scalers use.
+        """
+        rounding = (
+            self.n_entries * _EPS * self.squares
+            + self.n_entries * (self.n_entries * self.mean * _EPS) ** 2
+        )
+        return self.squares <= rounding
+
+
+def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
+    """Moments of all rows, by the pairwise formula of Chan, Golub and LeVeque (1983)."""
+    parts = iter(parts)
+    n, mean, squares = next(parts)
+    for part in parts:
+        total = n + part.n_entries
+        share = part.n_entries / np.where(total > 0, total, 1)
+        apart = part.mean - mean
+        mean = mean + share * apart
+        squares = squares + part.squares + n * share * apart**2
+        n = total
+    return ColumnMoments(n, mean, squares)

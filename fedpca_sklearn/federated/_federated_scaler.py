@@ -1,0 +1,311 @@
+"""Standardisation of columns whose rows belong to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils._param_validation import Interval
+
+from .._base.callbacks import progress, with_callbacks
+from .._base.published_state import UnchangedOnErrorMixin
+from .._dask import refuse_dask
+from .._kernels.column_moments import ColumnMoments, pooled_columns
+from .._validation.checks import check_weight
+from .._validation.containers import as_rows, validate_data
+from ..communication import CommunicationLog, Federation
+from ..communication._federation import log_fit
+from ..summary import Subspace
+from ..summary._merging import check_subspaces, names_of_parts
+from ._clients import label_order, rows_of, shards_of
+from ._column_sums import local_moments, moments_of
+from ._local_fit import labels_of_sites
+
+__all__ = ["FederatedScaler"]
+
+
+class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
+    """Scale columns to mean 0 and variance 1 where the rows belong to several clients.
+
+    Every client sends the number, the mean and the sum of squares of the entries in each of its
+    columns, and the server adds them up: the fit is that of scikit-learn's StandardScaler on the
+    pooled rows, and no row leaves its client. In front of `FederatedPCA` it gives the PCA of the
+    correlation matrix; a StandardScaler there would pool the rows.
+
+    Parameters
+    ----------
+    copy : bool, default=True
+        False: `transform` may write into its argument.
+    with_mean : bool, default=True
+        Subtract the mean. False for sparse rows.
+    with_std : bool, default=True
+        Divide by the standard deviation; by 1 in constant columns.
+    n_clients : int, default=2
+        Contiguous shards that stand in for clients where ``clients`` is not given.
+    n_jobs : int or None, default=None
+        Clients at work at the same time, on threads unless ``joblib.parallel_config`` says
+        otherwise.
+
+    Attributes
+    ----------
+    mean_, var_, scale_ : ndarray of shape (n_features,) or None
+        Of all rows of all clients. As in StandardScaler: the variance has the divisor n, and what
+        no parameter asks for is None.
+    n_samples_seen_ : int, float or ndarray of shape (n_features,)
+        Rows, or the sum of their weights; an array where columns have missing entries.
+    clients_ : list
+        Labels of the clients seen so far, sorted.
+    communication_ : CommunicationLog
+        What was sent: of each client 2 d + 1 floats, or 3 d where entries are missing, once.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    See Also
+    --------
+    sklearn.preprocessing.StandardScaler : The same for rows in one place.
+    FederatedPCA : The next step of a Pipeline.
+
+    Notes
+    -----
+    Missing entries (NaN) are passed over, and stay missing. Sums are merged pairwise, as in Chan,
+    Golub and LeVeque (1983), Algorithms for computing the sample variance, eq. 1.5: nothing
+    cancels, but that a mean has one float64. Where means are m times the deviation, the variance is
+    within 4 m eps of that of the pooled rows, no more than what rounding of the mean does to each
+    scaled row. Clients work in O(n_i d), the server in O(d) memory.
+
+    The labels ``clients`` are metadata of the rows: with metadata routing enabled they reach this
+    step of a Pipeline, and `FederatedPCA`, without a request. The name of a column, which
+    `FederatedPCA` takes as well, is refused: the next step would not have the column.
+
+    Differences from StandardScaler: sums of float32 rows are taken in float64, weights are not
+    negative.
+
+    Examples
+    --------
+    >>> import sklearn
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.decomposition import PCA
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import scale
+    >>> from fedpca_sklearn import FederatedPCA, FederatedScaler
+    >>> X, y = load_wine(return_X_y=True)
+    >>> pipe = make_pipeline(FederatedScaler(), FederatedPCA(3))
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     pipe = pipe.fit(X, clients=y)  # three clients with one cultivar each
+    >>> pipe[-1].explained_variance_.round(3)
+    array([4.732, 2.511, 1.454])
+    >>> PCA(3).fit(scale(X)).explained_variance_.round(3)
+    array([4.732, 2.511, 1.454])
+    """
+
+    clients_: list[Any]
+    communication_: CommunicationLog
+
+    __metadata_request__fit = {"clients": True}
+    __metadata_request__partial_fit = {"clients": True}
+
+    _parameter_constraints: dict = {
+        **StandardScaler._parameter_constraints,
+        "n_clients": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        copy: bool = True,
+        with_mean: bool = True,
+        with_std: bool = True,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+    ):
+        super().__init__(copy=copy, with_mean=with_mean, with_std=with_std)
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> FederatedScaler:
+        """Compute means and variances from scratch.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows of all clients; sparse ones with ``with_mean=False`` only.
+        y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
+        clients : array-like of shape (n,), default=None
+            Label of the client that owns each row, integers or strings. None: ``n_clients``
+            contiguous shards.
+        sample_weight : array-like of shape (n,), default=None
+            Integer weights equal repeated rows.
+
+        Returns
+        -------
+        self : FederatedScaler
+            The fitted scaler; unchanged if an error is raised.
+        """
+        with self._unchanged_on_error():
+            self._start()
+            self._take(X, clients, sample_weight)
+        return self
+
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+    ) -> FederatedScaler:
+        """Update means and variances with more rows, of known or new clients.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            The next rows, with the columns of the first call.
+        y : Ignored
+            Not used; there because scikit-learn's pipelines pass it.
+        clients : array-like of shape (n,), default=None
+            As in `fit`.
+        sample_weight : array-like of shape (n,), default=None
+            As in `fit`.
+
+        Returns
+        -------
+        self : FederatedScaler
+            Unchanged if an error is raised.
+        """
+        with self._unchanged_on_error():
+            if not hasattr(self, "communication_"):
+                self._start()
+            self.communication_ = self.communication_.copy()
+            self._take(X, clients, sample_weight)
+        return self
+
+    @classmethod
+    def from_subspaces(cls, subspaces: Sequence[Subspace], **parameters: Any) -> FederatedScaler:
+        """Build a fitted scaler from summaries that sites have sent as files.
+
+        Parameters
+        ----------
+        subspaces : sequence of Subspace
+            One of each site, about its mean and with its ``column_scatter``; how many directions it
+            has does not matter, ``Subspace.from_rows(X, 0)`` has none.
+        **parameters
+            Of the scaler.
+
+        Returns
+        -------
+        scaler : FederatedScaler
+            That of the rows of all sites. ``clients_`` are the sites, if all summaries know theirs,
+            or else the positions in the list.
+
+        Raises
+        ------
+        ValueError
+            If the summaries do not fit together, a site is in two of them, or the scatter of the
+            columns is not known.
+        """
+        subspaces = check_subspaces(subspaces)
+        parts = []
+        for who, s in zip(names_of_parts(subspaces), subspaces, strict=True):
+            if s.column_scatter is None or not s.centered:
+                raise ValueError(
+                    f"{who} must be about its mean and know its column_scatter, got "
+                    f"centered={s.centered} and column_scatter={s.column_scatter}."
+                )
+            n_entries = np.full(s.n_features, s.n_samples)
+            parts.append(ColumnMoments(n_entries, s.mean, s.column_scatter))
+        scaler = cls(**parameters)
+        scaler._validate_params()
+        scaler._start()
+        scaler.n_features_in_ = subspaces[0].n_features
+        names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
+        if names is not None:
+            scaler.feature_names_in_ = np.array(names, dtype=object)
+        scaler._show(labels_of_sites(subspaces), parts)
+        return scaler
+
+    def transform(self, X: Any, copy: bool | None = None) -> Any:
+        """Scale rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`.
+        copy : bool or None, default=None
+            False: may write into X. None: as the parameter of the scaler says.
+
+        Returns
+        -------
+        X_scaled : {ndarray, sparse matrix} of shape (n, d)
+            In units of the standard deviation of each column.
+        """
+        return super().transform(as_rows(X), copy)
+
+    def inverse_transform(self, X: Any, copy: bool | None = None) -> Any:
+        """Bring scaled rows back to the units of the columns.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Scaled rows.
+        copy : bool or None, default=None
+            As in `transform`.
+
+        Returns
+        -------
+        X_original : {ndarray, sparse matrix} of shape (n, d)
+            The rows in the units of `fit`.
+        """
+        return super().inverse_transform(as_rows(X), copy)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = False
+        return tags
+
+    def _start(self) -> None:
+        self._reset()
+        self.clients_ = []
+        self.communication_ = CommunicationLog()
+
+    def _take(self, X: Any, clients: Any, sample_weight: Any) -> None:
+        """Let the clients of a call send their sums, and show those of all rows."""
+        self._validate_params()
+        refuse_dask(self, X)
+        checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
+        X = validate_data(self, X, reset=not self.clients_, **checks)
+        if sp.issparse(X) and self.with_mean:
+            raise ValueError("Cannot center sparse matrices: pass `with_mean=False` instead.")
+        weight = check_weight(sample_weight, X.shape[0])
+        shards = shards_of(X.shape[0], clients, self.n_clients)
+        if weight is not None:  # a client without weight is as absent
+            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+        if not shards:
+            if not self.clients_:
+                raise ValueError("sample_weight must have a positive sum, got only zeros.")
+            return
+        found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
+        self._show([label for label, _ in shards], progress(self, found, len(shards), "clients"))
+        self.communication_.floats_pooled += X.size
+        log_fit(self, len(shards))
+
+    def _show(self, labels: Sequence[Any], parts: Iterable[ColumnMoments]) -> None:
+        """Merge what clients have sent with what is known, and set the fitted attributes."""
+        before, sent = [moments_of(self)] if self.clients_ else [], list(parts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = pooled_columns([*before, *sent]).checked()
+        self.communication_.record(sent)
+        there, var = moments.n_entries > 0, moments.variance
+        scale = np.where(moments.is_constant & there, 1.0, np.sqrt(var))
+        asked = self.with_mean or self.with_std
+        self.__dict__.update(
+            n_samples_seen_=moments.n_entries[0] if moments.has_one_number else moments.n_entries,
+            mean_=np.where(there, moments.mean, np.nan) if asked else None,
+            var_=var if self.with_std else None,
+            scale_=scale if self.with_std else None,
+            clients_=sorted({*self.clients_, *labels}, key=label_order),
+        )
