@@ -7,6 +7,7 @@ this.
 WITHOUT_SCENARIO = {
     "ScoresDisplay": "draws what has been computed",
     "LoadingsDisplay": "draws what has been computed",
+    "AvailablePairs": "tests/federated/test_available_pairs.py holds it to numpy's pairs",
     "BiplotDisplay": "draws what has been computed",
     "Channel": "a base class",
     "CommunicationDisplay": "draws what has been computed",
@@ -16,6 +17,7 @@ WITHOUT_SCENARIO = {
     "MergeStrategy": "a base class",
     "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",
     "NpyRows": "a way to read rows; tests/streaming/test_out_of_core.py bounds its memory",
+    "PairMoments": "what a client with missing entries sends; scenarios use AvailablePairs",
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",
     "PrivacyLedger": "adds up what was released, and computes nothing",

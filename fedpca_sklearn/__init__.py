@@ -21,6 +21,7 @@ from .communication import (
 from .datasets import make_power_law, make_spiked, make_subspace_stream, partition_clients
 from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
+    AvailablePairs,
     DistributedPCA,
     FederatedPCA,
     FederatedScaler,
@@ -71,7 +72,7 @@ from .streaming import (
     StreamingPCA,
     StreamingPowerMethod,
 )
-from .summary import RefinementAnswer, Subspace, merge_subspaces
+from .summary import PairMoments, RefinementAnswer, Subspace, merge_subspaces
 from .tracking import (
     AlternatingProjections,
     RobustSubspaceTracker,
@@ -97,6 +98,7 @@ __all__ = [
     "SPIRIT",
     "AlternatingProjections",
     "AnalyzeGauss",
+    "AvailablePairs",
     "BiplotDisplay",
     "Channel",
     "CommunicationDisplay",
@@ -125,6 +127,7 @@ __all__ = [
     "NpyRows",
     "OjaPCA",
     "OnlineDistributedPCA",
+    "PairMoments",
     "PerfectChannel",
     "PersonalizedPCA",
     "PowerRounds",

@@ -34,6 +34,7 @@ from fedpca_sklearn import (
     SPIRIT,
     AlternatingProjections,
     AnalyzeGauss,
+    AvailablePairs,
     Complete,
     ContributionBounds,
     DistributedPCA,
@@ -111,6 +112,7 @@ CHECKED = [
     FederatedPCA(2, merge=ProjectionAverage()),
     FederatedPCA(1, merge=NoiseAwareMerge()),
     FederatedPCA(1, merge=RobustMerge(), n_clients=5),
+    FederatedPCA(1, missing=AvailablePairs()),
     FederatedPCA(2, estimator=StreamingPCA(2, oversampling=0, block_size=3), n_refinements=2),
     PersonalizedPCA(1, 1, n_clients=3),
     PersonalizedPCA(1, 1, n_clients=1),
@@ -329,6 +331,7 @@ CASES = {
     "federated-tracker": Case(
         FederatedSubspaceTracker(3, n_rounds=2, random_state=0), order_matters=True
     ),
+    "distributed-pairs": Case(DistributedPCA(3, missing=AvailablePairs(min_rows=1), n_clients=3)),
     "federated-threads": Case(FederatedPCA(3, n_clients=4, n_jobs=2)),
 }
 STRATEGIES = [

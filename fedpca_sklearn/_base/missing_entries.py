@@ -24,16 +24,17 @@ def _has_holes(X: Any) -> bool:
     return bool(np.isnan(X.data if sp.issparse(X) else X).any())
 
 
-class MissingEntriesMixin(SubspaceTransformer):
-    """Transform, imputation and score of estimators for rows with missing entries.
+class ObservedEntriesMixin(SubspaceTransformer):
+    """Transform, imputation and likelihood of rows of which some entries are there."""
 
-    It stands before `SubspaceTransformer`, `BlockTransformer` or `Tracker` in the list of bases,
-    and lets NaN through to the methods of the subclass, which must reckon with it. A subclass
-    writes nothing for it but its own `fit`, unless some entries of X that are there are not to be
-    used: then ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
-    """
+    @property
+    def _takes_missing(self) -> bool:
+        """Whether rows may have missing entries."""
+        return True
 
     def _check_X(self, X: Any) -> Any:
+        if not self._takes_missing:
+            return super()._check_X(X)
         if self._needs_no_check(X):
             return X
         check_is_fitted(self, "components_")
@@ -56,7 +57,7 @@ class MissingEntriesMixin(SubspaceTransformer):
 
     def _project(self, X: Any) -> np.ndarray:
         X = self._usable(X)
-        if not _has_holes(X):
+        if not (self._takes_missing and _has_holes(X)):
             return super()._project(X)
         X = X.toarray() if sp.issparse(X) else X
         V, mean = self._float64_model()
@@ -117,6 +118,8 @@ class MissingEntriesMixin(SubspaceTransformer):
             on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
             k^2 (d + k)) more, and a sort.
         """
+        if not self._takes_missing:
+            return super().score_samples(X)
         X = self._check_X(X)
         if not _has_holes(X):
             return super().score_samples(X)
@@ -128,6 +131,21 @@ class MissingEntriesMixin(SubspaceTransformer):
         _, mean = self._float64_model()
         result[holes] = self._model().log_density_of_seen(X[holes] - mean)
         return result
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing
+        return tags
+
+
+class MissingEntriesMixin(ObservedEntriesMixin):
+    """Transform, imputation and score of estimators for rows with missing entries.
+
+    It stands before `SubspaceTransformer`, `BlockTransformer` or `Tracker` in the list of bases,
+    and lets NaN through to the methods of the subclass, which must reckon with it. A subclass
+    writes nothing for it but its own `fit`, unless some entries of X that are there are not to be
+    used: then ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
+    """
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of the variation of hidden entries that the other entries of their row explain.
@@ -182,8 +200,3 @@ class MissingEntriesMixin(SubspaceTransformer):
         variation = second - first**2 / np.where(count > 0, count, 1.0)
         total = float(np.maximum(variation, 0.0).sum())
         return 1.0 - error / total if total > 0 else 0.0
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

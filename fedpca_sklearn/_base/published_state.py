@@ -34,7 +34,7 @@ class PublishedStateMixin:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
         for name in _READERS:
-            if name in vars(cls):
+            if callable(vars(cls).get(name)):
                 setattr(cls, name, _of_one_state(vars(cls)[name]))
 
     def _published(self) -> Any:

@@ -14,6 +14,9 @@ _FOR_TRANSFORM = (
     "components_",
     "mean_",
     "explained_variance_",
+    "noise_variance_",
+    "_entry_noise",
+    "support_threshold_",
     "n_features_in_",
     "n_local_components_",
 )

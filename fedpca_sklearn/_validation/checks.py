@@ -73,7 +73,8 @@ def check_finite(X: Any, allow_nan: bool = False) -> None:
             raise
         raise ValueError(
             "Input X contains NaN. SubspaceTracker, RobustSubspaceTracker, GROUSE, PETRELS and "
-            "FederatedSubspaceTracker take rows with missing entries."
+            "FederatedSubspaceTracker take rows with missing entries, FederatedPCA and "
+            "DistributedPCA with missing=AvailablePairs()."
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Estimators and merge strategies for rows that belong to several clients, in one exchange."""
 
+from ._available_pairs import AvailablePairs
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
@@ -13,6 +14,7 @@ from ._screening import SiteEvidence
 from ._truncated_distributed_pca import TruncatedDistributedPCA
 
 __all__ = [
+    "AvailablePairs",
     "DistributedPCA",
     "FederatedPCA",
     "FederatedScaler",

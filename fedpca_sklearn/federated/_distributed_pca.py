@@ -18,12 +18,14 @@ from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
+from ._available_pairs import AvailablePairs
 from ._clients import StreamingClientsTransformer, rows_of
+from ._missing_rows import MissingRowsMixin
 
 __all__ = ["DistributedPCA"]
 
 
-class DistributedPCA(StreamingClientsTransformer):
+class DistributedPCA(MissingRowsMixin):
     """Exact principal component analysis of rows that belong to several clients.
 
     Each client reduces its rows, centred by their own mean, to the triangular factor of their QR
@@ -36,6 +38,9 @@ class DistributedPCA(StreamingClientsTransformer):
     ----------
     n_components : int, float or None, default=None
         As in `StreamingPCA`.
+    missing : AvailablePairs or None, default=None
+        What to make of missing entries (NaN). None: they are refused. `AvailablePairs`: clients
+        send moments of pairs of columns to the server, in place of factors.
     n_clients : int, default=2
         Contiguous shards that stand in for clients where ``clients`` is not given. Of a dask.array
         every row chunk is a client instead, at work where the chunk is.
@@ -49,7 +54,10 @@ class DistributedPCA(StreamingClientsTransformer):
         As in `StreamingPCA`, for all rows of all clients.
     r_factor_ : ndarray of shape (min(n_rows, n_features), n_features)
         For n_rows rows with a weight above zero. Upper trapezoidal with a non-negative diagonal;
-        ``r_factor_.T @ r_factor_`` is the scatter matrix of all rows about their mean.
+        ``r_factor_.T @ r_factor_`` is the scatter matrix of all rows about their mean. Not with
+        ``missing``.
+    negative_variance_ : float
+        With ``missing``: size of the most negative eigenvalue, see `AvailablePairs`.
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
@@ -106,27 +114,34 @@ class DistributedPCA(StreamingClientsTransformer):
     """
 
     _takes_dask = True
+    _keeps_clients = False
 
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
+        "missing": [AvailablePairs, None],
     }
 
     def __init__(
         self,
         n_components: int | float | None = None,
         *,
+        missing: Any = None,
         n_clients: int = 2,
         n_jobs: int | None = None,
     ):
         self.n_components = n_components
+        self.missing = missing
         self.n_clients = n_clients
         self.n_jobs = n_jobs
 
     def _reset(self) -> None:
         self._state = _State()
+        self._clients = {}
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        if self.missing is not None:
+            return self._pairs_step(X, weight, shards)
         found, merged = self._factors(X, weight, shards)
         self._merge_step(found, merged)
         return list(found)
@@ -191,7 +206,8 @@ class DistributedPCA(StreamingClientsTransformer):
         """Triangular factor of all rows about their mean."""
         check_is_fitted(self, "components_")
         whole = self._state.whole
-        assert whole is not None  # there is no fit without a step
+        if whole is None:
+            raise AttributeError("r_factor_ is not known with missing=AvailablePairs().")
         R = whole.factor
         signs = np.where(np.diag(R) < 0, -1.0, 1.0)
         return (signs[:, None] * R).astype(self._state.dtype)

@@ -23,12 +23,13 @@ from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, tighter_fraction
+from ._available_pairs import AvailablePairs
 from ._clients import label_order, rows_of
 from ._leaving import LeavingMixin
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
 from ._merge_rounds import Made, findings_by_label, merge_in_rounds
-from ._refined import RefinesMixin
+from ._pairs_of_clients import PairsOfClientsMixin
 from ._releases import ReleasesMixin
 from ._small_clients import is_plain, small_sites
 
@@ -39,7 +40,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return self.estimator is None or hasattr(self.estimator, "partial_fit")
 
 
-class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
+class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
@@ -61,6 +62,9 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
+    missing : AvailablePairs or None, default=None
+        Clients send moments of pairs of at most 256 columns, where entries are missing (NaN), and
+        have no ``estimator``, ``merge`` or ``mechanism``. None: NaN is refused, but by trackers.
     n_refinements : int, default=0
         Rounds of `refine` at the end of `fit`, which has the rows; `partial_fit` has not those of
         earlier calls, and takes none. With a ``tol`` the most rounds, 20 for 0.
@@ -99,6 +103,8 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
         Between these two is each variance of all rows at once.
     n_refinements_ : int
         Rounds of products since the summaries were merged.
+    negative_variance_ : float
+        With ``missing``: size of the most negative eigenvalue, see `AvailablePairs`.
     privacy_spent_ : PrivacySpent
         With a mechanism: (epsilon, delta) of the client that has spent most, over all calls of
         this fit, those that failed after clients had computed their messages included. Another
@@ -147,14 +153,14 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
     """
 
     _takes_dask = True
-    _clients: dict[Any, Site]
 
     _parameter_constraints: dict = {
-        **RefinesMixin._parameter_constraints,
+        **PairsOfClientsMixin._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
         "merge": [MergeStrategy, None],
         "mechanism": [SecondMomentMechanism, None],
+        "missing": [AvailablePairs, None],
         "n_refinements": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
@@ -167,6 +173,7 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
         estimator: Any = None,
         merge: Any = None,
         mechanism: Any = None,
+        missing: Any = None,
         n_refinements: int = 0,
         tol: float | None = None,
         n_clients: int = 2,
@@ -177,6 +184,7 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
         self.estimator = estimator
         self.merge = merge
         self.mechanism = mechanism
+        self.missing = missing
         self.n_refinements = n_refinements
         self.tol = tol
         self.n_clients = n_clients
@@ -283,6 +291,8 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
     # ---------------------------------------------------------------- the round
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        if self.missing is not None:
+            return self._pairs_step(X, weight, shards)
         trust = None if self.mechanism is None else self.mechanism.trust
         if self._clients and trust != self._trust:
             raise ValueError(
@@ -351,6 +361,8 @@ class FederatedPCA(ReleasesMixin, RefinesMixin, LeavingMixin):
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
+        if self.missing is not None:
+            return self._merge_pairs()
         summaries = [client.summary for client in self._clients.values()]
         before = {id(summary) for summary in self._sent}
         sent = []

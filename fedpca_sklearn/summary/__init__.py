@@ -2,6 +2,7 @@
 
 from ._answers import RefinementAnswer
 from ._merging import merge_subspaces
+from ._pair_moments import PairMoments
 from ._subspace import Subspace
 
-__all__ = ["RefinementAnswer", "Subspace", "merge_subspaces"]
+__all__ = ["PairMoments", "RefinementAnswer", "Subspace", "merge_subspaces"]

@@ -97,14 +97,14 @@ def pooled_sites(subspaces: Sequence[Summary]) -> tuple[str, ...]:
     return tuple(sorted({site for s in subspaces for site in s.sites}))
 
 
-def check_each_site_once(subspaces: Sequence[Summary]) -> None:
+def check_each_site_once(subspaces: Sequence[Summary], what: str = "subspaces") -> None:
     """Raise where a site is in two summaries, and warn where that cannot be known of some."""
     owner: dict[str, int] = {}
     for i, subspace in enumerate(subspaces):
         for site in map(composed, subspace.sites):
             if site in owner:
                 raise ValueError(
-                    f"subspaces[{i}] is of site {site!r}, as is subspaces[{owner[site]}]: its rows "
+                    f"{what}[{i}] is of site {site!r}, as is {what}[{owner[site]}]: its rows "
                     "would be counted twice."
                 )
             owner[site] = i
@@ -114,7 +114,7 @@ def check_each_site_once(subspaces: Sequence[Summary]) -> None:
     if unknown:
         site, i = next(iter(owner.items()))
         warnings.warn(
-            f"subspaces[{unknown[0]}] has no site, unlike subspaces[{i}] of site {site!r}: whether "
+            f"{what}[{unknown[0]}] has no site, unlike {what}[{i}] of site {site!r}: whether "
             "rows are counted twice cannot be checked.",
             UserWarning,
             stacklevel=3,

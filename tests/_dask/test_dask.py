@@ -9,20 +9,24 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import with_holes
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from fedpca_sklearn import (
     GROUSE,
+    PETRELS,
     SPIRIT,
     AlternatingProjections,
     AnalyzeGauss,
+    AvailablePairs,
     ContributionBounds,
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
     OnlineDistributedPCA,
+    RobustSubspaceTracker,
     StreamingPCA,
     TruncatedDistributedPCA,
     VerticalFederatedPCA,
@@ -381,6 +385,24 @@ def test_transform_is_lazy_and_carries_no_models(threads):
     whitened = StreamingPCA(5, whiten=True).fit(X)
     Z = whitened.transform(da.from_array(X, chunks=(100, 40)))
     assert_allclose(Z.compute().var(axis=0, ddof=1), 1, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PETRELS(2, random_state=0),
+        RobustSubspaceTracker(2),
+        DistributedPCA(2, missing=AvailablePairs()),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_missing_entries_are_transformed_lazily(model, threads):
+    X = with_holes(rows(), 0.1)
+    chunks = da.from_array(X, chunks=(100, 40))
+    fitted = model.fit(X)
+    assert_allclose(fitted.transform(chunks).compute(), fitted.transform(X), rtol=1e-12)
+    if isinstance(model, DistributedPCA):  # the workers take the moments
+        assert_allclose(model.fit(chunks).mean_, np.nanmean(X, axis=0), rtol=1e-12)
 
 
 # ---------------------------------------------------------------------- what is refused

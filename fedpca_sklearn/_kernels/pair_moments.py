@@ -1,0 +1,90 @@
+"""Moments of pairs of columns over the rows that have both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .slices import row_slices
+
+# Rows of a block at least: products of fewer rows cost more than their arithmetic.
+_LEAST_ROWS = 256
+
+
+def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """Counts, means beyond the origin, products about the means, and the origin.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR} of shape (n, d)
+        Without infinity; NaN is a missing entry.
+    weight : ndarray of shape (n,) or None
+
+    Returns
+    -------
+    counts, means, products : ndarray of shape (d, d)
+        As in `PairMoments`.
+    origin : ndarray of shape (d,)
+        The means of the columns, 0 of one without entries.
+    """
+    d = X.shape[1]
+    origin = _means_of_columns(X, weight)
+    counts, sums, products = (np.zeros((d, d)) for _ in range(3))
+    for rows, w in _blocks(X, weight):
+        seen = ~np.isnan(rows)
+        Z, there = np.where(seen, rows - origin, 0.0), seen.astype(np.float64)
+        wZ, w_there = (Z, there) if w is None else (w[:, None] * Z, w[:, None] * there)
+        counts += w_there.T @ there
+        sums += wZ.T @ there
+        products += wZ.T @ Z
+    counts = _symmetric(counts)
+    means = np.divide(sums, counts, out=sums, where=counts > 0)
+    products -= counts * means * means.T
+    return counts, means, settled(products, counts), origin
+
+
+def settled(products: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Products without what rounding leaves where there are no rows, or no variation."""
+    products = _symmetric(products)
+    products[counts == 0] = 0.0
+    squares = np.maximum(np.diag(products), 0.0)
+    np.fill_diagonal(products, squares)
+    most = np.sqrt(squares)
+    bound = most[:, None] * most
+    return np.clip(products, -bound, bound, out=products)
+
+
+def _means_of_columns(X: Any, weight: np.ndarray | None) -> np.ndarray:
+    """Means of what is there: an entry, and the mean of the differences to it."""
+    d = X.shape[1]
+    first, known = np.zeros(d), np.zeros(d, dtype=bool)
+    total, count = np.zeros(d), np.zeros(d)
+    for rows, w in _blocks(X, weight):
+        seen = ~np.isnan(rows)
+        new = seen.any(axis=0) & ~known
+        first[new] = rows[seen.argmax(axis=0)[new], new]
+        known |= new
+        there = seen.astype(np.float64) if w is None else w[:, None] * seen
+        total += (there * np.where(seen, rows - first, 0.0)).sum(axis=0)
+        count += there.sum(axis=0)
+    return first + np.divide(total, count, out=np.zeros(d), where=known)
+
+
+def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Dense rows with weight, some at a time, and their weights."""
+    for at in row_slices(X.shape[0], X.shape[1], least=_LEAST_ROWS):
+        rows = X[at].toarray() if sp.issparse(X) else X[at]
+        w = None if weight is None else weight[at]
+        if w is not None and not w.all():
+            rows, w = rows[w > 0], w[w > 0]
+        yield rows.astype(np.float64, copy=False), w
+
+
+def _symmetric(A: np.ndarray) -> np.ndarray:
+    """The lower triangle, mirrored: products in another order are rounded in another way."""
+    lower = np.tril(A)
+    lower += np.tril(A, -1).T
+    return lower
