@@ -28,6 +28,7 @@ from ._flower_estimators import (
     until_nobody_is_lost,
 )
 from ._flower_messages import Answer
+from ._flower_pairs import fit_by_pairs, pair_tasks, partial_fit_by_pairs
 from ._flower_private import private_summaries, show_spent, warn_of_noise, with_spent
 from ._flower_questions import Task
 from ._flower_refinements import refined, refinement_tasks
@@ -77,6 +78,8 @@ def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
 
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
+    if estimator.missing is not None:
+        return pair_tasks()
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
@@ -97,6 +100,8 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    if estimator.missing is not None:
+        return fit_by_pairs(estimator, sites)
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
@@ -132,6 +137,8 @@ def _private_summary(answer: Answer) -> Subspace:
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
     refuse_mechanism(estimator)
+    if estimator.missing is not None:
+        return partial_fit_by_pairs(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
     else:

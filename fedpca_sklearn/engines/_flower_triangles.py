@@ -22,6 +22,7 @@ from ._flower_estimators import (
     site_work,
 )
 from ._flower_messages import Answer
+from ._flower_pairs import fit_by_pairs, pair_tasks, partial_fit_by_pairs
 from ._flower_questions import Task
 from ._flower_sites import Sites
 
@@ -31,6 +32,9 @@ _Found = tuple[Triangle, int, np.dtype]
 
 @site_work.register
 def _(estimator: DistributedPCA) -> dict[str, Task]:
+    if estimator.missing is not None:
+        return pair_tasks()
+
     def factor(site, X, *, weight):
         t = triangle_of_rows(X, weight)
         above = t.factor[np.triu_indices(len(t.factor), m=X.shape[1])]
@@ -45,6 +49,8 @@ def _(estimator: DistributedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
+    if estimator.missing is not None:
+        return fit_by_pairs(estimator, sites)
     found = sites.ask("factor", _triangle)
     estimator._start()
     return _with_triangles(estimator, found, sites.log)
@@ -52,6 +58,8 @@ def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
 
 @partial_fit_estimator.register
 def _(estimator: DistributedPCA, sites: Sites, batch: int) -> DistributedPCA | None:
+    if estimator.missing is not None:
+        return partial_fit_by_pairs(estimator, sites, batch)
     if not hasattr(estimator, "components_"):
         estimator._start()
     found = sites.ask_batch("factor_of_batch", _triangle, batch)

@@ -30,6 +30,7 @@ from ._flower_estimators import (
     partial_fit_estimator,
     site_work,
 )
+from ._flower_pairs import refuse_secure_pairs
 from ._flower_questions import RefusedError, Task
 from ._flower_rows import SiteRows
 from ._flower_secure import SecureAggregation
@@ -135,6 +136,7 @@ def client_app(
         raise ValueError(f"min_rows must be None beside a policy, which has one, got {min_rows!r}.")
     estimator = with_ledger(estimator, policy, secure)
     name_of = _configured_site if site is None else site
+    refuse_secure_pairs(estimator, secure)
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
     app = ClientApp()
     sums = None if secure is None else SiteSums(secure, tasks)
@@ -251,6 +253,7 @@ def fit_sites(
     authentication.
     """
     kept = clone(estimator)
+    refuse_secure_pairs(kept, secure)
     site_work(kept) if secure is None else secure_tasks(kept, secure)
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)

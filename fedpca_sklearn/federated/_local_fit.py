@@ -31,6 +31,8 @@ def fit_site(
     method: str,
 ) -> Site:
     """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
+    if before is None:
+        _check_columns_have_entries(X)
     n_rows, n_samples, scatter = 0, 0.0, 0.0
     if before is not None:
         estimator, n_rows = _going_on(before, prototype), before.n_rows
@@ -53,6 +55,21 @@ def fit_site(
         scatter += _sum_of_squares(X, weight)
         summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
     return Site(estimator, n_rows, summary)
+
+
+def _check_columns_have_entries(X: Any) -> None:
+    """Raise for a column without entries, of which a tracker's summary says that it is zero."""
+    if sp.issparse(X):
+        n_missing = np.bincount(X.indices[np.isnan(X.data)], minlength=X.shape[1])
+    else:
+        n_missing = np.isnan(X[:1]).sum(axis=0)  # most have entries in the first row
+        n_missing = np.isnan(X).sum(axis=0) if n_missing.any() else n_missing
+    (lost,) = np.nonzero(n_missing == X.shape[0])
+    if len(lost):
+        raise ValueError(
+            f"column {lost[0]} has no entries, and a summary would tell that it is constant. "
+            "missing=AvailablePairs() and FederatedSubspaceTracker take such rows."
+        )
 
 
 def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:

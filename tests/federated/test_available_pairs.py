@@ -17,6 +17,7 @@ from fedpca_sklearn import (
     PairMoments,
     StreamingPCA,
     SubspaceMerge,
+    SubspaceTracker,
 )
 
 BOTH = pytest.mark.parametrize("Estimator", [FederatedPCA, DistributedPCA])
@@ -252,6 +253,18 @@ def test_a_client_leaves():
     pca = fit(FederatedPCA, X, clients=clients).remove(1)
     assert (pca.clients_, pca.n_samples_) == ([0, 2], 60)
     assert_is_of_pairs(pca, X[clients != 1])
+
+
+def test_a_tracker_at_a_client_that_lacks_a_column_is_refused():
+    """Its summary would say that the column is zero, and half the rows would be there."""
+    X, clients = rows_with_holes(17, 80, 4, mean=10.0), np.arange(80) // 40
+    X[clients == 0, 2] = np.nan
+    pca = FederatedPCA(2, estimator=SubspaceTracker(2))
+    for rows in X, sp.csr_array(X):
+        with pytest.raises(ValueError, match="Client 0: column 2 has no entries"):
+            pca.fit(rows, clients=clients)
+    X[0, 2] = 10.0
+    assert pca.fit(X, clients=clients).mean_[2] > 5
 
 
 # ------------------------------------------------------------------------------ files
