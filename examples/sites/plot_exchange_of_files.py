@@ -44,7 +44,7 @@ for name, X in sites.items():
 # %%
 # At the coordinator
 # ------------------
-# The same on the command line: ``python -m fedpca_sklearn inspect north.subspace``, and ``merge``.
+# The same on the command line: ``fedpca inspect north.subspace``, and ``merge``.
 
 with contextlib.chdir(folder.name):
     main(["inspect", "north.subspace"])

@@ -45,7 +45,7 @@ class SitePolicy:
         Account of this site alone, in place of the ledger of the estimator's mechanism. A line is
         on the disk before noise is drawn.
     log : str, path-like or None, default=None
-        File of all questions and answers, for ``python -m fedpca_sklearn audit LOG``. A question is
+        File of all questions and answers, for ``fedpca audit LOG``. A question is
         noted before the site works, an answer before it is sent; where that fails, nothing is
         answered.
 

@@ -165,7 +165,7 @@ def read(file: Any, max_bytes: int) -> Any:
     Of a regular file the size is looked at first, all else is read in pieces.
     """
     if not hasattr(file, "read"):
-        _check_regular(file)
+        check_regular(file)
         with open(file, "rb") as stream:
             return read(stream, max_bytes)
     size = _size_left(file)
@@ -182,7 +182,7 @@ def read(file: Any, max_bytes: int) -> Any:
     return data
 
 
-def _check_regular(path: Any) -> None:
+def check_regular(path: Any) -> None:
     """Raise for a path of a directory, a pipe, a device or a socket."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):

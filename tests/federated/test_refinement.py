@@ -439,9 +439,9 @@ def test_the_command_line_refines_by_files(X, by_site, tmp_path, capsys):
         subspace_distance(Subspace.load(f).components[:RANK], best(X)) for f in (whole, refined)
     )
     assert after < 0.6 * before
-    assert main(["refine", whole, *answers[1:], "-o", refined]) == 1
+    assert main(["refine", whole, *answers[1:], "-o", refined, "--force"]) == 1
     assert "weight of 3000" in capsys.readouterr().err
-    assert main(["refine", whole, files[0], "-o", refined]) == 1
+    assert main(["refine", whole, files[0], "-o", refined, "--force"]) == 1
     assert f"{files[0]}: Not an answer" in capsys.readouterr().err
     assert main(["answer", query, str(tmp_path / "site 0.npy"), "-o", query]) == 1
     assert "one of the files to read" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""fit: the summary of the rows of a site."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .._validation.texts import check_text
+from ..streaming import StreamingPCA
+from ._output import Report, add_output, check_output, written
+from ._rows import Rows, add_rows
+from ._summaries import load
+from ._texts import described, facts, number
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("fit", help="summarise the rows of a site")
+    parser.add_argument("rows", nargs="+", metavar="ROWS", help=".csv, .npy, .parquet or .h5ad")
+    add_output(parser)
+    add_rows(parser)
+    parser.add_argument("--like", help="a summary, whose columns are taken", metavar="FILE")
+    parser.add_argument("--site", help="name of the site", metavar="NAME")
+    parser.add_argument(
+        "-n",
+        "--n-components",
+        type=number,
+        help="directions to send, or a share of the variance (default: all, which is exact)",
+        metavar="N",
+    )
+    parser.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Go over the rows once."""
+    check_output(options, [*options.rows, *([options.like] if options.like else [])])
+    site = None if options.site is None else check_text("--site", options.site)
+    names = load(options.like).feature_names if options.like else None
+    rows = Rows(options.rows, options, names)
+    pca = StreamingPCA(options.n_components)
+    for batch in rows:
+        pca.partial_fit(batch)
+    if not hasattr(pca, "components_"):
+        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+    summary = pca.subspace_._replace(feature_names=rows.names)
+    if site is not None:
+        summary = summary._replace(site=site)
+    with written(options.output) as path:
+        summary.save(path)
+    text = f"{options.output}\n{described(summary)}"
+    if rows.n_dropped:
+        text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
+    report = {"output": options.output, **facts(summary), "left_out": rows.n_dropped}
+    return Report(text, report)

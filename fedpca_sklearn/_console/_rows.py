@@ -1,0 +1,178 @@
+"""Rows of files in columns that are chosen and matched by name, checked batch by batch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._validation.feature_names import check_names, composed_names
+from ..summary._codec import check_regular
+from ._h5ad import H5adRows
+from ._progress import progress_bar
+from ._row_files import CsvRows, NpyRows, ParquetRows, RowFile
+from ._texts import listed, names_in, printable
+
+_FORMATS: dict[str, Callable[[str], RowFile]] = {
+    ".npy": NpyRows,
+    ".parquet": ParquetRows,
+    ".pq": ParquetRows,
+    ".h5ad": H5adRows,
+}
+_TEXTS = {".csv": ",", ".tsv": "\t"}
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that read rows."""
+    columns = parser.add_mutually_exclusive_group()
+    columns.add_argument("--columns", type=names_in, help="those to take, with commas")
+    columns.add_argument("--without", type=names_in, help="those to leave out", metavar="COLUMNS")
+    parser.add_argument("--separator", help="of csv (default: a comma, of tsv a tab)")
+
+
+class Rows:
+    """Batches of rows of one or more files, all in the same columns.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    options : Namespace
+        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out.
+    names : sequence of str, default=None
+        Columns that are asked for, in this order, where the files know names.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        options: argparse.Namespace,
+        names: Sequence[str] | None = None,
+    ):
+        self._files = [_opened(path, options.separator) for path in paths]
+        self._drop_missing: bool | None = getattr(options, "drop_missing", None)
+        self.n_dropped = 0
+        self._columns = []
+        wanted = names if options.columns is None else options.columns
+        for file in self._files:
+            with errors_of(file.path):
+                if file.names is None and (options.columns or options.without):
+                    raise ValueError("it has no names of columns to choose by.")
+                columns = _columns(file, wanted, options.without or ())
+                self._columns.append(columns)
+                if wanted is None and file.names is not None:
+                    wanted = composed_names(file.names[j] for j in columns)
+        first = self._files[0]
+        with errors_of(first.path):
+            known = None if first.names is None else wanted
+            self.names = check_names(known, len(self._columns[0]))
+        counts = [file.n_rows for file in self._files]
+        self.n_rows = None if None in counts else sum(n for n in counts if n is not None)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield float arrays, or CSR, without missing and infinite values."""
+        paths = ", ".join(printable(file.path) for file in self._files[:2])
+        with progress_bar(paths, self.n_rows) as bar:
+            for file, columns in zip(self._files, self._columns, strict=True):
+                before = 0
+                with errors_of(file.path):
+                    for rows in file.batches(columns):
+                        checked = self._checked(rows, before)
+                        if checked.shape[0]:
+                            yield checked
+                        before += rows.shape[0]
+                        bar.update(rows.shape[0])
+
+    def _checked(self, rows: Any, before: int) -> Any:
+        """The rows, without those that miss a value if that is asked for, or an error."""
+        values = rows.data if sp.issparse(rows) else rows
+        if np.isfinite(values).all():
+            return rows
+        of_rows = rows.toarray() if sp.issparse(rows) else rows
+        missing = np.isnan(of_rows)
+        if self._drop_missing and not np.isinf(of_rows).any():
+            kept = ~missing.any(axis=1)
+            self.n_dropped += int((~kept).sum())
+            return rows[np.flatnonzero(kept)]
+        i, j = np.argwhere(~np.isfinite(of_rows))[0]
+        column = f"column {j + 1}" if self.names is None else f"column {self.names[j]!r}"
+        if missing[i, j]:
+            hint = "" if self._drop_missing is None else "; --drop-missing leaves such rows out"
+            raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
+        raise ValueError(f"{column} is infinite in row {before + i + 1}.")
+
+
+@contextmanager
+def errors_of(path: str) -> Iterator[None]:
+    """Errors inside begin with the name of a file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is no text in UTF-8.") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _opened(path: str, separator: str | None) -> RowFile:
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in _FORMATS and suffix not in _TEXTS:
+        known = ", ".join([*_TEXTS, *_FORMATS])
+        raise ValueError(f"{path}: the name of a file of rows must end in one of {known}.")
+    with errors_of(path):
+        check_regular(path)
+        if suffix in _FORMATS:
+            return _FORMATS[suffix](path)
+        return CsvRows(path, _TEXTS[suffix] if separator is None else separator)
+
+
+def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]) -> list[int]:
+    """Positions of the columns to take: those that are asked for, or all but some."""
+    if file.names is None:
+        return list(range(file.n_columns))
+    names = composed_names(file.names)
+    if wanted is None:
+        unknown = [name for name in without if name not in names]
+        if unknown:
+            raise ValueError(f"it has no column {listed(unknown)}.")
+        columns = [
+            j
+            for j, name in enumerate(names)
+            if name not in without and file.not_numbers.get(j) != "the index of a frame"
+        ]
+    else:
+        position = {name: j for j, name in enumerate(names)}
+        lacking = [name for name in wanted if name not in position]
+        if lacking:
+            raise ValueError(f"it has no column {listed(lacking)}; it has {listed(names)}.")
+        columns = [position[name] for name in wanted]
+    _check_columns(names, columns, file.not_numbers, chosen=wanted is not None)
+    return columns
+
+
+def _check_columns(
+    names: Sequence[str], columns: Sequence[int], not_numbers: dict[int, str], chosen: bool
+) -> None:
+    if not columns:
+        raise ValueError("no column is left.")
+    counts = Counter(names)
+    twice = [names[j] for j in columns if counts[names[j]] > 1]
+    if twice:
+        raise ValueError(f"columns must differ in their names, got {twice[0]!r} twice.")
+    if not chosen and any(not names[j].strip() for j in columns):
+        position = next(j for j in columns if not names[j].strip())
+        raise ValueError(
+            f"column {position + 1} has no name, as the index of a frame has in csv; choose the "
+            "columns by --columns."
+        )
+    texts = [j for j in columns if j in not_numbers]
+    if texts:
+        raise ValueError(
+            f"columns must hold numbers, but {listed(names[j] for j in texts)} "
+            f"{'hold' if len(texts) > 1 else 'holds'} {not_numbers[texts[0]]}; --without leaves "
+            "columns out."
+        )

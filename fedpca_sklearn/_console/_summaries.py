@@ -1,0 +1,76 @@
+"""Summaries of files, and the model that is made of them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..federated import FederatedPCA
+from ..summary import Subspace
+from ._align import aligned
+from ._rows import errors_of
+from ._texts import number
+from ._units import unlike_units
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that make a model of summaries."""
+    parser.add_argument(
+        "-n",
+        "--n-components",
+        type=number,
+        help="components to keep, or a share of the variance, as 0.9 (default: all)",
+        metavar="N",
+    )
+
+
+def add_sites(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that put the summaries of sites together."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="summaries of sites")
+    parser.add_argument(
+        "--align",
+        action="store_true",
+        help="match columns by name: any order; those that a site lacks are left out",
+    )
+
+
+def load(file: str, kind: Any = Subspace) -> Any:
+    """Read a summary, or what else can be loaded; errors name the file."""
+    with errors_of(file):
+        return kind.load(file)
+
+
+def site_of(summary: Subspace, file: str) -> str:
+    """Name of the site in messages, or of the file."""
+    return file if summary.site is None else repr(summary.site)
+
+
+def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
+    """Summaries of the files of `add_sites`, and what is to be warned of."""
+    summaries = [load(file) for file in options.files]
+    warnings: list[str] = []
+    if options.align:
+        summaries, warnings = aligned(summaries, options.files)
+    if len({(s.n_features, s.feature_names) for s in summaries}) == 1:
+        who = [site_of(s, file) for s, file in zip(summaries, options.files, strict=True)]
+        warnings += unlike_units(summaries, who)
+    return summaries, warnings
+
+
+def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
+    """Fitted estimator of summaries, by the options of `add_model`."""
+    return FederatedPCA.from_subspaces(summaries, options.n_components)
+
+
+def model_of_sites(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
+    """`model_of` with errors that tell the files, and how columns are matched."""
+    try:
+        return model_of(options, summaries)
+    except ValueError as error:
+        places = sorted({int(i) for i in re.findall(r"\bsubspaces\[(\d+)\]", str(error))})
+        legend = "; ".join(f"subspaces[{i}] is {options.files[i]}" for i in places)
+        named = {s.feature_names for s in summaries}
+        hint = " --align matches columns by name." if len(named) > 1 and None not in named else ""
+        raise ValueError(f"{error}{hint}{f' ({legend})' if legend else ''}") from error

@@ -1,0 +1,94 @@
+"""What a terminal is shown of untrusted text, and of a summary."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ..summary import Subspace
+
+
+def printable(text: str) -> str:
+    """Text of an untrusted file; escaped if it has characters that a terminal would not print."""
+    return text if text.isprintable() else ascii(text)
+
+
+def one_line(message: object) -> str:
+    """A message in one line, without what a terminal would obey."""
+    text = " ".join(str(message).split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """The first names, quoted, and how many more there are."""
+    names = list(names)
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def names_in(text: str) -> list[str]:
+    """Names with commas between them; one that has a comma stands in double quotes."""
+    return next(csv.reader([text]))
+
+
+def number(text: str) -> int | float:
+    """An integer, or else a share such as 0.9."""
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: no infinity, no array."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def facts(subspace: Subspace) -> dict[str, Any]:
+    """What is told of a summary with ``--json``."""
+    return {
+        "site": subspace.site,
+        "sites": subspace.sites,
+        "rows": subspace.n_samples,
+        "features": subspace.n_features,
+        "components": subspace.n_components,
+        "dtype": str(subspace.components.dtype),
+        "about": "the mean" if subspace.centered else "the origin",
+        "explained_variance": subspace.explained_variance,
+        "explained_variance_ratio": subspace.explained_variance_ratio,
+        "names": subspace.feature_names,
+        "privacy": None if subspace.privacy is None else subspace.privacy._asdict(),
+    }
+
+
+def described(subspace: Subspace) -> str:
+    """What is told of a summary, in lines."""
+    ratios = subspace.explained_variance_ratio[:5]
+    of_all = subspace.site is not None or not subspace.sites
+    lines = {
+        "site" if of_all else "sites": _shown(subspace.sites) or "-",
+        "rows": f"{subspace.n_samples:.6g}",
+        "features": str(subspace.n_features),
+        "components": f"{subspace.n_components}, {subspace.components.dtype}",
+        "about": "the mean" if subspace.centered else "the origin",
+        "explained": " ".join(f"{r:.3f}" for r in ratios) + (" ..." if len(ratios) == 5 else ""),
+    }
+    if subspace.feature_names is not None:
+        lines["names"] = _shown(subspace.feature_names)
+    if subspace.privacy is not None:
+        epsilon, delta, row_norm, mechanism, trust = subspace.privacy
+        bound = "the data's" if row_norm is None else f"{row_norm:g}"
+        lines["privacy"] = (
+            f"epsilon {epsilon:.6g}, delta {delta:g}, rows up to {bound}, {printable(mechanism)}, "
+            f"trust: {printable(trust)}"
+        )
+    return "\n".join(f"  {name:<11}{value}" for name, value in lines.items())
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(map(printable, names[:5])) + (" ..." if len(names) > 5 else "")

@@ -1,0 +1,42 @@
+"""transform: the scores of rows by a model, into a file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ._output import Report, add_output, check_output, written
+from ._rows import Rows, add_rows
+from ._score_files import score_file
+from ._summaries import add_model, load, model_of
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("transform", help="scores of rows, in their order")
+    parser.add_argument("model", metavar="MODEL", help="a summary, of a site or merged")
+    parser.add_argument("rows", nargs="+", metavar="ROWS", help=".csv, .npy, .parquet or .h5ad")
+    add_output(parser)
+    add_rows(parser)
+    add_model(parser)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Go over the rows once."""
+    check_output(options, [options.model, *options.rows])
+    opened = score_file(options.output)
+    pca = model_of(options, [load(options.model)])
+    rows = Rows(options.rows, options, pca.subspace_.feature_names)
+    pca.__dict__.pop("feature_names_in_", None)  # batches have the columns, and no names
+    n = 0
+    with (
+        written(options.output) as path,
+        opened(path, list(pca.get_feature_names_out())) as write,
+    ):
+        for batch in rows:
+            write(pca.transform(batch))
+            n += batch.shape[0]
+    k = pca.n_components_
+    text = f"{options.output}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
+    return Report(text, {"output": options.output, "rows": n, "components": k})

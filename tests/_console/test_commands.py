@@ -1,0 +1,266 @@
+"""The commands between sites: columns matched by name, units, a site that leaves, JSON, codes."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from console_helpers import NAMES, WRITERS, X, as_csv, assert_is_of, refused, run
+from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
+
+from fedpca_sklearn import StreamingPCA, Subspace
+from fedpca_sklearn._console._units import unlike_units
+from fedpca_sklearn.summary._columns import select_columns
+
+__all__ = ["run"]
+PARTS = {"north": X[:20], "south": X[20:35], "west": X[35:]}
+
+
+def site(name, rows, names=NAMES, n_components=None):
+    pca = StreamingPCA(n_components, oversampling=0).fit(rows)
+    named = None if names is None else tuple(names)
+    pca.subspace_._replace(feature_names=named).save(f"{name}.fed", site=name)
+    return f"{name}.fed"
+
+
+@pytest.fixture
+def sites(run):
+    return [site(name, rows) for name, rows in PARTS.items()]
+
+
+# ------------------------------------------------------------------------------ columns by name
+
+
+def test_columns_in_another_order_are_aligned(run, sites):
+    order = [2, 0, 3, 1]
+    site("south", PARTS["south"][:, order], [NAMES[j] for j in order])
+    message = refused(run, "merge", *sites, "-o", "model.fed")
+    assert "another order: 'weight' at position 0" in message
+    assert "--align matches columns by name" in message
+    assert "subspaces[1] is south.fed" in message
+    code, _, err = run("merge", *sites, "-o", "model.fed", "--align")
+    assert (code, err) == (0, "")
+    assert_is_of(Subspace.load("model.fed"), X)
+    assert Subspace.load("model.fed").feature_names == tuple(NAMES)
+
+
+@pytest.mark.parametrize("n_components", [None, 4])
+def test_columns_that_some_sites_have_not_are_left_out_and_named(run, sites, n_components):
+    more = np.column_stack([np.arange(15.0) ** 2, PARTS["south"][:, [3, 1, 2]]])
+    site("south", more, ["salt", "pulse", "height", "weight"], n_components)
+    message = refused(run, "merge", *sites, "-o", "model.fed")
+    assert "lacks 'age' and has 'salt'" in message
+    assert "--align" in message
+    code, _, err = run("merge", *sites, "-o", "model.fed", "--align")
+    assert code == 0
+    assert "warning: north.fed has no 'salt': left out of all.\n" in err
+    assert "warning: south.fed has no 'age': left out of all.\n" in err
+    merged = Subspace.load("model.fed")
+    assert merged.feature_names == ("height", "weight", "pulse")
+    assert_is_of(merged, X[:, 1:])
+    assert merged.sites == tuple(PARTS)
+
+
+def test_columns_cannot_be_aligned_without_names_or_with_none_in_common(run, sites):
+    site("south", PARTS["south"], None)
+    assert "south.fed: it has no names" in refused(run, "merge", *sites, "-o", "x", "--align")
+    site("south", PARTS["south"], ["a", "b", "c", "d"])
+    assert "no column is in all of" in refused(run, "merge", *sites, "-o", "x", "--align")
+
+
+def test_selected_columns_are_those_of_the_rows():
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((40, 7)) @ np.diag(np.arange(7, 0, -1)) + 1e3
+    for chosen in ([4, 1], [6], [6, 5, 4, 3, 2, 1, 0]):
+        selected = select_columns(Subspace.from_rows(rows), chosen)
+        assert_is_of(selected, rows[:, chosen])
+        assert_allclose(selected.scatter, np.sum((rows - rows.mean(0))[:, chosen] ** 2))
+        assert_allclose(selected.column_scatter, np.var(rows[:, chosen], axis=0) * 40)
+    narrow = select_columns(Subspace.from_rows(rows[:3]), [0, 1, 2])
+    assert narrow.n_components == 2
+    assert select_columns(Subspace.empty(3), [1]).n_components == 0
+
+
+def test_what_was_cut_stays_below_the_rows_and_their_scatter_is_exact():
+    rows = np.random.default_rng(3).standard_normal((60, 6))
+    cut = Subspace.from_rows(rows, 2)
+    chosen = [0, 3, 5]
+    selected = select_columns(cut, chosen)
+    deviations = (rows - rows.mean(axis=0))[:, chosen]
+    assert_allclose(selected.scatter, np.sum(deviations**2))
+    V, s = selected.components, selected.singular_values
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
+    left = np.linalg.eigvalsh(deviations.T @ deviations - (V.T * s**2) @ V)
+    assert left.min() > -1e-9
+    blind = cut._replace(column_scatter=None)
+    with pytest.raises(ValueError, match="lacks the scatter of its columns"):
+        select_columns(blind, chosen)
+    assert select_columns(blind, [5, 4, 3, 2, 1, 0]).scatter == cut.scatter
+
+
+# ------------------------------------------------------------------------------ units
+
+
+def test_units_a_hundredfold_apart_are_named(run, sites):
+    rows = PARTS["west"].copy()
+    rows[:, 1] /= 100  # metres
+    site("west", rows)
+    code, out, err = run("merge", *sites, "-o", "model.fed", "--json")
+    assert code == 0
+    (warning,) = json.loads(out)["warnings"]
+    south, west = (np.std(PARTS[name][:, 1], ddof=1) for name in ("south", "west"))
+    assert warning == (
+        f"column 'height': the deviation of 'south' is {south:.3g}, of 'west' {west / 100:.3g}; "
+        "are the units the same?"
+    )
+    assert err == f"warning: {warning}\n"
+    assert run("inspect", *sites)[2] == err
+    site("west", PARTS["west"])
+    assert run("merge", *sites, "-o", "model.fed", "--force")[2] == ""
+
+
+def units(*sites):
+    return unlike_units([Subspace.from_rows(rows) for rows in sites], [f"s{i}" for i in range(9)])
+
+
+def test_units_are_judged_by_what_sites_can_know():
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((4000, 3))
+    assert units(rows[:2000] - rows[:2000].mean(0), rows[2000:] + 1e-3) == []  # means near zero
+    assert units(rows, rows[:4] * 1000) == []  # few rows
+    assert units(rows, np.full((9, 3), 0.1)) == []  # constant: no deviation
+    assert units(rows, np.zeros((9, 3))) == []
+    assert len(units(rows, np.full((9, 3), 1e6))) == 3  # means
+    assert len(units(rows, rows * 1000)) == 3  # deviations
+    assert len(units(rows, rows * 10)) == 0
+    small = rng.standard_normal((5, 200_000))  # two of a million columns
+    assert len(units(rng.standard_normal((5, 200_000)), small)) <= 4
+    rare = rng.random((2000, 50)) < np.geomspace(1e-3, 0.3, 50)  # words
+    assert units(rare[:1000].astype(float), rare[1000:].astype(float)) == []
+    many = units(rng.standard_normal((50, 30)), 1e3 * rng.standard_normal((50, 30)))
+    assert many[5:] == ["and 25 more columns like these."]
+    assert "column 1: the deviation of s1 is" in many[0]
+    assert units(rows) == []
+    about_zero = Subspace.from_rows(rows, center=False)
+    assert len(unlike_units([about_zero, about_zero], "ab")) == 0
+    cut = Subspace.from_rows(rows, 1)._replace(column_scatter=None)
+    assert unlike_units([cut, cut], "ab") == []
+
+
+# ------------------------------------------------------------------------------ a site leaves
+
+
+def test_a_site_leaves(run, sites):
+    code, out, _ = run("remove", "south", *sites, "-o", "without.fed", "-n", "2")
+    assert code == 0
+    assert "sites      north, west\n  rows       35\n" in out
+    left = np.concatenate([PARTS["north"], PARTS["west"]])
+    want = PCA(2).fit(left)
+    found = Subspace.load("without.fed")
+    assert_allclose(found.singular_values, want.singular_values_, rtol=1e-10)
+    sine = np.linalg.norm(
+        want.components_ - want.components_ @ found.components.T @ found.components
+    )
+    assert sine < 1e-10
+    run("merge", *sites, "-o", "all.fed", "-n", "2")
+    before = Subspace.load("all.fed").components
+    moved = json.loads(
+        run("remove", "south", *sites, "-o", "without.fed", "-n", "2", "--json", "--force")[1]
+    )["moved"]
+    cosines = np.linalg.svd(before @ want.components_.T, compute_uv=False)
+    assert_allclose(moved, np.sqrt(1 - cosines[-1] ** 2), rtol=1e-6)
+
+
+def test_a_site_that_cannot_leave(run, sites):
+    message = refused(run, "remove", "east", *sites, "-o", "x")
+    assert "no file is of the site 'east' alone: they are of 'north', 'south', 'west'" in message
+    run("merge", *sites[:2], "-o", "two.fed")
+    message = refused(run, "remove", "south", "two.fed", sites[2], "-o", "x")
+    assert "two.fed is merged" in message
+    assert "the last client" in refused(run, "remove", "north", sites[0], "-o", "x")
+    assert "site 'north'" in refused(run, "remove", "north", "two.fed", sites[0], "-o", "x")
+    assert run("remove", "west", "two.fed", sites[2], "-o", "x")[0] == 0
+    assert_is_of(Subspace.load("x"), X[:35])
+
+
+# ------------------------------------------------------------------------------ JSON and codes
+
+
+def test_everything_that_prints_prints_json(run, sites):
+    as_csv("rows.csv")
+    done = {
+        ("fit", "rows.csv", "-o", "all.fed"): "rows",
+        ("inspect", *sites): "summaries",
+        ("merge", *sites, "-o", "model.fed", "-n", "2"): "explained_variance_ratio",
+        ("remove", "west", *sites, "-o", "less.fed"): "moved",
+        ("refine", "model.fed", "-o", "query.fed"): "directions",
+        ("answer", "query.fed", "rows.csv", "-o", "a.answer"): "directions",
+        ("refine", "model.fed", "a.answer", "-o", "refined.fed"): "error_bound",
+        ("transform", "model.fed", "rows.csv", "-o", "scores.npy"): "components",
+    }
+    for command, key in done.items():
+        code, out, err = run(*command, "--json")
+        assert (code, err) == (0, "")
+        found = json.loads(out, parse_constant=pytest.fail)
+        assert key in found
+        assert found["warnings"] == []
+    shown = json.loads(run("inspect", "model.fed", "--json")[1])["summaries"][0]
+    assert shown["sites"] == list(PARTS)
+    assert shown["site"] is None
+    assert shown["names"] == NAMES
+    assert_allclose(shown["explained_variance"], PCA(2).fit(X).explained_variance_)
+    code, out, err = run("inspect", "none.fed", "--json")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+
+
+def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
+    Subspace.from_rows(X)._replace(site="n\u3000\u00e9").save("odd.fed")
+    out = run("inspect", "odd.fed", "--json")[1]
+    assert out.isascii()
+    assert json.loads(out)["summaries"][0]["site"] == "n\u3000\u00e9"
+    # two equal variances at the cut: nothing is certain
+    Subspace.from_rows(np.kron(np.eye(3), [[1.0], [-1.0]]), 1)._named("abc").save("tie.fed")
+    run("refine", "tie.fed", "-o", "query.fed", "-n", "1")
+    np.save("rows.npy", np.kron(np.eye(3), [[1.0], [-1.0]]))
+    run("answer", "query.fed", "rows.npy", "-o", "a.answer")
+    code, out, _ = run("refine", "tie.fed", "a.answer", "-o", "r.fed", "-n", "1", "--json")
+    assert code == 0
+    json.loads(out, parse_constant=pytest.fail)
+
+
+def test_a_command_that_is_none_exits_with_2(run, capsys):
+    for wrong in ([], ["fitt"], ["fit", "rows.csv"], ["merge", "a", "-o", "b", "-n", "few"]):
+        with pytest.raises(SystemExit) as stop:
+            run(*wrong)
+        assert stop.value.code == 2
+        assert "usage: fedpca" in capsys.readouterr().err
+
+
+def test_a_warning_of_the_library_is_one_line(run, sites):
+    Subspace.from_rows(X)._named(NAMES).save("nobody.fed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = run("merge", *sites, "nobody.fed", "-o", "model.fed")
+    assert code == 0
+    assert err.startswith("warning: subspaces[3] has no site")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "h5ad"])
+def test_from_files_of_sites_to_scores(kind, run):
+    """The whole way, beside scikit-learn on the pooled rows."""
+    orders = ([0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2])
+    for order, (name, rows) in zip(orders, PARTS.items(), strict=True):
+        WRITERS[kind](f"{name}.{kind}", rows[:, order], [NAMES[j] for j in order])
+        assert run("fit", f"{name}.{kind}", "-o", f"{name}.fed", "--site", name)[0] == 0
+    files = [f"{name}.fed" for name in PARTS]
+    assert run("merge", *files, "-o", "model.fed", "--align")[0] == 0
+    for name in PARTS:
+        output = f"{name}.npy"
+        assert run("transform", "model.fed", f"{name}.{kind}", "-o", output, "-n", "3")[0] == 0
+    found = np.concatenate([np.load(f"{name}.npy") for name in PARTS])
+    want = PCA(3).fit_transform(X)
+    signs = np.sign(np.sum(found * want, axis=0))
+    assert_allclose(found * signs, want, atol=1e-10)

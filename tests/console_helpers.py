@@ -1,0 +1,84 @@
+"""Files of rows, a command in an empty folder, and what its failures must look like."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn.__main__ import main
+
+NAMES = ["age", "height", "weight", "pulse"]
+X = np.random.default_rng(0).standard_normal((50, 4)) * [4, 3, 2, 1] + [50, 170, 70, 80]
+
+
+def as_csv(path, rows=X, names=NAMES, separator=","):
+    with open(path, "w", newline="") as stream:
+        writer = csv.writer(stream, delimiter=separator)
+        writer.writerows([names, *rows.tolist()])
+
+
+def as_npy(path, rows=X, names=NAMES):
+    np.save(path, rows)
+
+
+def as_parquet(path, rows=X, names=NAMES, **options):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_arrays([pa.array(column) for column in rows.T], names=list(names))
+    parquet.write_table(table, path, **{"row_group_size": 20, **options})
+
+
+def as_h5ad(path, rows=X, names=NAMES):
+    """As AnnData writes it: X, and the names of variables."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        if sp.issparse(rows):
+            group = file.create_group("X")
+            group.attrs.update({"encoding-type": "csr_matrix", "shape": rows.shape})
+            for part in ("data", "indices", "indptr"):
+                group[part] = getattr(rows, part)
+        else:
+            file["X"] = rows
+        var = file.create_group("var")
+        var.attrs["_index"] = "gene"
+        var["gene"] = np.array(names, dtype=h5py.string_dtype())
+
+
+WRITERS = {"csv": as_csv, "npy": as_npy, "parquet": as_parquet, "h5ad": as_h5ad}
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    """Run a command in an empty folder; the code, what was printed, and the error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def refused(run, *arguments):
+    """The error of a command that fails, in one line, and leaves nothing."""
+    before = {file: os.lstat(file).st_mtime_ns for file in os.listdir()}
+    code, out, err = run(*arguments)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert err.strip().isprintable()
+    assert {file: os.lstat(file).st_mtime_ns for file in os.listdir()} == before
+    return err
+
+
+def assert_is_of(summary, rows):
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    assert_allclose(summary.singular_values, s, rtol=1e-10)
+    assert_allclose(summary.mean, rows.mean(axis=0), rtol=1e-12)
+    assert_allclose(np.abs(np.sum(summary.components * V, axis=1)), 1, rtol=1e-10)
+    assert summary.n_samples == len(rows)
