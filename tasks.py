@@ -2,6 +2,7 @@
 """Development tasks; each makes the virtual environment it needs: python3 tasks.py TASK."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,9 @@ ENVIRONMENT = ROOT / ".venv"
 OLDEST = ROOT / ".venv-oldest"
 # Small problems and busy cores: several BLAS threads only get in each other's way.
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+
+# Stems of words that newcomers search for, and a page that has to be found.
+SEARCHED = {"anomali": "howto/anomalies", "correl": "glossary", "scale": "glossary"}
 
 
 def run(*command, cwd=ROOT, **settings):
@@ -130,6 +134,20 @@ def docs():
     python = environment("docs")
     options = ("-W", "--keep-going", "-q", "-b", "html")
     run(python, "-m", "sphinx", *options, "docs", "docs/_build/html")
+    searchable(ROOT / "docs/_build/html")
+
+
+def searchable(html):
+    """Stop unless a search for what newcomers look for finds the pages about it."""
+    text = (html / "searchindex.js").read_text()
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    for stem, page in SEARCHED.items():
+        for kind in "titleterms", "terms":
+            found = index[kind].get(stem, [])  # numbers of pages, or of the only one
+            if index["docnames"].index(page) in (found if isinstance(found, list) else [found]):
+                break
+        else:
+            sys.exit(f"a search for words in '{stem}' does not find docs/{page}.md")
 
 
 def screenshots():
@@ -140,7 +158,7 @@ def screenshots():
         sys.exit("No Chromium was found: install it by its package, then build the pages.")
     html, out = ROOT / "docs/_build/html", ROOT / "docs/_build/screenshots"
     out.mkdir(exist_ok=True)
-    names = ["index", "choosing", "howto/sites", "guide/streams", "auto_examples/index"]
+    names = ["index", "choosing", "api", "howto/sites", "guide/streams", "auto_examples/index"]
     names.append("generated/fedpca_sklearn.FederatedPCA")
     for page in names:
         for device, size in (("desktop", "1280,1600"), ("phone", "390,1600")):

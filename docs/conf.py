@@ -63,6 +63,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/examples",
     "doc_module": ("fedpca_sklearn",),
     "download_all_examples": False,
+    "remove_config_comments": True,
     "show_memory": False,
 }
 
@@ -84,11 +85,11 @@ html_title = "fedpca_sklearn"
 html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
-html_sidebars = {"choosing": [], "extending": [], "index": []}
+html_css_files = ["pages.css"]
+html_sidebars = {"changelog": [], "choosing": [], "extending": [], "index": []}
 html_theme_options = {
     "logo": {"text": f"fedpca_sklearn {version}"},
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "secondary_sidebar_items": {"**": ["page-toc"], "choosing": [], "index": []},
     "show_toc_level": 2,

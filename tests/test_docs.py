@@ -158,6 +158,28 @@ def test_the_bill_of_materials_is_that_of_the_project():
     assert depends["dependsOn"] == [part["purl"] for part in bill["components"]]
 
 
+def test_recipe_and_citation_are_those_of_the_project():
+    """The recipe for conda has the project's version, least Python, and dependencies."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recipe = (ROOT / "recipe/recipe.yaml").read_text()
+    for name, value in (
+        ("name", project["name"]),
+        ("version", f'"{fedpca_sklearn.__version__}"'),
+        ("python_min", f'"{project["requires-python"].removeprefix(">=")}"'),
+    ):
+        assert f"  {name}: {value}\n" in recipe
+    (run,) = re.findall(r"^  run:\n((?:    - .*\n)+)", recipe, re.MULTILINE)
+    first, *needed = re.findall(r"- (.*)", run)
+    assert first == "python >=${{ python_min }}"
+    assert [line.replace(" ", "") for line in needed] == project["dependencies"]
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    marked = re.findall(r": (\w+) # placeholder|- (\w+) # placeholder", recipe)
+    assert all(f"`{''.join(name)}`" in contributing for name in marked)
+    assert len(marked) == 3
+    about = (ROOT / "docs/about.md").read_text()
+    assert f"version = {{{fedpca_sklearn.__version__}}}" in about
+
+
 def test_the_first_page_is_short_and_narrow():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 120

@@ -81,7 +81,7 @@ report("all columns", "0", f"{X.size:,}")
 #
 # Everybody gets the scores; the loadings stay with the owners (``client_components_``).
 
-fig, axes = plt.subplots(1, 4, figsize=(14, 4.6), layout="constrained")
+axes = [plt.subplots(figsize=(5, 4), layout="constrained")[1] for _ in range(4)]
 shown = {
     "bank": "the bank alone tells\n",
     "shop": "the shop alone tells\n",
@@ -96,6 +96,7 @@ for ax, (name, title) in zip(axes, shown.items(), strict=False):
         ylabel="score 2",
         title=title + "{:.0%} of wealth, {:.0%} of household".format(*told[name]),
     )
+    ax.legend(ncols=3, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 parts = models["merge, 2 vectors"].client_components_
 for i, (shift, hatch) in enumerate(((-0.2, None), (0.2, "////"))):
     for owner, part, group, color in zip(owners, parts, groups, ("C0", "C1"), strict=True):
@@ -104,7 +105,8 @@ for i, (shift, hatch) in enumerate(((-0.2, None), (0.2, "////"))):
 axes[3].set_yticks(range(10), owners["bank"] + owners["shop"])
 axes[3].invert_yaxis()
 axes[3].axvline(0, color="k", lw=0.8)
-axes[3].set(title="each owner keeps\nits own loadings", xlabel="loading")
-handles = axes[0].get_legend_handles_labels()[0] + axes[3].get_legend_handles_labels()[0]
-fig.legend(handles=handles, loc="outside lower center", ncols=7)
+axes[3].set(title="each owner keeps its own loadings", xlabel="loading")
+axes[3].legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 3

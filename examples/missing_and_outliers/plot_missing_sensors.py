@@ -94,17 +94,11 @@ for name, values in error.items():
 # A room's own ups and downs cannot be seen from other rooms. So the straight line is better for a
 # missing hour, and the tracker from three hours or so on; its error does not grow with the hole.
 
-fig, axes = plt.subplot_mosaic(
-    [["a", "error"], ["b", "error"], ["c", "error"]],
-    figsize=(12, 5.4),
-    width_ratios=(3, 2),
-    layout="constrained",
-)
+fig, axes = plt.subplots(3, 1, figsize=(5, 5.4), layout="constrained", sharex=True)
 week = slice(24 * 30, 24 * 40)
 busiest = np.argsort(-np.array([len(np.unique(column[week])) for column in hole.T]), kind="stable")
 days = hours[week] / 24
-for ax, sensor in zip("abc", busiest, strict=False):
-    ax = axes[ax]
+for ax, sensor in zip(axes, busiest, strict=False):
     gone = hole[week, sensor] > 0
     ax.fill_between(
         days, 0, 1, where=gone, color="0.9", step="mid", transform=ax.get_xaxis_transform()
@@ -115,9 +109,9 @@ for ax, sensor in zip("abc", busiest, strict=False):
         values = np.where(wanted, filled[name][week, sensor], np.nan)
         ax.plot(days, values, style, color=color, lw=2, label=name)
     ax.set(ylabel=f"room {sensor} (°C)")
-axes["a"].legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
-axes["c"].set(xlabel="days (grey: the sensor is silent)")
-ax = axes["error"]
+axes[0].legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
+axes[2].set(xlabel="days (grey: the sensor is silent)")
+fig, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
 for (name, values), style in zip(error.items(), ("^:", "s--", "v-", "o-"), strict=True):
     color = {"straight line": "C1", "tracker": "C0", "tracker, last batch": "C4"}.get(name, "0.5")
     ax.plot(LENGTHS, values, style, color=color, label=name)
@@ -129,3 +123,5 @@ ax.minorticks_off()
 ax.set(title="A line fills an hour, other sensors fill a week")
 ax.legend(fontsize=9, loc=(0.02, 0.42))
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 2

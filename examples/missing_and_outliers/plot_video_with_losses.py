@@ -54,18 +54,17 @@ for name, tracker in (("robust", robust), ("plain", plain)):
 # it apart; of lost pixels it says nothing but what is behind them.
 
 images = {
-    "frame, lost pixels white": np.where(lost[-80:], 255, last),
+    "lost pixels are white": np.where(lost[-80:], 255, last),
     "robust: background": scenes["robust"],
     "robust: foreground": np.abs(sparse),
     "plain: background": scenes["plain"],
 }
-fig, axes = plt.subplots(2, 4, figsize=(12, 4.6), layout="constrained")
-for line, frame in zip(axes, (-25, -1), strict=True):
-    for ax, (title, pictures) in zip(line, images.items(), strict=True):
+for frame in (-25, -1):
+    fig, axes = plt.subplots(2, 2, figsize=(5, 4), layout="constrained")
+    for ax, (title, pictures) in zip(axes.flat, images.items(), strict=True):
         ax.imshow(pictures[frame].reshape(height, width), cmap="gray", vmin=0, vmax=200)
-        ax.set(xticks=[], yticks=[])
-        if frame != -1:
-            ax.set_title(title)
-    line[0].set_ylabel(f"frame {n + frame}")
-fig.suptitle("The disc is found as what does not fit the light")
+        ax.set(xticks=[], yticks=[], title=title)
+    fig.suptitle(f"Frame {n + frame}")
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 2

@@ -105,9 +105,7 @@ except PrivacyBudgetError as error:
 # anything; 50,000 have the same promise for a thousandth. Noise in each round costs more than noise
 # in one release. And the clipping, which is part of the price, is the same at any epsilon.
 
-fig = plt.figure(figsize=(11, 4.4), layout="constrained")
-left, right = fig.subfigures(1, 2, width_ratios=[1, 1])
-ax = left.subplots()
+fig, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
 for (name, n), values in kept.items():
     style = "o-" if name == "analyze_gauss" else "s--"
     ax.plot(
@@ -123,19 +121,21 @@ ax.set(
     xscale="log",
     xlabel="epsilon (small: private)",
     ylabel="share of the best variance",
-    title="Five times the rows, about a fifth of the epsilon",
+    title="Five times the rows, a fifth of the epsilon",
     ylim=(0, 1.03),
 )
 ax.legend(loc="lower right", fontsize=9)
-axes = right.subplots(3, 5)
+fig, axes = plt.subplots(3, 5, figsize=(5, 3.8), layout="constrained")
 exact = StreamingPCA(RANK).fit(digits)
 for column, e in zip(axes.T, (0.3, 1, 3, 10, np.inf), strict=True):
     model = analyze_gauss(digits, e, 0)
-    column[0].set_title("no noise" if np.isinf(e) else f"epsilon {e:g}", fontsize=10)
+    column[0].set_title("no noise" if np.isinf(e) else f"epsilon {e:g}", fontsize=9)
     for i, ax in enumerate(column):
         image = model.components_[i] * np.sign(model.components_[i] @ exact.components_[i])
         limit = np.abs(image).max()
         ax.imshow(image.reshape(8, 8), cmap="RdBu_r", vmin=-limit, vmax=limit)
         ax.set(xticks=[], yticks=[])
-right.suptitle("Components of 1,797 digits")
+fig.suptitle("Components of 1,797 digits")
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 1

@@ -98,7 +98,7 @@ for name, estimators in ways.items():
 # of one round and the exact one leave the components at the server: sending them back, 4,000 floats
 # a site, is not counted.
 
-fig, axes = plt.subplots(1, 3, figsize=(14, 4.8), layout="constrained")
+axes = [plt.subplots(figsize=(5, 4.6), layout="constrained")[1] for _ in range(3)]
 colors = ("C5", "C0", "C1", "k", "C2")
 EXACT = 1e-8  # where an error of rounding is drawn
 for name, color, marker in zip(ways, colors, "^osDv", strict=True):
@@ -107,7 +107,7 @@ for name, color, marker in zip(ways, colors, "^osDv", strict=True):
     for ax, values in zip(axes[1:], errors, strict=True):
         ax.plot(floats, values.clip(EXACT), marker + "-", color=color, label=name)
 axes[0].set(title="What the cheapest of each sends")
-for i, title in ((1, "Sites alike: an average is enough"), (2, "Sites unlike: it is not")):
+for i, title in ((1, "Sites alike: an average is enough"), (2, "Sites unlike: it is not enough")):
     axes[i].axvline(alike.size, color="grey", ls="--", label="the rows themselves")
     axes[i].set(xscale="log", yscale="log", ylim=(EXACT / 3, 1), title=title, xlabel="floats sent")
     axes[i].set_yticks([EXACT, 1e-6, 1e-4, 1e-2, 1], ["exact", "1e-6", "1e-4", "1e-2", "1"])
@@ -117,7 +117,9 @@ for i, title in ((1, "Sites alike: an average is enough"), (2, "Sites unlike: it
         axes[i].annotate(n, (point[0], point[i]), xytext=(-6, -15), color="C0", **style)
     for n, point in zip(rounds, results["FederatedPowerPCA"], strict=True):
         axes[i].annotate(f"{n} rounds", (point[0], point[i]), xytext=(7, 2), **style)
-axes[1].set(ylabel="excess error")
+    axes[i].set(ylabel="excess error")
+    axes[i].legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 axes[1].text(3.2e4, 4e-8, "numbers: directions\nthat a site sends", color="C0", fontsize=9)
-fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 3

@@ -79,7 +79,7 @@ folder.cleanup()
 # each site is about its own mean, so that nothing can be compared. What distinguishes the sites is
 # in the merged components: the first explains 37 % of the variance, no site's own more than 28 %.
 
-fig, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+axes = [plt.subplots(figsize=(5, 3.8), layout="constrained")[1] for _ in range(3)]
 own = {name: PCA(6).fit(X) for name, X in sites.items()}
 ratios = {name: pca.explained_variance_ratio_ for name, pca in own.items()}
 ScreeDisplay(common.explained_variance_ratio_, ratios, estimator_name="merged").plot(axes[0])
@@ -93,3 +93,5 @@ for ax in axes[1:]:
     ax.set(xlabel="score 1", ylabel="score 2")
     ax.legend()
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 3

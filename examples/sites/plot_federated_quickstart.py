@@ -69,9 +69,9 @@ for title, options in {
 # %%
 # What the components look like (clients split by label), and what the errors cost in bytes.
 
-fig = plt.figure(figsize=(10, 4.2), layout="constrained")
-left, right = fig.subfigures(1, 2, width_ratios=[3, 2])
-axes = left.subplots(3, 6)
+fig = plt.figure(figsize=(5, 5.2), layout="constrained")
+top, bottom = fig.subfigures(2, 1, height_ratios=[1, 1])
+axes = top.subplots(3, 6)
 shown = {"pooled": "pooled PCA", "federated": "federated", "best client": "best single client"}
 for line, (label, name) in zip(axes, shown.items(), strict=True):
     for i, ax in enumerate(line):
@@ -83,20 +83,20 @@ for line, (label, name) in zip(axes, shown.items(), strict=True):
         if name == "pooled PCA":
             ax.set_title(f"PC {i + 1}", fontsize=9)
     line[0].set_ylabel(label)
-ax = right.subplots()
+ax = bottom.subplots()
 colors = dict(zip(models, ("0.5", "C0", "C4", "C1"), strict=True))
 for (title, name), (n_bytes, excess) in results.items():
     marker, label = ("o", name) if title == "by label" else ("s", None)
     ax.scatter(n_bytes / 1e3, max(excess, 1e-16), color=colors[name], marker=marker, label=label)
 ax.set(
     yscale="log",
-    xlabel="sent (kB)",
-    ylabel="excess reconstruction error",
-    title="A third of the bytes, no error\n(circles: by label, squares: Dirichlet)",
+    xlabel="sent (kB); circles: split by label, squares: Dirichlet",
+    ylabel="excess error",
+    title="A third of the bytes, no error",
 )
-ax.legend(fontsize=9, loc=(0.35, 0.45))
+ax.legend(fontsize=9, loc=(0.4, 0.3))
 if "__file__" in globals():  # not in a notebook
     path = Path(__file__).with_suffix(".png")
-    fig.savefig(path, dpi=120)
+    fig.savefig(path, dpi=144)
     print(f"picture: {path.name}")
 plt.show()

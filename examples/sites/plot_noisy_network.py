@@ -55,7 +55,7 @@ ways = {
     "noise 10, Krylov": {"channel": GaussianChannel(10.0), "acceleration": "krylov"},
     "fading, noise 1": {"channel": FadingChannel(1.0, max_power=50)},
 }
-fig, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
 for (name, options), style in zip(ways.items(), ("C0-", "C0--", "C1:", "C1--", "C3-"), strict=True):
     line = errors(**options)
     print(f"{name:18} error after 10 rounds {line[9]:.1e}, after 30 {line[-1]:.1e}")

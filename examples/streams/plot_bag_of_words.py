@@ -84,7 +84,7 @@ for name, (fit, rows) in fits.items():
 # and takes less; the peak of `StreamingPCA` does not grow with the number of documents, only with
 # the number of words.
 
-fig, axes = plt.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
+axes = [plt.subplots(figsize=(5, 3.8), layout="constrained")[1] for _ in range(3)]
 shown = rng.permutation(N_DOCUMENTS)[:2500]
 for ax, (name, title) in zip(
     axes,
@@ -112,3 +112,5 @@ axes[2].bar_label(bars, [f"{n / 1e6:,.0f} MB" for n in bytes_of.values()], paddi
 axes[2].set(xscale="log", xlabel="MB", title="Sparse rows stay sparse", xlim=(1, 1e6))
 axes[2].invert_yaxis()
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 2

@@ -70,18 +70,18 @@ print("in brackets: prequential error")
 # not find this: it compares with the best subspace for all rows so far, the old ones included,
 # which is what no forgetting gives.
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+left, right = (plt.subplots(figsize=(5, 3.8), layout="constrained")[1] for _ in range(2))
 rows = np.arange(BATCH, N_ROWS + 1, BATCH)
 for h, color in ((25, "C1"), (200, "C0"), (1000, "C3"), (np.inf, "k")):
     label = "nothing forgotten" if np.isinf(h) else f"half-life {h} rows"
     left.plot(rows, over_time["slow drift"][h], color=color, label=label)
 left.set(
     xlabel="rows seen",
-    ylabel="sine of the angle to the true subspace",
+    ylabel="sine of the angle to the truth",
     title="Slow drift: what forgets nothing falls behind",
     ylim=(0, 1.02),
 )
-left.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+left.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 shown = [*half_lives[:-1], 16000]  # where "nothing forgotten" is drawn
 for (name, values), marker, color in zip(true.items(), "osD", ("C3", "C0", "C1"), strict=True):
     right.plot(shown, values, marker + "-", color=color, label=name, markersize=5)
@@ -98,10 +98,13 @@ for (name, values), marker, color in zip(true.items(), "osD", ("C3", "C0", "C1")
 right.set(
     xscale="log",
     xlabel="half-life (rows)",
+    ylabel="sine of the angle to the truth",
     title="The prequential error finds the best half-life",
     ylim=(0, 1.02),
 )
 right.set_xticks(shown, [*map(str, half_lives[:-1]), "none"])
 right.minorticks_off()
-right.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+right.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 1

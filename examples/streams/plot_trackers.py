@@ -44,22 +44,24 @@ trackers = [
 # %%
 # Error and number of components
 # ------------------------------
-# Left, the error of each over the best possible. Right, the ranks of two that choose it: SPIRIT
+# First the error of each over the best possible, then the ranks of two that choose it: SPIRIT
 # adds components until they hold 95 % of the energy; SAPCA looks at the share of the last singular
 # value.
-fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+left, right = (plt.subplots(figsize=(5, 4.6), layout="constrained")[1] for _ in range(2))
 for tracker, line in zip(trackers, ("-", "--", ":", "-.", "-", "--", "-."), strict=True):
     display = SubspaceErrorDisplay.from_estimator(tracker, X, ax=left, linestyle=line)
     print(
         f"{display.estimator_name:22} {1 + display.evaluation.excess[-1]:8.4f} times the best error"
     )
-left.set(title="Five components: one pass is exact, or within 5 % of the best")
-left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+left.set(title="One pass is exact, or within 5 % of the best")
+left.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 
 sapca = StreamingPCA(5, rank_rule=ContributionBounds(), block_size=50)
 for name, tracker in (("SPIRIT", SPIRIT(forgetting_factor=1.0)), ("SAPCA", sapca)):
     display = RankDisplay.from_estimator(tracker, X, ax=right, name=name)
     print(f"{name}: {display.evaluation.ranks[-1]} components at the end")
 right.set(title="Two rules, two answers", ylim=(0, None))
-right.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+right.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 plt.show()
+
+# sphinx_gallery_thumbnail_number = 1

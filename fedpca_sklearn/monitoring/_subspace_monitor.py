@@ -40,6 +40,7 @@ def _can_go_on(monitor: Any) -> bool:
 class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
     """Finds rows that do not belong to the subspace of the others.
 
+    This is anomaly detection, or novelty detection, by a model of the usual rows.
     Of each row two statistics are compared with their limits: Q, the squared error of its
     projection (squared prediction error), and Hotelling's T2, the squared distance of its
     projection from the mean in units of the variances. A row is an outlier if one of them is
