@@ -121,7 +121,7 @@ print(f"{merged.subspace_error_bound_:.0e}")
 # A summary is not the rows, but it tells a lot about them. Where the rows are about people, let the
 # sites add noise with a proven guarantee before they write the file.
 #
-# **Your own result**: run the two steps above at two computers of yours. Over a network, sites are
+# **Your own result**: run the two steps above on two of your computers. Over a network, sites are
 # connected by Flower instead of files.
 #
 # Streams

@@ -66,20 +66,21 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Clients send moments of pairs of at most 256 columns, where entries are missing (NaN), and
         have no ``estimator``, ``merge`` or ``mechanism``. None: NaN is refused, but by trackers.
     n_refinements : int, default=0
-        Rounds of `refine` at the end of `fit`, which has the rows; `partial_fit` has not those of
-        earlier calls, and takes none. With a ``tol`` the most rounds, 20 for 0.
+        Rounds of `refine` at the end of `fit`. `partial_fit` makes none, as it does not have the
+        rows of earlier calls. With a ``tol`` this is the largest number of rounds, and 0 means 20.
     tol : float or None, default=None
         Refine until ``subspace_error_bound_`` is at most this; a ConvergenceWarning tells if the
         rounds did not suffice.
     n_clients : int, default=2
-        Contiguous shards that stand in for clients where ``clients`` is not given. Of a dask.array
-        every row chunk is a client instead, at work where the chunk is.
+        Where ``clients`` is not given, the rows are cut into so many contiguous shards, which stand
+        in for clients. Of a dask.array every row chunk is a client instead, and is fitted where it
+        is.
     n_jobs : int or None, default=None
         Clients fitted at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
         Seeds sub-estimators that have a ``random_state``, each client differently, and the noise
-        of a mechanism, which protects only from those who do not know it; the same integer in two
-        fits repeats the noise.
+        of a mechanism. Noise protects only from those who do not know its seed, and the same
+        integer in two fits repeats the noise.
 
     Attributes
     ----------
@@ -91,28 +92,28 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     estimators_ : dict
         Label -> fitted sub-estimator; empty with a mechanism.
     noise_variances_, suspects_, evidence_ : dict
-        Label -> what the merge found of the client: with `NoiseAwareMerge`, `RobustMerge`, or
-        another strategy that keeps such attributes.
+        Label -> what the merge found out about the client. Only with `NoiseAwareMerge`,
+        `RobustMerge`, or another strategy that keeps such attributes.
     subspace_error_bound_ : float
-        At most this is the sine of the largest angle between the components and those of all rows
-        at once; inf where nothing is known. From what clients have cut, if their estimators are
-        `StreamingPCA` or scikit-learn's PCA, IncrementalPCA or TruncatedSVD, without a mechanism
-        and means of projections; of summaries from elsewhere a cut is supposed. After `refine` it
-        is from products instead.
+        The sine of the largest angle between the components and those of all rows at once is at
+        most this; inf where nothing is known. It is computed from what clients have cut, if their
+        estimators are `StreamingPCA` or scikit-learn's PCA, IncrementalPCA or TruncatedSVD, without
+        a mechanism and `ProjectionAverage`. Summaries from elsewhere are supposed to have been cut
+        in this way. After `refine` it is computed from products instead.
     explained_variance_interval_ : ndarray of shape (n_components_, 2)
-        Between these two is each variance of all rows at once.
+        The variance of all rows at once along a component lies between these two.
     n_refinements_ : int
-        Rounds of products since the summaries were merged.
+        Number of rounds of `refine` since the summaries were merged.
     negative_variance_ : float
         With ``missing``: size of the most negative eigenvalue, see `AvailablePairs`.
     privacy_spent_ : PrivacySpent
         With a mechanism: (epsilon, delta) of the client that has spent most, over all calls of
-        this fit, those that failed after clients had computed their messages included. Another
+        this fit. Calls that failed after clients had computed their messages count too. Another
         ``fit``, a copy and a clone start accounts of their own, unless the mechanism has a
         `PrivacyLedger`; then it is what the ledger says.
     communication_ : CommunicationLog
-        What was sent: per client k (d + 1) + 2 d + 2 floats for k directions, once, and those of
-        refinements.
+        What was sent: k (d + 1) + 2 d + 2 floats by each client for k directions, once, and what
+        refinements send.
 
     See Also
     --------

@@ -49,9 +49,9 @@ class StreamingPCA(SecondPassMixin):
     block_size : int or "auto", default="auto"
         Rows that are updated at once; larger batches are cut. "auto" is near the least work.
     forgetting_factor : float in (0, 1], default=1.0
-        Factor by which the (squared) weight of a row shrinks with every later row. A half-life of h
-        rows is ``0.5 ** (1 / h)``. With ``forgetting="blocks"`` what it multiplies is the singular
-        values.
+        Factor by which the (squared) weight of a row shrinks with every later row. For a half-life
+        of h rows give ``0.5 ** (1 / h)``. With ``forgetting="blocks"`` it multiplies the singular
+        values instead.
     forgetting : {"rows", "blocks"}, default="rows"
         "rows": all rows fade, those of one block too, and the result does not depend on how the
         stream is cut. "blocks": lambda of [1]_, eq. 1: before each block the past singular values
@@ -87,10 +87,11 @@ class StreamingPCA(SecondPassMixin):
     rank_history_ : ndarray of shape (n_blocks,)
         Rank after each block, of the last 10,000 ones, with a ``rank_rule``.
     subspace_error_bound_ : float
-        At most this is the sine of the largest angle between the components and those of all rows
-        at once; inf where nothing is known. From what was cut, or after `refine` from products.
+        The sine of the largest angle between the components and those of all rows at once is at
+        most this; inf where nothing is known. It is computed from what was cut, or after `refine`
+        from products.
     explained_variance_interval_ : ndarray of shape (n_components_, 2)
-        Between these two is each variance of all rows at once.
+        The variance of all rows at once along a component lies between these two.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
