@@ -13,7 +13,9 @@ import time
 import tomllib
 import venv
 import zipfile
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
@@ -139,6 +141,7 @@ def docs():
     options = ("-W", "--keep-going", "-q", "-b", "html")
     run(python, "-m", "sphinx", *options, "docs", "docs/_build/html")
     searchable(ROOT / "docs/_build/html")
+    linked(ROOT / "docs/_build/html")
 
 
 def searchable(html):
@@ -152,6 +155,22 @@ def searchable(html):
                 break
         else:
             sys.exit(f"a search for words in '{stem}' does not find docs/{page}.md")
+
+
+def linked(html):
+    """Stop unless each link between built pages leads to a file, and to a place in it."""
+    pages = {p: p.read_text() for p in html.rglob("*.html") if "_static" not in p.parts}
+    places = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    dead = set()
+    for page, text in pages.items():
+        for link in re.findall(r'(?:href|src)="(?!\w+:|//|#")([^"]+)"', text):
+            path, _, place = unquote(unescape(link)).partition("#")
+            file = (page.parent / path.partition("?")[0]).resolve() if path else page
+            sources = "_modules" in page.parts  # Sphinx writes the module of the first name there
+            if not file.exists() or (place and not sources and place not in places.get(file, ())):
+                dead.add(f"{page.relative_to(html)}: {link}")
+    if dead:
+        sys.exit("dead links:\n" + "\n".join(sorted(dead)))
 
 
 def screenshots():

@@ -41,6 +41,7 @@ autodoc_default_options = {
     "set_fit_request, set_inverse_transform_request, set_output, set_partial_fit_request, "
     "set_score_request, set_transform_request",
 }
+toc_object_entries_show_parents = "hide"
 autodoc_mock_imports = ["flwr"]
 autodoc_typehints = "none"
 numpydoc_show_class_members = False

@@ -240,6 +240,8 @@ def test_a_page_opens_with_a_figure_that_the_build_draws(page):
 def test_every_task_that_is_named_exists():
     tasks = runpy.run_path(str(ROOT / "tasks.py"))["TASKS"]
     calls = [*PAGES, ROOT / ".pre-commit-config.yaml", *(ROOT / ".github/workflows").iterdir()]
+    for script in re.findall(r'"(examples/[\w/]+\.py)"', (ROOT / "tasks.py").read_text()):
+        assert (ROOT / script).exists(), script
     named = {word for call in calls for word in re.findall(r"tasks\.py (\w+)", call.read_text())}
     (loop,) = re.findall(r"for task in ([\w ]+);", (ROOT / ".ci/run").read_text())
     assert {"lint", "test"} <= named | set(loop.split())
