@@ -126,6 +126,12 @@ def evaluate_stream(
     for name, value in (("batch_size", batch_size), ("n_checkpoints", n_checkpoints)):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    asks = getattr(estimator, "_asks", None)
+    if asks is not None and asks():
+        raise ValueError(
+            "estimator must have scale=False and partial_out=None, as errors are those of the rows "
+            f"as they are, got {estimator!r}."
+        )
     X = check_array(
         X,
         accept_sparse="csr",

@@ -38,7 +38,7 @@ class CertifiedMixin(PublishedStateMixin):
         if not view._never_exceeds():
             nothing = np.tile([0.0, np.inf], (view.n_components_, 1))
             return subspace, Certificate(np.inf, nothing)
-        return subspace, certificate_of_summary(subspace, view.n_components_)
+        return subspace, certificate_of_summary(view._whole_model(), view.n_components_)
 
     @property
     def subspace_error_bound_(self) -> float:

@@ -85,6 +85,7 @@ class SubspaceTransformer(
         """
         if n_rows < 1:
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        rows, (subspace, adjusted) = subspace, self._model_of(subspace, n_components)
         d = subspace.n_features
         larger = subspace.decay(1 / unit_of(subspace.n_samples))  # with the same variances
         exist = min(n_rows, d)
@@ -103,7 +104,7 @@ class SubspaceTransformer(
             return np.concatenate([values, np.zeros(missing)]).astype(dtype)
 
         largest = float(np.finfo(dtype).max)
-        sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
+        sizes = {"mean": np.abs(rows.mean).max(), "variance": larger.total_variance}
         for name, size in sizes.items():
             if size > largest:
                 raise too_large(name, dtype)
@@ -111,17 +112,30 @@ class SubspaceTransformer(
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
             rest = 0.0
         self.__dict__.update(
-            subspace_=subspace._named(getattr(self, "feature_names_in_", None)),
+            subspace_=rows._named(getattr(self, "feature_names_in_", None)),
             n_components_=rank,
             n_samples_=n_rows,
             n_samples_seen_=n_rows,
-            mean_=subspace.mean.astype(dtype),
+            mean_=rows.mean.astype(dtype),
             components_=known.copy() if not missing else linalg.complete_basis(known, rank),
             singular_values_=padded(shown.singular_values),
             explained_variance_=padded(larger.explained_variance),
             explained_variance_ratio_=padded(larger.explained_variance_ratio),
             noise_variance_=dtype.type(rest / max(d - rank, 1)),
+            **adjusted,
         )
+
+    def _model_of(self, subspace: Subspace, n_components: Any) -> tuple[Subspace, dict[str, Any]]:
+        """The summary whose directions are shown, and attributes that say how it is made."""
+        return subspace, {}
+
+    def _model_summary(self) -> Subspace:
+        """The summary whose directions are shown, with these at least."""
+        return self.subspace_
+
+    def _whole_model(self) -> Subspace:
+        """The same with all directions that are known."""
+        return self.subspace_
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NOT_READ:
@@ -219,9 +233,12 @@ class SubspaceTransformer(
         V = self.components_
         if self.whiten:
             V = V * np.sqrt(self.explained_variance_)[:, None]
-        X = X @ V
-        X += self.mean_
-        return X
+        return self._from_model(X @ V)
+
+    def _from_model(self, Y: np.ndarray) -> np.ndarray:
+        """Rows about the mean as rows, in their memory if possible."""
+        Y += self.mean_
+        return Y
 
     # ---------------------------------------------------------------- probabilistic PCA
 
@@ -240,11 +257,11 @@ class SubspaceTransformer(
 
     def _residual_variances(self) -> np.ndarray | None:
         """Variance of each column outside the components; None if the model has one for all."""
-        V, subspace = self.components_, self.subspace_
-        known = subspace.column_scatter is not None and self.noise_variance_ > 0
-        if V.shape[1] <= SMALL_DIMENSION or not known:
+        V, subspace = self.components_, self._model_summary()
+        columns = subspace.column_scatter
+        if columns is None or not self.noise_variance_ > 0 or V.shape[1] <= SMALL_DIMENSION:
             return None
-        variances = subspace.column_scatter / (subspace.degrees_of_freedom or 1.0)
+        variances = columns / (subspace.degrees_of_freedom or 1.0)
         rest = variances - self.explained_variance_.astype(np.float64) @ np.square(V, dtype=float)
         rest[rest <= RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
         return rest

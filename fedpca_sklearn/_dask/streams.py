@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
+from ..summary._adjusted import Adjusting
 from ..summary._merging import tighter_fraction
+from ..summary._units import merge_alike
 from .chunks import _NO_ROWS, RowChunks, _compute, _of_chunk, _present, _tree
 
 # A dense chunk is one block where it has this many times more rows than features, and not many
@@ -48,7 +50,9 @@ def summarise(
         task(number, model, between, empty, *pair)
         for number, pair in enumerate(zip(chunks.rows, weights, strict=True))
     ]
-    merge = partial(_merge_stream, pca.forgetting_factor, between)
+    adjusting = pca._adjusting(before.n_features)
+    model.set_params(**pca._adjustments(before.n_features))  # rows come without names
+    merge = partial(_merge_stream, pca.forgetting_factor, between, adjusting)
     (new,) = _compute(_tree(leaves, merge))
     if not new.n_passed:
         raise ValueError(_NO_ROWS)
@@ -78,10 +82,12 @@ def _summary_of_rows(
     return Part(fitted.subspace_, fitted.n_samples_seen_, n)
 
 
-def _merge_stream(forgetting_factor: float, between: int | float | None, parts: list) -> Part:
+def _merge_stream(
+    forgetting_factor: float, between: int | float | None, adjusting: Adjusting, parts: list
+) -> Part:
     faded, n_later = [], 0
     for part in reversed(parts):
         faded.append(part.subspace.decay(float(forgetting_factor) ** n_later))
         n_later += part.n_passed
-    subspace = merge_subspaces(faded[::-1], between)
+    subspace = merge_alike(faded[::-1], between, adjusting)
     return Part(subspace, sum(part.n_rows for part in parts), n_later)

@@ -19,6 +19,7 @@ _FOR_TRANSFORM = (
     "support_threshold_",
     "n_features_in_",
     "n_local_components_",
+    "_adjustment",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from itertools import count
 from typing import Any
@@ -123,12 +123,18 @@ def fit_batches(estimator: Any, sites: Sites) -> Any:
     return estimator
 
 
+def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:
+    """Let an estimator without rows know what the columns are called, if they have names."""
+    if columns is not None:
+        estimator.feature_names_in_ = np.array(columns, dtype=object)
+
+
 def note_sites(fitted: Any, sites: Sites) -> None:
     """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
     fitted.missing_sites_ = dict(sites.missing)
     if not sites.own_columns:
-        if hasattr(fitted, "components_"):
-            fitted.n_features_in_ = fitted.components_.shape[1]
+        if getattr(fitted, "mean_", None) is not None:
+            fitted.n_features_in_ = len(fitted.mean_)
         names = check_names(sites.columns, fitted.n_features_in_)
         if names is not None:
             fitted.feature_names_in_ = np.array(names, dtype=object)

@@ -100,7 +100,12 @@ class AskedRows:
         """Arrays that the site sends, by name."""
         if self.over:
             return {OVER: np.ones(1)}
-        given = {"weight": self.weight, "keys": self.keys, "min_rows": min_rows}
+        given = {
+            "weight": self.weight,
+            "keys": self.keys,
+            "min_rows": min_rows,
+            "columns": self.columns,
+        }
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
             if given[name] is not None and name not in task.keywords:
                 raise RefusedError(f"the estimator takes no {what}")

@@ -121,6 +121,12 @@ def _check_features(X: Any, mean: np.ndarray) -> None:
 
 def _work_of_second_moments(estimator: Any) -> dict[str, Task]:
     site_work(estimator)  # refuses what cannot be fitted over Flower
+    if estimator._asks():
+        raise ValueError(
+            "scale must be False and partial_out None with secure sums, whose integers are right "
+            "to a share of the largest column, got "
+            f"scale={estimator.scale!r}, partial_out={estimator.partial_out!r}."
+        )
     return {
         "moments_bound": Bounds(_moments),
         "moments": Task(_moments),

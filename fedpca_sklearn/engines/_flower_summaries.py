@@ -15,11 +15,13 @@ from .._validation.checks import check_at_most_features
 from ..federated import FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
 from ..federated._truncated_distributed_pca import local_message
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
+from ..summary._units import merge_alike
 from ._flower_estimators import (
     check_count,
     check_squares,
     fit_estimator,
+    know_columns,
     partial_fit_estimator,
     refuse_mechanism,
     rows_sent,
@@ -83,8 +85,9 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
-    def summary(site, X, *, weight):
+    def summary(site, X, *, weight, columns):
         local = clone(estimator)
+        know_columns(local, columns)
         prototype = local._prototype(X.shape[1], "fit", weight is not None)
         rng = check_random_state(local.random_state)
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
@@ -109,6 +112,7 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         found = sites.ask("summary", _summary_and_rows)
         fitted = clone(estimator)
         fitted._start()
+        know_columns(fitted, sites.columns)
         sent = {site: summary for site, (summary, _) in found.items()}
         return refined(_with_summaries(fitted, found), sites, sent)
 
@@ -147,6 +151,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
     if not found:
         return None
     estimator._add_clients(list(found))
+    know_columns(estimator, sites.columns)
     return _with_summaries(estimator, found)
 
 
@@ -161,7 +166,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
         if site in seen:
             n_rows += seen[site].n_rows
             before = seen[site].summary._replace(site=None)  # the same site, not the same rows
-            summary = merge_subspaces([before, summary], max_keep)
+            summary = merge_alike([before, summary], max_keep, estimator._adjusting(d))
         made[site] = Site(None, n_rows, summary._replace(site=site))
     estimator._clients = {**seen, **made}
     estimator._merge_all()

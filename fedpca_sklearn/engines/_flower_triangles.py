@@ -16,6 +16,7 @@ from ._flower_estimators import (
     check_count,
     check_squares,
     fit_estimator,
+    know_columns,
     partial_fit_estimator,
     rows_sent,
     rows_told,
@@ -53,6 +54,7 @@ def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
         return fit_by_pairs(estimator, sites)
     found = sites.ask("factor", _triangle)
     estimator._start()
+    know_columns(estimator, sites.columns)
     return _with_triangles(estimator, found, sites.log)
 
 
@@ -66,6 +68,7 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int) -> DistributedPCA | N
     if not found:
         return None
     estimator._add_clients(list(found))
+    know_columns(estimator, sites.columns)
     return _with_triangles(estimator, found, estimator.communication_.copy())
 
 

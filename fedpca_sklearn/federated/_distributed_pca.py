@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._base.adjusting import AdjustingMixin
 from .._base.batches import count_rows
 from .._dask import RowChunks, run
 from .._validation.checks import check_rows
@@ -25,7 +26,7 @@ from ._missing_rows import MissingRowsMixin
 __all__ = ["DistributedPCA"]
 
 
-class DistributedPCA(MissingRowsMixin):
+class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     """Exact principal component analysis of rows that belong to several clients.
 
     Each client reduces its rows, centred by their own mean, to the triangular factor of their QR
@@ -46,11 +47,17 @@ class DistributedPCA(MissingRowsMixin):
         every row chunk is a client instead, at work where the chunk is.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    scale : bool, default=False
+        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`; exact in one round.
+    partial_out : str, int or sequence of these, default=None
+        Columns whose linear effects on the others, over all rows, are taken out, as in
+        `StreamingPCA`; exact in one round.
 
     Attributes
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
-            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, scale_, \
+            confounders_, confounder_effects_
         As in `StreamingPCA`, for all rows of all clients.
     r_factor_ : ndarray of shape (min(n_rows, n_features), n_features)
         For n_rows rows with a weight above zero. Upper trapezoidal with a non-negative diagonal;
@@ -120,6 +127,7 @@ class DistributedPCA(MissingRowsMixin):
         **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "missing": [AvailablePairs, None],
+        **AdjustingMixin._adjusting_constraints,
     }
 
     def __init__(
@@ -129,11 +137,15 @@ class DistributedPCA(MissingRowsMixin):
         missing: Any = None,
         n_clients: int = 2,
         n_jobs: int | None = None,
+        scale: bool = False,
+        partial_out: Any = None,
     ):
         self.n_components = n_components
         self.missing = missing
         self.n_clients = n_clients
         self.n_jobs = n_jobs
+        self.scale = scale
+        self.partial_out = partial_out
 
     def _reset(self) -> None:
         self._state = _State()
@@ -189,7 +201,8 @@ class DistributedPCA(MissingRowsMixin):
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
-        self._set_fitted(subspace_of(whole, dtype), self.n_components, n_rows)
+        subspace = subspace_of(whole, dtype, by_column=self._asks())
+        self._set_fitted(subspace, self.n_components, n_rows)
 
     def _factors(self, X: Any, weight: Any, shards: list) -> tuple[dict, np.ndarray | None]:
         """Local work of all clients; of a dask.array with the factors merged by its workers."""

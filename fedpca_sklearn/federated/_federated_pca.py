@@ -23,12 +23,13 @@ from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, tighter_fraction
+from ..summary._units import alike
 from ._available_pairs import AvailablePairs
 from ._clients import label_order, rows_of
 from ._leaving import LeavingMixin
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
-from ._merge_rounds import Made, findings_by_label, merge_in_rounds
+from ._merge_rounds import Made, NewMessages, findings_by_label, merge_in_rounds
 from ._pairs_of_clients import PairsOfClientsMixin
 from ._releases import ReleasesMixin
 from ._small_clients import is_plain, small_sites
@@ -81,11 +82,17 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Seeds sub-estimators that have a ``random_state``, each client differently, and the noise
         of a mechanism. Noise protects only from those who do not know its seed, and the same
         integer in two fits repeats the noise.
+    scale : bool, default=False
+        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`, from the summaries
+        of the rows as they are. Not with a ``mechanism``.
+    partial_out : str, int or sequence of these, default=None
+        Confounders, as in `StreamingPCA`, by their effects over all rows. As ``scale``.
 
     Attributes
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
-            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, scale_, \
+            confounders_, confounder_effects_
         As in `StreamingPCA`, for all rows of all clients.
     clients_ : list
         Labels of the clients seen so far, sorted.
@@ -165,6 +172,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         "n_refinements": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
+        **PairsOfClientsMixin._adjusting_constraints,
     }
 
     def __init__(
@@ -180,6 +188,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         n_clients: int = 2,
         n_jobs: int | None = None,
         random_state: Any = None,
+        scale: bool = False,
+        partial_out: Any = None,
     ):
         self.n_components = n_components
         self.estimator = estimator
@@ -191,6 +201,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         self.n_clients = n_clients
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.scale = scale
+        self.partial_out = partial_out
 
     @available_if(_clients_can_partial_fit)
     def partial_fit(
@@ -223,6 +235,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         n_components: int | float | None = None,
         *,
         merge: Any = None,
+        scale: bool = False,
+        partial_out: Any = None,
     ) -> FederatedPCA:
         """Build a fitted estimator from summaries that were computed elsewhere.
 
@@ -238,6 +252,10 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
             all that the merged summaries hold.
         merge : MergeStrategy or None, default=None
             Strategy that makes one summary of all; None: ``SubspaceMerge()``.
+        scale : bool, default=False
+            As in `FederatedPCA`. Sites need not know: the summaries are those of the rows.
+        partial_out : str, int or sequence of these, default=None
+            As in `FederatedPCA`.
 
         Returns
         -------
@@ -246,7 +264,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
             list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
             of these, as `StreamingPCA.from_subspace` does.
         """
-        return cls(n_components, merge=merge)._from(subspaces)
+        pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
+        return pca._from(subspaces)
 
     def _from(self, subspaces: Sequence[Subspace]) -> Any:
         """The estimator, fitted on summaries."""
@@ -277,6 +296,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check_refinement()
+        self._check_adjusting()
         if self.merge is not None:
             self.merge.validate()
         if self.mechanism is not None:
@@ -342,7 +362,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
                 n_components = tighter_fraction(n_components)
             elif n_components is not None:
                 n_components = min(n_components, d)
-            estimator = StreamingPCA(n_components, oversampling=self._beyond(n_components, d))
+            beyond = self._beyond(n_components, d)
+            estimator = StreamingPCA(n_components, oversampling=beyond, **self._adjustments(d))
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
             raise TypeError(f"sample_weight was given, but {name}.{method} does not take it.")
@@ -356,39 +377,31 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         return auto_oversampling(n_components)
 
     def _directions_needed(self) -> int | float | None:
-        if self.merge is None:
-            return self.n_components
-        return self.merge.directions_needed(self.n_components)
+        wanted = self._with_confounders(self.n_components)
+        return wanted if self.merge is None else self.merge.directions_needed(wanted)
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
         if self.missing is not None:
             return self._merge_pairs()
-        summaries = [client.summary for client in self._clients.values()]
-        before = {id(summary) for summary in self._sent}
-        sent = []
-
-        def record(messages, receivers=None):
-            # the receiver still holds a summary that has not changed since the last merge
-            new = [i for i, message in enumerate(messages) if id(message) not in before]
-            receivers = receivers and [receivers[i] for i in new]
-            self.communication_.record([messages[i] for i in new], receivers=receivers)
-            sent.extend(messages)
-
-        strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
+        whole = check_subspaces([client.summary for client in self._clients.values()])
         made = Made(self._made)
-        kept = strategy.directions_kept(summaries, self.n_components)
+        adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
+        summaries, undone = alike(whole, adjusting, made.of)
+        new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
+        strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
+        kept = strategy.directions_kept(summaries, self._with_confounders(self.n_components))
         names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
             subspace = merge_in_rounds(
                 strategy,
-                check_subspaces(summaries),
+                summaries,
                 kept,
                 kept,
-                record=None if self._trust == "sum" else record,  # sums were sent, and are logged
+                record=None if self._trust == "sum" else new.record,  # sums were logged
                 made=made,
             )
-        self._sent, self._made = sent, made.entries
+        self._sent, self._made = new.sent, made.entries
         for name in self.__dict__.pop("_findings", ()):
             delattr(self, name)
         found = findings_by_label(strategy, self._clients)
@@ -397,5 +410,5 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())
         with largest_named(names, summaries):
-            self._set_fitted(subspace, self.n_components, n_rows)
+            self._set_fitted(undone(subspace), self.n_components, n_rows)
         self.n_refinements_ = 0

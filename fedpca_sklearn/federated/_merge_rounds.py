@@ -46,6 +46,42 @@ class Made:
         return made
 
 
+class NewMessages:
+    """Messages of a merge, of which those that the last one has sent are not sent again.
+
+    Parameters
+    ----------
+    log : CommunicationLog
+    before : iterable of Subspace
+        What the last merge has sent.
+    sources : iterable of (Subspace, Subspace), default=()
+        Summaries, and what was sent in the place of each.
+
+    Attributes
+    ----------
+    sent : list of Subspace
+    """
+
+    def __init__(
+        self,
+        log: Any,
+        before: Iterable[Subspace],
+        sources: Iterable[tuple[Subspace, Subspace]] = (),
+    ):
+        self._log, self._before = log, {id(summary) for summary in before}
+        self._sources = {id(summary): source for summary, source in sources}
+        self.sent: list[Subspace] = []
+
+    def record(self, messages: list[Subspace], receivers: list | None = None) -> None:
+        """Log a round."""
+        messages = [self._sources.get(id(message), message) for message in messages]
+        # the receiver still holds a summary that has not changed since the last merge
+        new = [i for i, message in enumerate(messages) if id(message) not in self._before]
+        receivers = receivers and [receivers[i] for i in new]
+        self._log.record([messages[i] for i in new], receivers=receivers)
+        self.sent.extend(messages)
+
+
 def merge_in_rounds(
     strategy: Strategy,
     subspaces: list[Subspace],

@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._base.adjusting import AdjustingMixin
 from .._base.certified import CertifiedMixin
 from .._kernels.sizes import passes_fit
 from .._kernels.too_large import too_large
@@ -38,7 +39,7 @@ def most_rounds(estimator: Any) -> int:
     return estimator.n_refinements or (0 if estimator.tol is None else _MOST_ROUNDS)
 
 
-class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
+class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
     """Refine merged components by rounds of sums."""
 
     n_components: int | float | None
@@ -190,7 +191,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         subspace = self._refinable()
         if subspace is None:
             raise ValueError("The rows have no variance: there is nothing to refine.")
-        return Refinement(subspace)
+        return self._refinement(subspace)
 
     def _refinable(self) -> Subspace | None:
         """The summary, if there is any variance."""
@@ -253,7 +254,7 @@ class RefinesMixin(CertifiedMixin, StreamingClientsTransformer):
         if subspace is None:
             return
         pooled = self.communication_.floats_pooled
-        refinement = Refinement(subspace)
+        refinement = self._refinement(subspace)
         for _ in range(n_rounds):
             if not len(refinement.block):
                 break

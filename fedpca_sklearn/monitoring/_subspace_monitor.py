@@ -328,6 +328,11 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
         """The model of an estimator; ``n_samples`` is for those that do not know it."""
+        if hasattr(fitted, "scale_") or hasattr(fitted, "confounders_"):
+            raise ValueError(
+                "estimator must have scale=False and partial_out=None, got "
+                f"{self.estimator!r}; give the monitor rows that are scaled."
+            )
         if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
             n_samples = None
         subspace = Subspace.from_estimator(fitted, n_samples=n_samples)

@@ -35,12 +35,13 @@ def _axis_names(estimator: Any, components: Sequence[int]) -> list[str]:
 
 def _names_of(estimator: Any) -> list[str]:
     names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
-    return [str(name) for name in names]
+    shown = np.delete(np.asarray(names, dtype=object), getattr(estimator, "confounders_", []))
+    return [str(name) for name in shown]
 
 
 def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     """Correlation of each column with the scores; 0 for constant columns."""
-    V = estimator.components_[components].astype(np.float64)
+    V = estimator.components_[components] * getattr(estimator, "scale_", np.ones(1))
     variances = np.diag(estimator.get_covariance())
     deviations = np.sqrt(estimator.explained_variance_[components])[:, None] * V
     there = variances > 0

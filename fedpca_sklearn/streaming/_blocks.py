@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._base.adjusting import AdjustingMixin
 from .._base.batches import count_rows, cut, float_dtype, is_on_disk, validated_batches
 from .._base.callbacks import CallbackSupportMixin, progress
 from .._base.sources import is_stream
@@ -19,6 +20,7 @@ from .._dask import RowChunks, is_dask, summarise
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_weight, is_integer
 from ..summary import Subspace
+from ..summary._units import StreamUnits
 from ..summary._updating import updated_by_block
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
@@ -37,7 +39,9 @@ class State:
     blocks_since_change: int = 0
 
 
-class BlocksMixin(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer):
+class BlocksMixin(
+    AdjustingMixin, SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer
+):
     """Take rows into the state of a stream, block by block."""
 
     rank_history_: np.ndarray
@@ -62,14 +66,16 @@ class BlocksMixin(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTrans
         at_once = kept + rows.shape[0]
         if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
             at_once = 16 * d
+        units = self._units(d)
         with threads_for(d * at_once):
             for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
-                past = state.subspace
+                past, rows = units.taken(state.subspace, rows, w)
                 if self.forgetting == "blocks":
                     past = past.decay(self.forgetting_factor**2)
                 subspace = updated_by_block(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
+        state = replace(state, subspace=units.undone(state.subspace))
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
             self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
@@ -92,9 +98,14 @@ class BlocksMixin(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTrans
     def _take_rows(self, rows: np.ndarray, state: State | None) -> State:
         d = rows.shape[1]
         state = replace(state or self._empty_state(d, rows.dtype), rank=None)
+        units = self._units(d)
         with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = updated_by_block(state.subspace, rows, **self._update_options(state))
-        return self._next_state(state, subspace, len(rows))
+            past, rows = units.taken(state.subspace, rows, None)
+            subspace = updated_by_block(past, rows, **self._update_options(state))
+        return self._next_state(state, units.undone(subspace), len(rows))
+
+    def _units(self, d: int) -> StreamUnits:
+        return StreamUnits(self._adjusting(d), self._kept(d, None)[0] not in (None, d))
 
     @staticmethod
     def _dtype(state: State | None) -> Any:
@@ -119,6 +130,7 @@ class BlocksMixin(SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTrans
         """Options of `updated_by_block` for the rank of a state."""
         max_keep, keep = self._kept(state.subspace.n_features, state.rank)
         wanted = self.n_components if is_integer(self.n_components) else None
+        wanted = None if self._asks() else wanted  # of other rows
         return {
             "max_keep": max_keep,
             "keep": keep,

@@ -93,7 +93,7 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
                 state = self._take_rows(waiting, state)
             if not state.subspace.scatter:
                 return self
-            refinement = Refinement(state.subspace)
+            refinement = self._refinement(state.subspace)
             for _ in range(n_rounds):
                 if len(refinement.block):
                     refinement.add(self._products(X, sample_weight, refinement))
@@ -112,7 +112,7 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
 
     def _products(self, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
         """`products_of` all rows with the next block."""
-        mean, V = refinement.before.mean, refinement.block
+        mean, V = refinement.rows.mean, refinement.block
         if is_dask(X):
             chunks = RowChunks(self, X, sample_weight, reset=False)
             weights = chunks.weights or [None] * len(chunks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class SizesMixin:
     svd_solver: str
     forgetting: str
     forgetting_factor: float
+    _with_confounders: Callable[[Any], Any]
 
     def _start_rank(self) -> int:
         if isinstance(self.n_components, float):
@@ -53,9 +54,10 @@ class SizesMixin:
         if self.n_components is None:
             return None, None
         if not isinstance(self.n_components, float):
-            if self.oversampling == "auto" and n_features <= exact_dimension(self.n_components):
+            wanted = self._with_confounders(self.n_components)
+            if self.oversampling == "auto" and n_features <= exact_dimension(wanted):
                 return n_features, None
-            return self._oversampled(self.n_components, n_features), None
+            return self._oversampled(wanted, n_features), None
         if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
             return n_features, None
         return None, partial(self._keep_fraction, n_features, self.n_components)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
+from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import with_callbacks
 from .._base.late import Late
 from .._base.published_state import LATE
@@ -68,6 +69,14 @@ class StreamingPCA(SecondPassMixin):
         "qr": Householder QR, three to five times slower, and accurate for any spectrum. "auto":
         "gram", and "qr" for the blocks where the result would not be orthonormal to ten digits.
         Sparse rows go through Gram matrices and Krylov spaces only, unless all directions are kept.
+    scale : bool, default=False
+        True: PCA of the correlation matrix, as of rows that StandardScaler has scaled, without a
+        pass of its own; a constant column has scale 1. Only with ``center=True`` and without a
+        ``rank_rule``.
+    partial_out : str, int or sequence of these, default=None
+        Confounders, by name or position: columns whose linear effects are taken out of the others.
+        The components are those of what is left, which is scaled after that. Where and as
+        ``scale``.
 
     Attributes
     ----------
@@ -80,6 +89,13 @@ class StreamingPCA(SecondPassMixin):
         Mean variance across the components, (total - explained) / (n_features - n_components_).
     n_components_ : int
         At most the number of rows and of features.
+    scale_ : ndarray of shape (n_features,)
+        With ``scale=True``: standard deviation of each column, as StandardScaler's; of what
+        confounders leave of the other columns.
+    confounders_ : ndarray of shape (n_confounders,)
+        With ``partial_out``: the positions of its columns.
+    confounder_effects_ : ndarray of shape (n_confounders, n_features - n_confounders)
+        With ``partial_out``: what one unit of each adds to each of the other columns.
     n_samples_seen_, n_samples_ : int
         Rows seen; a weighted row counts as often as its weight, rounded up.
     subspace_ : Subspace
@@ -161,6 +177,7 @@ class StreamingPCA(SecondPassMixin):
         "center": ["boolean"],
         "whiten": ["boolean"],
         "svd_solver": [StrOptions({"auto", "gram", "qr"})],
+        **AdjustingMixin._adjusting_constraints,
     }
 
     def __init__(
@@ -175,6 +192,8 @@ class StreamingPCA(SecondPassMixin):
         center: bool = True,
         whiten: bool = False,
         svd_solver: str = "auto",
+        scale: bool = False,
+        partial_out: Any = None,
     ):
         self.n_components = n_components
         self.oversampling = oversampling
@@ -185,6 +204,8 @@ class StreamingPCA(SecondPassMixin):
         self.center = center
         self.whiten = whiten
         self.svd_solver = svd_solver
+        self.scale = scale
+        self.partial_out = partial_out
 
     @classmethod
     def from_subspace(
@@ -331,6 +352,7 @@ class StreamingPCA(SecondPassMixin):
         self._validate_params()
         if self.rank_rule is not None:
             self.rank_rule.validate()
+        self._check_adjusting()
 
     @contextmanager
     def _processing(

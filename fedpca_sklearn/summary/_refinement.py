@@ -90,12 +90,14 @@ class Refinement:
 
     Attributes
     ----------
+    rows : Subspace
+        That of the rows which are multiplied.
     block : ndarray of shape (b, d)
         Orthonormal rows whose products are wanted next; none where nothing is left to find.
     """
 
     def __init__(self, summary: Subspace):
-        self.before = summary
+        self.before = self.rows = summary
         start = in_float64(summary).components
         k, d = start.shape
         self.n_start = k
@@ -117,9 +119,14 @@ class Refinement:
         if answer is None:
             raise ValueError("X must hold the rows of the fit, got none.")
         products, deviation, (scatter, count) = np.split(answer, [self.block.size, -2])
-        check_same_rows(self.before, float(count), deviation, float(scatter))
+        check_same_rows(self.rows, float(count), deviation, float(scatter))
+        products = self._products(products.reshape(self.block.shape))
         # in units of the scatter, so that nothing overflows
-        self._space.add(products.reshape(self.block.shape) / self.before.scatter)
+        self._space.add(products / self.before.scatter)
+
+    def _products(self, products: np.ndarray) -> np.ndarray:
+        """Products of the scatter matrix that is approximated, from those of the rows."""
+        return products
 
     def summary(self) -> Subspace:
         """The summary of all rows with as many directions as before.

@@ -15,6 +15,7 @@ from scipy.linalg.lapack import dtpqrt
 from .._kernels import linalg
 from .._kernels.slices import slices_of
 from .._kernels.too_large import too_large
+from ._scaling import all_directions
 from ._subspace import Subspace
 
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
@@ -168,22 +169,30 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
     return Triangle(factor, mean, rest, n_samples, n_rows)
 
 
-def subspace_of(triangle: Triangle, dtype: Any = np.float64) -> Subspace:
-    """All principal directions of the rows: the SVD of their factor."""
+def subspace_of(
+    triangle: Triangle, dtype: Any = np.float64, *, by_column: bool = False
+) -> Subspace:
+    """All principal directions of the rows: the SVD of their factor.
+
+    ``by_column``: each column is to keep its digits, however small it is beside the others.
+    """
     R = triangle.factor
     with np.errstate(over="ignore"):
         columns = np.einsum("ij,ij->j", R, R)
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    if len(R) == R.shape[1]:
+    if by_column:
+        V, s = all_directions(R)
+    elif len(R) == R.shape[1]:
         _, s, V = scipy.linalg.svd(R, check_finite=False)
     elif len(R):
         V, s = linalg.top_right_singular(R.copy(), len)
     else:
         V, s = R, np.empty(0)
-    rank = linalg.numerical_rank(s)
-    V, s = V[:rank], s[:rank]
+    if not by_column:
+        rank = linalg.numerical_rank(s)
+        V, s = V[:rank], s[:rank]
     V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
     scatter = max(scatter, float(s @ s))
     return Subspace._trusted(

@@ -1,0 +1,170 @@
+"""Units in which the columns of rows are alike, so that a cut is that of the adjusted rows.
+
+Directions of large columns hide those of small ones: below 1e-16 of them nothing is left, and what
+is cut are the small columns first. Rows that will be adjusted are therefore summarised and merged
+in units of powers of two, which round nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._kernels.sizes import SMALL_DIMENSION
+from .._kernels.slices import row_slices
+from ._adjusted import Adjusting
+from ._merging import merge_subspaces, pooled_moments
+from ._scaling import ALIKE, rescaled, scatter_of_columns
+from ._subspace import Subspace
+from ._updating import was_truncated
+
+# What confounders exceed all other columns together by, where directions are cut. What is cut of
+# them, and with it the error of their effects squared, falls with the fourth power.
+_PROMINENT = 2.0**8
+# Exponents of units: products of two and their inverses are finite, also in float32.
+_LARGEST_EXPONENT = {np.dtype(np.float64): 250, np.dtype(np.float32): 60}
+
+
+def units_for(
+    scatter: np.ndarray, n_samples: float, adjusting: Adjusting, cuts: bool, dtype: np.dtype
+) -> np.ndarray | None:
+    """Units of columns with such sums of squares; None where the rows' own serve as well.
+
+    ``cuts``: whether directions are cut.
+    """
+    deviation = np.sqrt(scatter / n_samples)
+    there = deviation > 0
+    if not adjusting or not there.any():
+        return None
+    if not cuts and deviation[there].max() <= ALIKE * deviation[there].min():
+        return None
+    units = deviation.copy()
+    if cuts and not adjusting.scale:  # a cut of the others as they are
+        units[:] = deviation.max()
+    if cuts and adjusting.confounders:
+        some = list(adjusting.confounders)
+        units[some] = deviation[some] / (_PROMINENT * np.sqrt(there.sum()))
+    most = _LARGEST_EXPONENT[dtype]
+    exponents = np.frexp(np.where(there & (units > 0), units, 1.0))[1].clip(-most, most)
+    alike = not np.ptp(exponents[there])
+    return None if alike else np.ldexp(1.0, exponents)
+
+
+def _now(sources: tuple, how: Hashable, make: Callable[[], Subspace]) -> Subspace:
+    return make()
+
+
+def _same(summary: Subspace) -> Subspace:
+    return summary
+
+
+def merge_units(summaries: Sequence[Subspace], adjusting: Adjusting) -> np.ndarray | None:
+    """Units for a merge of summaries that fit together; None where their own serve as well."""
+    there = [s for s in summaries if s.n_samples > 0]
+    if not adjusting or not there:
+        return None
+    total = pooled_moments(there)[0]
+    columns = total.column_scatter
+    if columns is None:  # of a site that has cut nothing, or an error
+        columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
+    cuts = total.n_features > SMALL_DIMENSION or any(map(was_truncated, there))
+    return units_for(columns, total.n_samples, adjusting, cuts, total.components.dtype)
+
+
+def alike(
+    summaries: list[Subspace],
+    adjusting: Adjusting,
+    once: Callable[[tuple, Hashable, Callable[[], Subspace]], Subspace] = _now,
+) -> tuple[list[Subspace], Callable[[Subspace], Subspace]]:
+    """Summaries in units in which their columns are alike, and what makes a summary one of rows.
+
+    ``once(sources, how, make)`` may return what has been made of the same before.
+    """
+    units = merge_units(summaries, adjusting)
+    if units is None:
+        return summaries, _same
+    how = units.tobytes()
+    parts = [once((s,), how, partial(rescaled, s, 1 / units)) for s in summaries]
+    return parts, partial(rescaled, factors=units)
+
+
+def merge_alike(
+    summaries: list[Subspace], n_components: int | float | None, adjusting: Adjusting
+) -> Subspace:
+    """Merge summaries in units in which their columns are alike."""
+    parts, undone = alike(summaries, adjusting)
+    return undone(merge_subspaces(parts, n_components))
+
+
+class StreamUnits:
+    """Units of the columns of a stream, which change where the rows do.
+
+    Parameters
+    ----------
+    adjusting : Adjusting
+    cuts : bool
+        Whether directions are cut from the summary of the stream.
+    """
+
+    def __init__(self, adjusting: Adjusting, cuts: bool):
+        self._adjusting, self._cuts = adjusting, cuts
+        self._units: np.ndarray | None = None
+        self._started = False
+
+    def taken(
+        self, summary: Subspace, rows: Any, weight: np.ndarray | None
+    ) -> tuple[Subspace, Any]:
+        """A summary and the next rows in units that fit both."""
+        if not self._adjusting:
+            return summary, rows
+        squares, n = self._squares(summary, rows, weight)
+        if not self._started or self._outgrown(squares, n):
+            summary = self.undone(summary)
+            self._units = units_for(squares, n, self._adjusting, self._cuts, summary._dtype)
+            self._started = True
+            if self._units is not None:
+                summary = rescaled(summary, 1 / self._units)
+        if self._units is None:
+            return summary, rows
+        factors = (1 / self._units).astype(rows.dtype)
+        if sp.issparse(rows):
+            data = rows.data * factors[rows.indices]
+            return summary, sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
+        return summary, rows * factors
+
+    def undone(self, summary: Subspace) -> Subspace:
+        """A summary in the units of the rows."""
+        return summary if self._units is None else rescaled(summary, self._units)
+
+    def _outgrown(self, squares: np.ndarray, n_samples: float) -> bool:
+        """Whether columns have become much larger than their units, or than the others."""
+        deviation = np.sqrt(squares / n_samples)
+        units = 1.0 if self._units is None else self._units
+        there = deviation / units
+        there = there[there > 0]
+        return bool(len(there)) and bool(there.max() > ALIKE * _PROMINENT * there.min())
+
+    def _squares(
+        self, summary: Subspace, rows: Any, weight: np.ndarray | None
+    ) -> tuple[np.ndarray, float]:
+        """About the sums of squares of each column, with the next rows, and the number of rows."""
+        past = self._units if self._units is not None else np.ones(rows.shape[1])
+        w = np.ones(rows.shape[0]) if weight is None else weight
+        n = float(w.sum())
+        before = (summary.column_scatter * past**2, summary.mean * past)
+        if not n:
+            return before[0], summary.n_samples or 1.0
+        mean = np.asarray(w @ rows).ravel() / n
+        if sp.issparse(rows):
+            new = w @ rows.power(2) - n * mean**2
+        else:
+            new = np.zeros(rows.shape[1])
+            for at in row_slices(*rows.shape):
+                new += w[at] @ np.square(rows[at] - mean)
+        total = n + summary.n_samples
+        apart = (mean - before[1]) ** 2 * (n * summary.n_samples / total)
+        return before[0] + np.maximum(new, 0) + apart, total

@@ -1,0 +1,360 @@
+"""PCA of scaled rows, and of what confounders leave, without pooling: against scikit-learn."""
+
+import io
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import sine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fedpca_sklearn import (
+    BiplotDisplay,
+    DistributedPCA,
+    FederatedPCA,
+    LoadingsDisplay,
+    PersonalizedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    SubspaceMonitor,
+    evaluate_stream,
+    excess_error,
+    make_power_law,
+)
+from fedpca_sklearn.privacy import AnalyzeGauss
+
+ESTIMATORS = [StreamingPCA, FederatedPCA, DistributedPCA]
+D = 8
+
+
+def rows_of(seed=0, n=120, spread=0.0, mean=0.0):
+    """Correlated columns with deviations from 10^-spread to 10^spread, one of them constant."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, D)) @ (rng.standard_normal((D, D)) + 2 * np.eye(D)) + mean
+    X[:, 3] = 5.0
+    return X * 10.0 ** rng.permutation(np.linspace(-spread, spread, D))
+
+
+def left_by(X, confounders):
+    """Residuals of least squares with an intercept, by scikit-learn; X itself for none."""
+    if not confounders:
+        return X
+    C, Y = X[:, confounders], np.delete(X, confounders, axis=1)
+    size = C.std(axis=0)
+    C = (C - C.mean(axis=0)) / np.where(size > 0, size, 1)
+    return Y - LinearRegression().fit(C, Y).predict(C)
+
+
+def pooled(Y, k=3, scale=True):
+    return make_pipeline(StandardScaler(with_std=scale), PCA(k, svd_solver="full")).fit(Y)
+
+
+def assert_pooled(pca, X, confounders=(), scale=True, tol=1e-10):
+    Y = left_by(X, list(confounders))
+    k = pca.n_components_
+    expected = pooled(Y, k, scale)
+    of_rows = expected[-1]
+    np.testing.assert_allclose(pca.explained_variance_, of_rows.explained_variance_, rtol=tol)
+    np.testing.assert_allclose(
+        pca.explained_variance_ratio_, of_rows.explained_variance_ratio_, rtol=tol
+    )
+    assert sine(pca.components_, of_rows.components_) < tol
+    Z = expected.transform(Y)
+    signs = np.sign(np.einsum("ij,ij->j", Z, pca.transform(X)))
+    np.testing.assert_allclose(pca.transform(X), Z * signs, atol=100 * tol)
+
+
+def fitted(kind, X, clients, **parameters):
+    pca = kind(3, **parameters)
+    return pca.fit(X) if kind is StreamingPCA else pca.fit(X, clients=clients)
+
+
+@given(
+    seed=st.integers(0, 99),
+    labels=st.lists(st.integers(0, 4), min_size=12, max_size=40),
+    spread=st.sampled_from([0.0, 2.0, 8.0]),
+    mean=st.sampled_from([0.0, 1e3]),
+    confounders=st.sampled_from([None, [1], [6, 0]]),
+    kind=st.sampled_from(ESTIMATORS),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_clients_scales_and_means(seed, labels, spread, mean, confounders, kind):
+    X = rows_of(seed, len(labels), spread, mean)
+    pca = fitted(kind, X, labels, scale=True, partial_out=confounders)
+    assert_pooled(pca, X, confounders or ())
+    scaler = StandardScaler().fit(left_by(X, confounders))
+    np.testing.assert_allclose(pca.scale_, scaler.scale_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_in_parts_with_weights(kind, weighted):
+    X, clients = rows_of(1, spread=8.0), np.arange(120) % 4
+    w = np.random.default_rng(0).integers(1, 4, 120) if weighted else None
+    pca = kind(3, scale=True, partial_out=[2])
+    for at in np.array_split(np.arange(120), 5):
+        more = {} if kind is StreamingPCA else {"clients": clients[at]}
+        pca.partial_fit(X[at], sample_weight=None if w is None else w[at], **more)
+    assert_pooled(pca, X if w is None else np.repeat(X, w, axis=0), [2])
+
+
+def test_one_by_one_and_forgetting():
+    X = rows_of(2, 40, spread=3.0)
+    pca = StreamingPCA(3, scale=True)
+    for row in X:
+        pca.partial_fit(row[None])
+    assert_pooled(pca, X)
+    fading = StreamingPCA(3, scale=True, forgetting_factor=0.9).fit(X)
+    w = 0.9 ** np.arange(39, -1, -1)
+    expected = StandardScaler().fit(X, sample_weight=w)
+    np.testing.assert_allclose(fading.scale_, expected.scale_, rtol=1e-10)
+
+
+def test_files_a_tree_and_a_site_that_leaves():
+    X, clients = rows_of(3, spread=8.0), np.arange(120) % 5
+    files = []
+    for i in range(5):
+        file = io.BytesIO()
+        StreamingPCA(3, scale=True).fit(X[clients == i]).subspace_.save(file, site=f"s{i}")
+        files.append(file.getvalue())
+    sites = [Subspace.from_bytes(file) for file in files]
+    assert_pooled(FederatedPCA.from_subspaces(sites, 3, scale=True), X)
+    tree = FederatedPCA(3, scale=True, merge=SubspaceMerge(fan_in=2)).fit(X, clients=clients)
+    assert_pooled(tree, X)
+    assert_pooled(tree.remove(2), X[clients != 2])
+    one = FederatedPCA(3, scale=True, n_clients=1).fit(X)
+    assert_pooled(one, X)
+    known = rows_of(3, spread=1.0)  # sites need not know what is done with their summaries
+    raw = [StreamingPCA(3).fit(known[clients == i]).subspace_ for i in range(5)]
+    assert_pooled(FederatedPCA.from_subspaces(raw, 3, scale=True, partial_out=0), known, [0])
+
+
+def test_a_summary_goes_on_and_a_log_counts_what_is_sent_once():
+    X, clients = rows_of(4, spread=5.0), np.repeat([0, 1, 2], 40)
+    first = StreamingPCA(3, scale=True).fit(X[:60])
+    again = StreamingPCA.from_subspace(
+        Subspace.from_bytes(first.subspace_.to_bytes()), 3, scale=True
+    )
+    again.partial_fit(X[60:])
+    np.testing.assert_array_equal(again.components_, first.partial_fit(X[60:]).components_)
+    assert_pooled(again, X)
+    pca = FederatedPCA(3, scale=True).fit(X, clients=clients)
+    sent = pca.communication_.floats_up
+    assert sent == sum(site.summary.n_floats for site in pca._clients.values())
+    pca.partial_fit(X[:40], clients=clients[:40])
+    assert pca.communication_.floats_up - sent == pca._clients[0].summary.n_floats
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_sparse_rows_and_float32(kind):
+    rng = np.random.default_rng(5)
+    X = sp.random(200, D, density=0.4, format="csr", random_state=0)
+    X = X @ sp.diags(10.0 ** rng.uniform(-3, 3, D)).tocsr()
+    dense = X.toarray()
+    clients = np.arange(200) % 3
+    pca = fitted(kind, X, clients, scale=True, partial_out=[1])
+    assert_pooled(pca, dense, [1])
+    np.testing.assert_allclose(pca.transform(X), pca.transform(dense), atol=1e-12)
+    np.testing.assert_allclose(pca.score_samples(X), pca.score_samples(dense), rtol=1e-12)
+    single = fitted(kind, dense.astype(np.float32), clients, scale=True)
+    assert single.components_.dtype == np.float32
+    assert single.transform(dense.astype(np.float32)).dtype == np.float32
+    assert_pooled(single, dense, tol=1e-4)
+
+
+@pytest.mark.parametrize("confounders", [None, [4, 1]])
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_model_of_the_rows(scale, confounders):
+    X = rows_of(6)[:, [0, 1, 2, 4, 5, 6, 7]] * [1, 50, 3, 20, 1, 0.1, 5]
+    pca = FederatedPCA(3, scale=scale, partial_out=confounders).fit(X)
+    Y = left_by(X, confounders)
+    C = pca.get_covariance()
+    normal = multivariate_normal(np.zeros(len(C)), C)
+    np.testing.assert_allclose(pca.score_samples(X), normal.logpdf(Y - Y.mean(axis=0)))
+    np.testing.assert_allclose(pca.get_precision() @ C, np.eye(len(C)), atol=1e-8)
+    of_scaled = pooled(Y, scale=scale)
+    if scale:  # a pipeline scores the scaled rows
+        np.testing.assert_allclose(
+            pca.score_samples(X), of_scaled.score_samples(Y) - np.log(pca.scale_).sum()
+        )
+    Z = pca.transform(X)
+    back = pca.inverse_transform(Z)
+    np.testing.assert_allclose(pca.transform(back), Z, atol=1e-10)
+    others = np.delete(np.arange(7), confounders or [])
+    expected = of_scaled.inverse_transform(of_scaled.transform(Y))
+    if confounders:
+        expected += X[:, others].mean(axis=0)
+        np.testing.assert_allclose(
+            back[:, confounders], np.tile(X[:, confounders].mean(0), (120, 1))
+        )
+        effects = LinearRegression().fit(X[:, confounders], X[:, others]).coef_.T
+        np.testing.assert_allclose(pca.confounder_effects_, effects)
+        np.testing.assert_array_equal(pca.confounders_, confounders)
+    np.testing.assert_allclose(back[:, others], expected)
+    assert pca.n_features_in_ == len(pca.mean_) == 7
+    assert pca.components_.shape == (3, len(others))
+    whitened = StreamingPCA(3, whiten=True, scale=scale, partial_out=confounders).fit(X)
+    Z = whitened.transform(X)
+    np.testing.assert_allclose(Z.var(axis=0, ddof=1), 1)
+    np.testing.assert_allclose(whitened.inverse_transform(Z), back, atol=1e-9)
+
+
+def test_what_comes_out_for_scikit_learn():
+    X = pd.DataFrame(rows_of(7, mean=3.0), columns=[f"c{i}" for i in range(D)])
+    pca = FederatedPCA(3, scale=True).fit(X)
+    exported = pca.to_sklearn()
+    expected = make_pipeline(StandardScaler(), PCA(3)).fit(X)
+    np.testing.assert_allclose(exported.transform(X), pca.transform(X), atol=1e-12)
+    np.testing.assert_allclose(
+        exported.inverse_transform(pca.transform(X)),
+        pca.inverse_transform(pca.transform(X)),
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(exported.score(X), expected.score(X))
+    np.testing.assert_allclose(exported[0].var_, expected[0].var_, atol=1e-20)
+    with pytest.raises(ValueError, match="has no counterpart in scikit-learn"):
+        FederatedPCA(3, partial_out=["c1"]).fit(X).to_sklearn()
+
+
+def test_names_of_confounders():
+    X = pd.DataFrame(rows_of(8), columns=[f"c{i}" for i in range(D)])
+    for kind in ESTIMATORS:
+        by_name = kind(3, partial_out=["c6", "c1"], scale=True).fit(X)
+        np.testing.assert_array_equal(by_name.confounders_, [6, 1])
+        by_place = kind(3, partial_out=(-2, 1), scale=True).fit(X.to_numpy())
+        np.testing.assert_allclose(by_name.components_, by_place.components_, atol=1e-12)
+    sites = [StreamingPCA(3).fit(X[:50]).subspace_, StreamingPCA(3).fit(X[50:]).subspace_]
+    of_files = FederatedPCA.from_subspaces(sites, 3, partial_out="c1")
+    np.testing.assert_array_equal(of_files.confounders_, [1])
+    assert list(of_files.get_feature_names_out()) == [f"federatedpca{i}" for i in range(3)]
+    assert LoadingsDisplay.from_estimator(of_files).names == [f"c{i}" for i in range(D) if i != 1]
+
+
+def test_correlations_of_scaled_columns():
+    X = rows_of(9)[:, [0, 1, 2, 4]] * [1, 100, 1, 0.01]
+    pca = StreamingPCA(4, scale=True).fit(X)
+    display = BiplotDisplay.from_estimator(pca, X)
+    r = np.corrcoef(X.T, pca.transform(X)[:, :2].T)[:4, 4:]
+    np.testing.assert_allclose(display.correlations, r, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"partial_out": [0, 9]}, "from 0 to 7, got 9"),
+        ({"partial_out": ["age"]}, "'age' must be a column; the columns have no names"),
+        ({"partial_out": [1, 1]}, "none twice"),
+        ({"partial_out": []}, "at least one column"),
+        ({"partial_out": list(range(8))}, "leave one of 8"),
+        ({"partial_out": [0.5]}, "names or positions"),
+        ({"partial_out": list(range(6))}, "n_components=3 must be at most 2"),
+        ({"scale": "yes"}, "scale"),
+    ],
+)
+def test_wrong_parameters_leave_no_trace(kind, wrong, why):
+    X = rows_of(10)
+    pca = kind(3, scale=True).fit(X)
+    before = pickle.dumps(vars(pca))
+    pca.set_params(**wrong)
+    with pytest.raises(ValueError, match=why):
+        pca.partial_fit(X)
+    pca.set_params(scale=True, partial_out=None)
+    assert pickle.dumps(vars(pca)) == before
+
+
+def test_what_cannot_be_adjusted():
+    X = rows_of(11)
+    for name, value in (("center", False), ("rank_rule", object())):
+        with pytest.raises(ValueError, match=name):
+            StreamingPCA(3, scale=True, **{name: value}).fit(X)
+    mechanism = AnalyzeGauss(epsilon=1.0, delta=1e-5, row_norm=1.0)
+    with pytest.raises(ValueError, match="mechanism must be None with scale=True"):
+        FederatedPCA(3, scale=True, mechanism=mechanism).fit(X)
+    with pytest.raises(ValueError, match="column_scatter=None"):
+        FederatedPCA(2, scale=True, estimator=PCA(2)).fit(X)
+    assert_pooled(FederatedPCA(2, scale=True, estimator=PCA()).fit(X), X)
+    with pytest.raises(ValueError, match="scale=False and partial_out=None"):
+        SubspaceMonitor(StreamingPCA(2, scale=True)).fit(X)
+    with pytest.raises(ValueError, match="scale=False and partial_out=None"):
+        evaluate_stream(StreamingPCA(2, partial_out=[0]), X)
+    about_origin = Subspace.from_rows(X, center=False)
+    with pytest.raises(ValueError, match="center=True"):
+        FederatedPCA.from_subspaces([about_origin], scale=True)
+    assert "scale" not in PersonalizedPCA().get_params()
+
+
+def test_refits_copies_and_a_single_row():
+    X = rows_of(12)
+    pca = StreamingPCA(3, scale=True).fit(X)
+    copied = pickle.loads(pickle.dumps(pca))
+    np.testing.assert_array_equal(copied.transform(X), pca.transform(X))
+    np.testing.assert_allclose(clone(pca).fit(X).scale_, pca.scale_)
+    assert not hasattr(pca.set_params(scale=False).fit(X), "scale_")
+    one = StreamingPCA(2, scale=True).fit(X[:1])
+    np.testing.assert_array_equal(one.scale_, 1.0)
+    np.testing.assert_array_equal(one.transform(X[:1]), 0.0)
+    two = FederatedPCA(scale=True, partial_out=[0]).fit(X[:2])
+    np.testing.assert_array_equal(two.explained_variance_, 0.0)
+
+
+def test_two_thousand_columns_after_the_second_round():
+    """Rounds lead to the components of scaled rows, though sites cut those of their own rows."""
+    rng = np.random.default_rng(13)
+    X = make_power_law(400, 2000, alpha=1.5, random_state=0)
+    X = (X + 5) * 10.0 ** rng.uniform(-2, 2, 2000)
+    Y = StandardScaler().fit_transform(X)
+    lam, U = np.linalg.eigh(Y @ Y.T)
+    V = (U[:, :-6:-1].T @ Y) / np.sqrt(lam[:-6:-1])[:, None]
+    pca = FederatedPCA(5, scale=True, n_clients=4).fit(X)
+    np.testing.assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-10)
+    assert excess_error(Y, pca.components_) < 1e-3
+    lower, upper = pca.explained_variance_interval_.T
+    assert (lower <= lam[:-6:-1] / 399).all()
+    assert (upper >= lam[:-6:-1] / 399).all()
+    assert pca.subspace_error_bound_ >= sine(pca.components_, V)
+    assert excess_error(Y, pca.refine(X).components_) < 1e-6
+    pca.refine(X, n_rounds=3)
+    np.testing.assert_allclose(pca.explained_variance_, lam[:-6:-1] / 399, rtol=1e-6)
+    assert sine(pca.components_, V) <= pca.subspace_error_bound_ < 1e-2
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_confounders_of_rows_that_are_cut(scale):
+    """Directions of confounders are not cut, so that their effects are right without a round."""
+    rng = np.random.default_rng(14)
+    X = 30 * make_power_law(300, 400, alpha=1.0, random_state=0)
+    C = np.column_stack([rng.integers(0, 2, 300), rng.normal(50, 10, 300)])
+    X += C @ rng.standard_normal((2, 400))
+    X[:, :2] = C
+    Y = StandardScaler(with_std=scale).fit_transform(left_by(X, [0, 1]))
+    V = np.linalg.svd(Y, full_matrices=False)[2][:4]
+    for pca in (StreamingPCA, FederatedPCA):
+        cut = {"oversampling": 10} if pca is StreamingPCA else {"n_clients": 3}
+        found = pca(4, scale=scale, partial_out=[0, 1], **cut).fit(X)
+        effects = LinearRegression().fit(C, X[:, 2:]).coef_.T
+        error = C.std(axis=0)[:, None] * (found.confounder_effects_ - effects)
+        assert np.abs(error / X[:, 2:].std(axis=0)).max() < 1e-6
+        found.refine(X, n_rounds=4)
+        assert excess_error(Y, found.components_) < 1e-9
+        assert sine(found.components_, V) < 1e-4
+
+
+def test_chunks_of_dask():
+    da = pytest.importorskip("dask.array")
+    X = rows_of(15, spread=8.0)
+    chunks = da.from_array(X, chunks=(50, D))
+    for kind in ESTIMATORS:
+        pca = kind(3, scale=True, partial_out=[2]).fit(chunks)
+        assert_pooled(pca, X, [2])
+        np.testing.assert_allclose(pca.transform(chunks).compute(), pca.transform(X), atol=1e-12)
