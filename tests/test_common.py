@@ -104,6 +104,8 @@ CHECKED = [
     StreamingPCA(center=False),
     StreamingPCA(svd_solver="qr"),
     StreamingPCA(2, svd_solver="gram", whiten=True),
+    StreamingPCA(2, scale=True),
+    FederatedPCA(1, scale=True, partial_out=[0]),
     FederatedPCA(),
     FederatedPCA(0.9, merge=SubspaceMerge(fan_in=2), n_clients=5),
     FederatedPCA(1, estimator=PCA(1)),

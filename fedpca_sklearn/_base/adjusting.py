@@ -278,7 +278,7 @@ def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[i
             )
     if not found or len(set(found)) < len(found) or len(found) >= d:
         raise ValueError(
-            f"partial_out must name at least one column, none twice, and leave one of {d}; got "
-            f"{columns!r}."
+            f"partial_out must name at least one column, none twice, and leave one of {d} "
+            f"feature(s); got {columns!r}."
         )
     return tuple(found)

@@ -26,7 +26,7 @@ _SAME = 1e-4
 def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
     """What a site answers after its summary, if the estimator is to be refined."""
     n_rounds = most_rounds(estimator)
-    wanted = estimator._directions_needed()
+    wanted = estimator._with_confounders(estimator._directions_needed())
 
     def products(site, X, mean, block, *, weight):
         d = X.shape[1]

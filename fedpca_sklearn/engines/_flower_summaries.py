@@ -159,7 +159,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
     """Estimator that has merged what sites sent, each with what it had sent before."""
     seen, d = estimator._clients, next(iter(found.values()))[0].n_features
     check_at_most_features(estimator.n_components, d)
-    wanted = estimator._directions_needed()
+    wanted = estimator._with_confounders(estimator._directions_needed())
     max_keep = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
     made = {}
     for site, (summary, n_rows) in found.items():

@@ -361,7 +361,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
             if isinstance(n_components, float):
                 n_components = tighter_fraction(n_components)
             elif n_components is not None:
-                n_components = min(n_components, d)
+                n_components = min(n_components, d - self._with_confounders(0))
             beyond = self._beyond(n_components, d)
             estimator = StreamingPCA(n_components, oversampling=beyond, **self._adjustments(d))
         name = type(estimator).__name__
@@ -377,8 +377,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         return auto_oversampling(n_components)
 
     def _directions_needed(self) -> int | float | None:
-        wanted = self._with_confounders(self.n_components)
-        return wanted if self.merge is None else self.merge.directions_needed(wanted)
+        if self.merge is None:
+            return self.n_components
+        return self.merge.directions_needed(self.n_components)
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
