@@ -11,7 +11,6 @@ components, or find common ones with the others?
 
 import matplotlib.pyplot as plt
 import numpy as np
-import sklearn
 from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -41,20 +40,16 @@ def admitted(rows, rng):
 
 
 # %%
-# One pipeline, rows that stay
-# ----------------------------
-# With metadata routing on, ``clients`` passes through the pipeline to `FederatedPCA`, as ``groups``
-# do. The scaler in front sees all rows, because this is one process. Hospitals that scale by
-# themselves would have different units, so they need common means and deviations first. These
-# follow from the number, the sum and the sum of squares of each hospital's rows: a round of
-# 2 d + 1 floats by itself.
+# One round, rows that stay
+# -------------------------
+# Columns have unlike units. A scaler in front would see all rows, and hospitals that scale by
+# themselves would have different units. With ``scale=True`` hospitals send summaries of their rows
+# as they are, which hold the sum of squares of each column, and the server scales the merged one.
 
 
 def federated(rows, hospital):
-    """Scaling and components of some rows at their hospitals."""
-    with sklearn.config_context(enable_metadata_routing=True):
-        pipeline = make_pipeline(StandardScaler(), FederatedPCA(2))
-        return pipeline.fit(X[rows], clients=hospital[rows])
+    """Common scales and components of some rows at their hospitals."""
+    return FederatedPCA(2, scale=True).fit(X[rows], clients=hospital[rows])
 
 
 splits = list(StratifiedShuffleSplit(10, test_size=0.4, random_state=0).split(X, malignant))
@@ -63,15 +58,12 @@ hospital = admitted(train, np.random.default_rng(0))
 common = federated(train, hospital)
 pooled = make_pipeline(StandardScaler(), PCA(2)).fit(X[train])
 
-sites = [X[train][hospital[train] == name] for name in names]
-n = sum(len(rows) for rows in sites)
-mean = sum(rows.sum(axis=0) for rows in sites) / n
-scale = np.sqrt(sum((rows**2).sum(axis=0) for rows in sites) / n - mean**2)
-print(f"scales from sums, largest difference: {np.abs(scale / common[0].scale_ - 1).max():.0e}")
-distance = subspace_distance(common[1].components_, pooled[1].components_)
+off = np.abs(common.scale_ / pooled[0].scale_ - 1).max()
+print(f"scales, largest difference from those of pooled rows: {off:.0e}")
+distance = subspace_distance(common.components_, pooled[1].components_)
 print(f"sine of the angle between federated and pooled components: {distance:.0e}")
-log, of_scales = common[1].communication_, len(sites) * (2 * X.shape[1] + 1)
-print(f"floats: {of_scales} for scales, {log.floats_up} for components; rows: {log.floats_pooled}")
+log = common.communication_
+print(f"floats: {log.floats_up} sent; rows: {log.floats_pooled}")
 
 # %%
 # That is less than half, but no promise of privacy: the rural hospital's mean and its 16 directions
