@@ -111,10 +111,13 @@ def until_nobody_is_lost(
                 go_on(lost)
 
 
-def fit_batches(estimator: Any, sites: Sites) -> Any:
-    """Fit an estimator of one batch of the sites after the other, until there are no more."""
+def fit_batches(estimator: Any, take: Callable[[Any, int], Any]) -> Any:
+    """Fit an estimator of one batch of the sites after the other, until there are no more.
+
+    ``take(estimator, batch)`` is the estimator with a batch, None where there is none.
+    """
     for batch in count():
-        found = partial_fit_estimator(estimator, sites, batch)
+        found = take(estimator, batch)
         if found is None and not batch:
             raise NoBatchError("No site has any batch.")
         if found is None:

@@ -47,6 +47,7 @@ class Task:
         next batch is asked for after the last one; ``times`` is for each.
     batch_rows : callable or None
         ``batch_rows(d)``: rows of a batch with d columns; None: batches are those of ``load_rows``.
+        A question about no batch then has the first.
     missing : bool
         Whether entries of the rows may be missing.
     matched : bool

@@ -130,8 +130,8 @@ def asked_rows(
         What the server knows, and what is therefore no salt.
     """
     parts = (_checked(part, task, public) for part in _parts(loaded))
-    if question.batch is not None:
-        return _batch(parts, task, question.batch)
+    if question.batch is not None or task.batch_rows is not None:
+        return _batch(parts, task, question.batch or 0)
     rows = _stacked(list(parts))
     return rows if question.keys is None else rows.matched(question.keys)
 

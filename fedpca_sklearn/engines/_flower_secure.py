@@ -36,9 +36,9 @@ class SecureAggregation:
         a larger value refuses, and nothing is clipped. None: a secure sum finds, for numbers of one
         kind, the least power of two that is enough for all sites; the server learns that power.
     restarts : int, default=2
-        Times that a site lets a fit begin again where another site was lost, at most 2. Of two sums
-        with and without a site the server knows what that site sent to them. 0: the fit ends with
-        an error instead.
+        Times that a site lets a fit, or a batch, begin again where another site was lost, at most
+        2. Of two sums with and without a site the server knows what that site sent to them. 0: the
+        fit ends with an error instead.
     identity : callable or None, default=None
         Of a site: ``identity(context)`` returns its secret key and the list of the public keys of
         the other sites, PEM as bytes of keys on the curve P-384, which owners have handed over

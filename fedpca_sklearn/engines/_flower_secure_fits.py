@@ -46,8 +46,8 @@ def secure_work(estimator: Any) -> dict[str, Task]:
     Works return arrays by name, each with a scale of its own, that a `Bounds` of that name finds.
     """
     raise TypeError(
-        "secure sums need FederatedPCA, DistributedPCA or FederatedPowerPCA, got "
-        f"{type(estimator).__name__}."
+        "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA or "
+        f"FederatedSubspaceTracker, got {type(estimator).__name__}."
     )
 
 
@@ -55,7 +55,7 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """`secure_work` and the protocol's own tasks, without bounds where the scale is public."""
     private = getattr(estimator, "mechanism", None) is not None
     tasks = private_secure_tasks(estimator, secure) if private else secure_work(estimator)
-    tasks |= protocol_tasks()
+    tasks |= protocol_tasks(tasks)
     if secure.scale is None:
         return tasks
     return {kind: task for kind, task in tasks.items() if not isinstance(task, Bounds)}
@@ -83,8 +83,10 @@ def _moments(site: str, X: Any) -> dict[str, np.ndarray]:
     return {"sum": np.array(total), "count": np.array([count])}
 
 
-def _scatter(X: Any, mean: np.ndarray) -> float:
+def scatter_bound(X: Any, mean: np.ndarray) -> float:
     """Bound on the scatter about a mean and on products with it, with what they round."""
+    if not X.shape[0]:
+        return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         scatter = total = max(scatter_about(X, mean, None), 0.0)
         if sp.issparse(X):  # not centred, so that squares of the mean are rounded as well
@@ -108,7 +110,7 @@ def _second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, np.ndarray
 
 def _bounds_of_second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, float]:
     _check_features(X, mean)
-    scatter = _scatter(X, mean)
+    scatter = scatter_bound(X, mean)
     return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
 
 
@@ -202,16 +204,16 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     plain, steps = site_work(estimator), estimator.local_steps
 
-    def scatter_bound(site, X, mean):
+    def bounds(site, X, mean):
         check_mean(mean, X.shape[1], estimator.center)
-        scatter = _scatter(X, mean)
+        scatter = scatter_bound(X, mean)
         products = scatter if steps == 1 else X.shape[0] * (1.0 + _ROUNDING)
         return {"products": products, "scatter": scatter}
 
     return {
         "moments_bound": Bounds(_moments),
         Moments.kind: Task(_moments),
-        "scatter_bound": Bounds(scatter_bound, fixed=0),
+        "scatter_bound": Bounds(bounds, fixed=0),
         TimesScatter.kind: _named(plain[TimesScatter.kind], lambda m: {"products": m}),
         Variances.kind: _named(
             plain[Variances.kind], lambda m: {"scatter": m[:-1], "count": m[-1:]}

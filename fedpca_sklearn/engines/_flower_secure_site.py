@@ -31,8 +31,9 @@ from ._flower_masks import (
     shared_key,
     signed_masks,
 )
+from ._flower_messages import OVER
 from ._flower_private import GridTask
-from ._flower_questions import RefusedError, Task
+from ._flower_questions import RUN, RefusedError, Task
 from ._flower_secure import SecureAggregation
 from ._flower_signatures import signature, signers
 from ._flwr import ConfigRecord, Context, Message
@@ -56,6 +57,10 @@ class Bounds(Task):
     """
 
 
+class Open(Task):
+    """Work that tells no number of a row: its answer is sent without a mask."""
+
+
 def session_of(threshold: int, mask_keys: Sequence[bytes], box_keys: Sequence[bytes]) -> bytes:
     """Digest of who takes part in a sum; keys are new for each, so that no other sum has it."""
     return digest([b"sum", threshold.to_bytes(8, "little"), *mask_keys, *box_keys])
@@ -70,9 +75,11 @@ def question_of(
     return digest([session, numbers, *texts])
 
 
-def protocol_tasks() -> dict[str, Task]:
-    """Tasks for the other questions of a sum, which tell nothing but what all answers tell."""
-    return {kind: Task(lambda site, X: {}, sys.maxsize) for kind in (KEYS, SHARES, UNMASK)}
+def protocol_tasks(tasks: dict[str, Task]) -> dict[str, Task]:
+    """Tasks for the other questions of sums, which tell nothing but what all answers tell."""
+    first = next(iter(tasks.values()))
+    task = Task(lambda site, X: {}, sys.maxsize, missing=first.missing, batch_rows=first.batch_rows)
+    return dict.fromkeys((KEYS, SHARES, UNMASK), task)
 
 
 class SiteSums:
@@ -84,7 +91,15 @@ class SiteSums:
     def step(self, kind: str) -> Seal:
         """The step that a kind of question asks for."""
         steps = {KEYS: self.keys, SHARES: self.shares, UNMASK: self.unmask}
-        return steps.get(kind, partial(self.masked, kind))
+        work = self.open if isinstance(self.tasks[kind], Open) else self.masked
+        return steps.get(kind, partial(work, kind))
+
+    def open(
+        self, kind: str, message: Message, context: Context, numbers: dict
+    ) -> tuple[dict, dict]:
+        """What was asked for, as it is."""
+        self._check_restarts(context, kind)
+        return numbers, {}
 
     def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """New keys for one sum; what was left of another is forgotten."""
@@ -163,6 +178,8 @@ class SiteSums:
         """The numbers that were asked for, masked."""
         own = _taken(context, "masked")
         self._check_restarts(context, kind)
+        if OVER in numbers:
+            raise RefusedError("the site has no such batch")
         others = self._signers(own, message, context)
         self._open_boxes(own, message)
         config = _config(message)
@@ -186,7 +203,9 @@ class SiteSums:
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
         fits: dict[str, Any] = dict(context.state.config_records.get(_FITS, ConfigRecord()))
-        run, first = str(context.run_id), next(iter(self.tasks))
+        first = next(iter(self.tasks))
+        counted: dict[str, Any] = dict(context.state.config_records[RUN])
+        run = f"{context.run_id} {counted.get('number', '')}"  # each batch is a fit of its own
         begun = fits["begun"] if fits.get("run") == run else 0
         if kind != first and not begun:
             raise RefusedError(f"a fit begins with {first!r}")

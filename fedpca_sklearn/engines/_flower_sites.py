@@ -219,6 +219,10 @@ class Sites:
                     self._leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
+    def keep(self, names: Container[str]) -> None:
+        """Ask only some sites from here on; the others have done their part."""
+        self.names = {node: name for node, name in self.names.items() if name in names}
+
     def leave_out(self, name: str, reason: str) -> None:
         """Leave a site out from here on."""
         self._leave_out(self._nodes[name], reason)

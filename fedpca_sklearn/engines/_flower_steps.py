@@ -50,7 +50,9 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: OnlineDistributedPCA, sites: Sites) -> OnlineDistributedPCA:
-    return fit_batches(estimator, sites)
+    return fit_batches(
+        estimator, lambda estimator, batch: partial_fit_estimator(estimator, sites, batch)
+    )
 
 
 @partial_fit_estimator.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,17 +119,19 @@ class BatchRounds(Federation):
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
         query: Query = function
-        kind = self.kinds.get(query.kind, query.kind)
-        fields = [v for name, v in vars(query).items() if name != "steps"]
-        yield from ask_of_batch(
-            self.sites, self.batch, kind, self._read(query), *self.models, *fields
-        )
+        kind, arguments = self.asked(query)
+        yield from ask_of_batch(self.sites, self.batch, kind, self._read(query), *arguments)
 
-    @property
-    def _columns(self) -> int:
-        """Columns of the rows of which sums are asked for."""
-        d, kind = self.batch.shape[1], self.kinds.get(Moments.kind)
-        return {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind or "", d)
+    def asked(self, query: Query) -> tuple[str, tuple[np.ndarray, ...]]:
+        """Kind and arguments of the question for a query."""
+        fields = (value for name, value in vars(query).items() if name != "steps")
+        return self.kinds.get(query.kind, query.kind), (*self.models, *fields)
+
+    def length(self, query: Query) -> int:
+        """Numbers in the answer."""
+        d, kind = self.batch.shape[1], self.kinds.get(query.kind)
+        columns = {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind or "", d)
+        return math.prod(columns + 1 if n is None else n for n in query.shape)
 
     def _read(self, query: Query) -> Any:
         def read(answer: Answer) -> np.ndarray:
@@ -137,7 +140,7 @@ class BatchRounds(Federation):
                 raise answer.refused("values that are too large: their sum would overflow")
             if isinstance(query, (Moments, Variances)):
                 _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
-            if isinstance(query, Moments) and len(message) != self._columns + 1:
+            if isinstance(query, Moments) and len(message) != self.length(query):
                 raise answer.refused(f"a sum of {len(message) - 1} columns")
             return message
 
@@ -175,20 +178,41 @@ class TrackerOfSites(FederatedSubspaceTracker):
     sites: Sites
     largest: int
 
+    def begin(self, batch: int) -> dict[str, tuple[int, int]]:
+        """Rows and columns that each site has of a batch, by its name; empty where it ends."""
+        counts = self.sites.ask_batch("batch", _count, batch)
+        self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+        return counts
+
+    def _sums(
+        self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
+    ) -> Federation:
+        """Rounds of sums about a batch, as `BatchRounds` takes them."""
+        return BatchRounds(self.sites, batch, self.communication_, kinds, models)
+
+    def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
+        """Rows that count where all are filled so."""
+
+        def read(answer: Answer) -> int:
+            (count,) = answer.array("count", (1,))
+            _check_share(answer, count, batch.counts.get(answer.site, 0))
+            return int(count)
+
+        return sum(ask_of_batch(self.sites, batch, "filled", read, *arrays))
+
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
 
-    def _rounds(self, filled: FilledAtSites, **kinds: str) -> BatchRounds:
-        return BatchRounds(self.sites, filled.batch, self.communication_, kinds, filled.models)
+    def _rounds(self, filled: FilledAtSites, **kinds: str) -> Federation:
+        return self._sums(filled.batch, kinds, filled.models)
 
     def _first(self, state: State, Y: Any, owners: np.ndarray) -> State:
         d = Y.shape[1]
         if self.center:
-            rounds = BatchRounds(self.sites, Y, self.communication_, {"moments": "observed"})
+            rounds = self._sums(Y, {"moments": "observed"})
             state = replace(state, mean=mean_by_counts(rounds, Y.clients, d))
         if self._by_altproj:
-            kinds = {"times_scatter": "low_rank"}
-            rounds = BatchRounds(self.sites, Y, self.communication_, kinds)
+            rounds = self._sums(Y, {"times_scatter": "low_rank"})
             start = self._start_from(state, state.basis)
             found = power_method(rounds, Y.clients, state.mean, start, self.init_rounds)
             state = replace(state, basis=found.basis)
@@ -215,22 +239,14 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
         def scales(columns: np.ndarray | None) -> Scales:
             by = Cleaning(model, None if columns is None else Limits(True, columns))
-            kinds = {Moments.kind: "sizes"}
-            rounds = BatchRounds(self.sites, Y, self.communication_, kinds, by.arrays)
+            rounds = self._sums(Y, {"moments": "sizes"}, by.arrays)
             return scales_by_sums(rounds, Y.clients, d)
 
         return limits_by_sums(scales, columns, state.n_rows)
 
     def _fill(self, state: State, Y: Any) -> Any:
         model = Model(state.mean, state.basis, self._ridge_of(state))
-
-        def read(answer: Answer) -> int:
-            (count,) = answer.array("count", (1,))
-            _check_share(answer, count, Y.counts.get(answer.site, 0))
-            return int(count)
-
-        arrays = arrays_of(Y.clean, model)
-        return FilledAtSites(Y, model, sum(ask_of_batch(self.sites, Y, "filled", read, *arrays)))
+        return FilledAtSites(Y, model, self._counting(Y, arrays_of(Y.clean, model)))
 
     def _level(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
@@ -252,27 +268,35 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
 @fit_estimator.register
 def _(estimator: FederatedSubspaceTracker, sites: Sites) -> FederatedSubspaceTracker:
-    return fit_batches(estimator, sites)
+    return fit_batches(
+        estimator, lambda estimator, batch: partial_fit_estimator(estimator, sites, batch)
+    )
 
 
 @partial_fit_estimator.register
 def _(
     estimator: FederatedSubspaceTracker, sites: Sites, batch: int
 ) -> FederatedSubspaceTracker | None:
+    tracker = TrackerOfSites(**estimator.get_params(deep=False))
+    tracker.sites = sites
+    return with_batch(estimator, tracker, batch)
+
+
+def with_batch(
+    estimator: FederatedSubspaceTracker, tracker: TrackerOfSites, batch: int
+) -> FederatedSubspaceTracker | None:
+    """The estimator with a batch, which the tracker takes; None where no site has one."""
     stream = getattr(estimator, "_stream", None)
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
-    tracker = TrackerOfSites(**estimator.get_params(deep=False))
-    tracker.sites = sites
     while True:
-        counts = sites.ask_batch("batch", _count, batch)
+        counts = tracker.begin(batch)
         if not counts:
             return None
         d = next(iter(counts.values()))[1]
         check_at_most_features(estimator.n_components, d)
         rows = {site: n for site, (n, _) in counts.items()}
         tracker.communication_ = estimator.communication_.copy()
-        tracker.largest = len(sites.names) * max(rows.values())
         state = tracker._start(d) if stream is None else stream.state
         n = sum(rows.values())
         Y: Any = BatchAtSites(batch, rows, (n, d), Cleaning(Model(np.zeros(d), np.zeros((0, d)))))
@@ -285,7 +309,7 @@ def _(
     estimator.clients_ = sorted({*estimator.clients_, *rows})
     n_rows = n + (0 if stream is None else stream.n_rows)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
-    dtype = sites.dtype if stream is None else stream.dtype
+    dtype = tracker.sites.dtype if stream is None else stream.dtype
     estimator._stream = _Stream(fixed, state, np.empty((0, d)), n_rows, dtype)
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))

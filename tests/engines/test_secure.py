@@ -174,8 +174,8 @@ class Totals:
 
     def note(self, site, message, reply):
         kind = message.metadata.message_type.removeprefix("query.")
-        config = message.content.config_records["config"]
-        if kind not in STAGES and config["exponents"]:
+        config = dict(message.content.config_records["config"])
+        if kind not in STAGES and config.get("exponents"):
             record = message.content.array_records["arguments"]
             arguments = [read_array(record[name]) for name in sorted(record)]
             key = (kind, message.metadata.message_id if site == "east" else None)
