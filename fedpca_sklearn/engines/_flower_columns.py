@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
@@ -19,9 +19,15 @@ from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedP
 from ..vertical._left_vector_merge import left_factor
 from ..vertical._left_vectors import along_parts, principal_turn
 from ..vertical._operators import Columns
-from ._flower_estimators import SiteLostError, fit_estimator, refuse_channel, site_work
+from ._flower_estimators import (
+    fit_estimator,
+    refuse_channel,
+    site_work,
+    until_nobody_is_lost,
+)
 from ._flower_matching import (
     ColumnRounds,
+    Matched,
     SiteColumns,
     bounded,
     match,
@@ -118,26 +124,33 @@ def _(method: VFedPCA, center: bool, rank: int) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    while True:
-        try:
-            return _fit_columns(clone(estimator), sites)
-        except SiteLostError:
-            continue
+    return until_nobody_is_lost(lambda: fit_columns(clone(estimator), sites, _rounds, Parts.of))
 
 
-def _fit_columns(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    matched = match(sites)
-    n, d = len(matched.keys), matched.n_features
-    check_at_most_features(estimator.n_components, d)
-    rounds = ColumnRounds(sites, matched, check_random_state(estimator.random_state))
+def _rounds(sites: Sites, matched: Matched, rng: np.random.RandomState) -> ColumnRounds:
+    rounds = ColumnRounds(sites, matched, rng)
     rounds.questions |= {
         TimesScatter: partial(_products, rounds),
         left_factor: partial(_left_factors, rounds),
     }
+    return rounds
+
+
+def fit_columns(
+    estimator: VerticalFederatedPCA,
+    sites: Sites,
+    make_rounds: Callable[[Sites, Matched, np.random.RandomState], Any],
+    parts_by: Callable[[Any, np.ndarray], Parts],
+) -> VerticalFederatedPCA:
+    """Fit by rounds about the rows that all sites have, and the parts that these make."""
+    matched = match(sites)
+    n, d = len(matched.keys), matched.n_features
+    check_at_most_features(estimator.n_components, d)
+    rounds = make_rounds(sites, matched, check_random_state(estimator.random_state))
     clients = SiteColumns.of(sites, matched)
     rank = min(estimator.n_components, n)
     agreed = estimator._method().left_vectors(rounds, clients, rank)
-    parts = Parts.of(rounds, agreed.vectors[0])
+    parts = parts_by(rounds, agreed.vectors[0])
     total = Subspace.empty(d, centered=estimator.center, dtype=sites.dtype)
     total = total._replace(mean=parts.mean, n_samples=float(n), scatter=parts.scatter)
     turn = principal_turn(parts.V @ parts.V.T)
@@ -199,11 +212,7 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
         """Ask all sites."""
-        n = vectors.shape[1]
-        _, sizes, W = scipy.linalg.svd(vectors, full_matrices=False)
-        U = W[sizes > _DEPENDENT * sizes[0]] if sizes[0] else np.full((1, n), n**-0.5)
-        groups = zip(rounds.sites.names.values(), rounds.matched.groups, strict=True)
-        widths = {site: len(columns) for site, columns in groups}
+        U, widths = spanning(vectors), rounds.widths
 
         def read(answer: Answer) -> list[np.ndarray]:
             d = widths.get(answer.site)
@@ -216,3 +225,10 @@ class Parts(NamedTuple):
         parts, scores, means, scatters = zip(*rounds.ask("parts", read, U), strict=True)
         scatter = float(np.sum(scatters))
         return cls(U, np.concatenate(parts, axis=1), sum(scores), np.concatenate(means), scatter)
+
+
+def spanning(vectors: np.ndarray) -> np.ndarray:
+    """Orthonormal rows with the span of some rows, one that is in no span where all are zero."""
+    n = vectors.shape[1]
+    _, sizes, W = scipy.linalg.svd(vectors, full_matrices=False)
+    return W[sizes > _DEPENDENT * sizes[0]] if sizes[0] else np.full((1, n), n**-0.5)

@@ -193,6 +193,12 @@ class ColumnRounds(Federation):
         self.sites, self.matched, self.more = sites, matched, more
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Columns of each site."""
+        groups = zip(self.sites.names.values(), self.matched.groups, strict=True)
+        return {site: len(columns) for site, columns in groups}
+
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
         found = self.sites.ask(kind, read, self.matched.keys, *arguments)

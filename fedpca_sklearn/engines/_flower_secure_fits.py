@@ -46,8 +46,8 @@ def secure_work(estimator: Any) -> dict[str, Task]:
     Works return arrays by name, each with a scale of its own, that a `Bounds` of that name finds.
     """
     raise TypeError(
-        "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA or "
-        f"FederatedSubspaceTracker, got {type(estimator).__name__}."
+        "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
+        f"FederatedSubspaceTracker or VerticalFederatedPCA, got {type(estimator).__name__}."
     )
 
 

@@ -23,7 +23,7 @@ from ._flower_secure_site import (
     question_of,
     session_of,
 )
-from ._flower_sites import Sites
+from ._flower_sites import Sites, as_sent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
 _LONGEST = 5000
@@ -91,7 +91,7 @@ class Session:
             read = with_spent(self.sites, read)
         arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
-        record = array_record({str(i): np.asarray(a, float) for i, a in enumerate(arguments)})
+        record = array_record({str(i): as_sent(a) for i, a in enumerate(arguments)})
         self._question = question_of(self.digest, kind, self.bits, exponents, record)
         return arrived
 
@@ -151,6 +151,7 @@ class Session:
 
     def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
+        sent = [as_sent(a) for a in arguments]
         keys = _bytes([*self.mask_keys, *self.box_keys])
         up, down = [], []
         for at, name in enumerate(self.names):
@@ -159,8 +160,8 @@ class Session:
             own = self.mask_keys[at], self.box_keys[at]
             up.append(Size(numbers, 8 * numbers + _bytes(texts) + _bytes(own)))
             boxes = [self.boxes[peer][at] for peer in self.names]
-            asked = sum(np.size(a) for a in arguments)
-            down.append(Size(asked, 8 * asked + keys + _bytes(boxes)))
+            n_floats = sum(a.size for a in sent if a.dtype == np.float64)
+            down.append(Size(n_floats, sum(a.nbytes for a in sent) + keys + _bytes(boxes)))
         self.sites.log.record(up, down, summed=True)
 
 

@@ -78,7 +78,15 @@ def question_of(
 def protocol_tasks(tasks: dict[str, Task]) -> dict[str, Task]:
     """Tasks for the other questions of sums, which tell nothing but what all answers tell."""
     first = next(iter(tasks.values()))
-    task = Task(lambda site, X: {}, sys.maxsize, missing=first.missing, batch_rows=first.batch_rows)
+
+    def nothing(site, X):
+        return {}
+
+    def nothing_of_keys(site, X, *, keys):
+        return {}
+
+    work = nothing_of_keys if "keys" in first.keywords else nothing
+    task = Task(work, sys.maxsize, missing=first.missing, batch_rows=first.batch_rows)
     return dict.fromkeys((KEYS, SHARES, UNMASK), task)
 
 

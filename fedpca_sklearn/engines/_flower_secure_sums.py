@@ -40,10 +40,10 @@ class SecureSums:
         self._keys: dict[str, tuple[bytes, bytes]] = {}
         self.begin()
 
-    def begin(self) -> None:
-        """Begin a fit: nothing is known of the sites."""
+    def begin(self, members: Iterable[str] = ()) -> None:
+        """Begin a fit, of the sites that are known to take part, or of those in its first sum."""
         self.exponents: dict[str, int] = {}
-        self._members: set[str] = set()
+        self._members: set[str] = set(members)
 
     def bound(self, kind: str, names: Iterable[str], *arguments: Any) -> None:
         """Agree on the exponents of numbers, unless the scale is public."""

@@ -179,7 +179,7 @@ class TrackerOfSums(TrackerOfSites):
         self.sites.keep(counts)
         n, d = next(iter(counts.values()))
         self.largest = (len(counts) + self.n_ended) * n
-        self.sums.begin()
+        self.sums.begin(counts)
         self.known, scale = {}, self.sums.secure.scale
         self.sums.exponents[ROWS] = exponent_of(float(n * d) if scale is None else scale)
         return counts

@@ -144,7 +144,7 @@ class Sites:
         self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
     ) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        record = array_record({str(i): _as_sent(a) for i, a in enumerate(arguments)})
+        record = array_record({str(i): as_sent(a) for i, a in enumerate(arguments)})
 
         def content(node, nonce):
             config = ConfigRecord({**configs.get(self.names[node], {}), "nonce": nonce})
@@ -242,7 +242,8 @@ class Sites:
             )
 
 
-def _as_sent(argument: Any) -> np.ndarray:
+def as_sent(argument: Any) -> np.ndarray:
+    """An argument of a question as it travels."""
     array = np.asarray(argument)
     return array if array.dtype == np.uint8 else array.astype(np.float64)
 

@@ -1,0 +1,108 @@
+"""`VerticalFederatedPCA` by secure sums: products with the columns of all sites together.
+
+A sum is what all sites have of one shape and what only matters added up: products of left vectors
+with X_i X_i^T, whose sum is that of all columns, and the scatter. The keys of rows are no sum, they
+are intersected. Nor are a site's part of the components and its mean: side by side they are the
+result, so that a sum of them, each at its columns, would be the parts themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..vertical import PowerRounds, VerticalFederatedPCA
+from ._flower_columns import Parts, centred, fit_columns, parts_of, spanning
+from ._flower_estimators import site_work, until_nobody_is_lost
+from ._flower_matching import ColumnRounds, Matched, bounded
+from ._flower_messages import Answer
+from ._flower_questions import Task
+from ._flower_secure_fits import fit_by_sums, scatter_bound, secure_work
+from ._flower_secure_site import Bounds, Open
+from ._flower_secure_sums import SecureSums
+
+# -------------------------------------------------------------------- at a site
+
+
+@secure_work.register
+def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
+    if not isinstance(method := estimator._method(), PowerRounds):
+        raise ValueError(
+            'method must be "power" with secure sums: the vectors of other methods do not add up, '
+            f"got {estimator.method!r}."
+        )
+    plain, center, rank = site_work(estimator), estimator.center, estimator.n_components
+
+    def bound(site, X):
+        scatter = scatter_bound(centred(X, center)[0], np.zeros(len(X)))
+        return {"products": scatter, "scatter": scatter}
+
+    def times_columns(site, X, V):
+        return {"products": plain["times_columns"].work(site, X, V)["message"]}
+
+    def scatter(site, X):
+        return {"scatter": [np.square(centred(X, center)[0]).sum()]}
+
+    def parts(site, X, U):
+        found = parts_of(X, U, center, rank)
+        return {"part": found["part"], "mean": found["mean"]}
+
+    return {
+        "keys": Open(plain["keys"].work),
+        "columns_bound": Bounds(bound, matched=True),
+        # one more than the rounds, for the scores
+        "times_columns": Task(times_columns, method.n_rounds + 1, matched=True),
+        "scatter": Task(scatter, matched=True),
+        "parts": Open(parts, matched=True, once=True),
+    }
+
+
+# -------------------------------------------------------------------- at the server
+
+
+class _SecureColumnRounds(ColumnRounds):
+    """Rounds of secure sums about the rows that all sites have."""
+
+    def __init__(self, sums: SecureSums, matched: Matched, rng: np.random.RandomState):
+        super().__init__(sums.sites, matched, rng)
+        self.sums = sums
+        sums.begin(sums.sites.names.values())
+        sums.bound("columns_bound", ("products", "scatter"), matched.keys)
+
+    def sum(
+        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        self.n_rounds += 1
+        return self.products(function.V)
+
+    def products(self, V: np.ndarray) -> np.ndarray:
+        """Left vectors times the columns of all sites, and these transposed."""
+        shapes = {"products": V.shape}
+        return self.sums.sum("times_columns", shapes, self.matched.keys, V)["products"]
+
+
+def _parts(rounds: _SecureColumnRounds, vectors: np.ndarray) -> Parts:
+    """Scores and scatter by sums, and then the part of each site."""
+    U, widths = spanning(vectors), rounds.widths
+    scores = rounds.products(U)
+    (scatter,) = rounds.sums.sum("scatter", {"scatter": (1,)}, rounds.matched.keys)["scatter"]
+
+    def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
+        d = widths.get(answer.site)
+        return bounded(answer, "part", (len(U), d)), bounded(answer, "mean", (d,))
+
+    parts, means = zip(*rounds.ask("parts", read, U), strict=True)
+    V = np.concatenate(parts, axis=1)
+    return Parts(U, V, scores, np.concatenate(means), max(float(scatter), 0.0))
+
+
+@fit_by_sums.register
+def _(estimator: VerticalFederatedPCA, sums: SecureSums) -> VerticalFederatedPCA:
+    def rounds(sites: Any, matched: Matched, rng: np.random.RandomState) -> _SecureColumnRounds:
+        return _SecureColumnRounds(sums, matched, rng)
+
+    return until_nobody_is_lost(lambda: fit_columns(clone(estimator), sums.sites, rounds, _parts))
