@@ -40,6 +40,8 @@ def summarise(
     from dask import delayed
 
     model = clone(pca)
+    if pca._half_life_in_time is not None:  # the weights say it
+        model.set_params(half_life=None)
     if isinstance(between, float):
         model.set_params(n_components=tighter_fraction(between))
         between = tighter_fraction(between)
@@ -52,7 +54,7 @@ def summarise(
     ]
     adjusting = pca._adjusting(before.n_features)
     model.set_params(**pca._adjustments(before.n_features))  # rows come without names
-    merge = partial(_merge_stream, pca.forgetting_factor, between, adjusting)
+    merge = partial(_merge_stream, pca._row_factor, between, adjusting)
     (new,) = _compute(_tree(leaves, merge))
     if not new.n_passed:
         raise ValueError(_NO_ROWS)

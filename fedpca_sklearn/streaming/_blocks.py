@@ -22,6 +22,7 @@ from .._validation.checks import check_at_most_features, check_weight, is_intege
 from ..summary import Subspace
 from ..summary._units import StreamUnits
 from ..summary._updating import updated_by_block
+from ._half_life import fading, times_of
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
 
@@ -37,6 +38,7 @@ class State:
     n_rows: int
     rank: int | None
     blocks_since_change: int = 0
+    last_time: np.datetime64 | None = None
 
 
 class BlocksMixin(
@@ -92,6 +94,26 @@ class BlocksMixin(
         subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
         return State(subspace, n_rows, None)
 
+    def _fade(self, take: Any, times: Any, X: Any, sample_weight: Any, state: Any) -> State:
+        """Take rows with weights by their times, and the state before with a smaller weight."""
+        if times is None or is_stream(X):
+            raise ValueError(
+                f"half_life={self.half_life!r} needs times, one for each row, which an iterable of "
+                "batches has not: call partial_fit with each batch and its times."
+            )
+        if state is not None and state.last_time is None:
+            raise ValueError("The rows seen before came without times; call fit to start again.")
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        times, weight = times_of(times, n), check_weight(sample_weight, n)
+        before = None if state is None else state.last_time
+        newest, left, past = fading(self._half_life_in_time, times, before)
+        n_rows = count_rows(times, weight)
+        if state is not None:
+            n_rows += state.n_rows
+            state = replace(state, subspace=state.subspace.decay(past))
+        after = take(X, left if weight is None else left * weight, state)
+        return replace(after, n_rows=n_rows, last_time=newest)
+
     def _empty_state(self, d: int, dtype: Any) -> State:
         return State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
 
@@ -134,7 +156,7 @@ class BlocksMixin(
         return {
             "max_keep": max_keep,
             "keep": keep,
-            "forgetting_factor": self.forgetting_factor if self.forgetting == "rows" else 1.0,
+            "forgetting_factor": self._row_factor,
             "svd_solver": self.svd_solver,
             "wanted": state.rank + 1 if state.rank else wanted,
         }

@@ -60,7 +60,8 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         ------
         ValueError
             If the rows have another weight, mean or sum of squares than those of the fit, or if the
-            ``forgetting_factor`` is below 1: rows that have faded cannot be taken again.
+            ``forgetting_factor`` is below 1 or a ``half_life`` is given: rows that have faded
+            cannot be taken again.
 
         Notes
         -----
@@ -102,11 +103,13 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         return self
 
     def _check_readable(self, X: Any, n_rounds: int) -> None:
-        if self.forgetting_factor < 1:
-            raise ValueError(
-                f"forgetting_factor={self.forgetting_factor!r} must be 1 to refine: rows that have "
-                "faded cannot be taken again."
-            )
+        for name, kept in (("forgetting_factor", 1), ("half_life", None)):
+            value = getattr(self, name)
+            if value != kept:
+                raise ValueError(
+                    f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
+                    "taken again."
+                )
         if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
             raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
 

@@ -21,6 +21,7 @@ from .._kernels.sizes import (
     rank_for_fraction,
 )
 from .._kernels.slices import slices_of
+from ._half_life import duration_of, factor_of
 
 
 class SizesMixin:
@@ -35,6 +36,19 @@ class SizesMixin:
     forgetting: str
     forgetting_factor: float
     _with_confounders: Callable[[Any], Any]
+    half_life: Any
+
+    @property
+    def _half_life_in_time(self) -> Any:
+        """The half-life as a time; None if it is not one."""
+        return duration_of(self.half_life)
+
+    @property
+    def _row_factor(self) -> float:
+        """Factor on the weight of a row with each later row."""
+        return (
+            self.forgetting_factor * factor_of(self.half_life) if self.forgetting == "rows" else 1.0
+        )
 
     def _start_rank(self) -> int:
         if isinstance(self.n_components, float):

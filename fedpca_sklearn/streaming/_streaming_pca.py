@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -22,6 +24,7 @@ from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
 from ._blocks import State
+from ._half_life import duration_of, times_of
 from ._one_by_one import ROWS_THAT_WAIT
 from ._second_pass import SecondPassMixin
 
@@ -50,9 +53,14 @@ class StreamingPCA(SecondPassMixin):
     block_size : int or "auto", default="auto"
         Rows that are updated at once; larger batches are cut. "auto" is near the least work.
     forgetting_factor : float in (0, 1], default=1.0
-        Factor by which the (squared) weight of a row shrinks with every later row. For a half-life
-        of h rows give ``0.5 ** (1 / h)``. With ``forgetting="blocks"`` it multiplies the singular
-        values instead.
+        Factor by which the (squared) weight of a row shrinks with every later row. With
+        ``forgetting="blocks"`` it multiplies the singular values instead.
+    half_life : float, str, timedelta or None, default=None
+        Says the same in another unit, and then ``forgetting_factor`` is 1. A number h: rows after
+        which a row has half its weight, a factor of ``0.5 ** (1 / h)``. A time, a numpy.timedelta64
+        or datetime.timedelta, or a whole number with W, D, h, min, s, ms, us or ns, as "90min":
+        rows come with ``times``, and one of time t has the weight ``2 ** -((newest - t) /
+        half_life)``, where ``newest`` is the latest time so far, see Notes.
     forgetting : {"rows", "blocks"}, default="rows"
         "rows": all rows fade, those of one block too, and the result does not depend on how the
         stream is cut. "blocks": lambda of [1]_, eq. 1: before each block the past singular values
@@ -100,6 +108,8 @@ class StreamingPCA(SecondPassMixin):
         Rows seen; a weighted row counts as often as its weight, rounded up.
     subspace_ : Subspace
         The whole state: save it, send it, merge it.
+    last_time_ : numpy.datetime64
+        The latest time so far, with a ``half_life`` that is a time.
     rank_history_ : ndarray of shape (n_blocks,)
         Rank after each block, of the last 10,000 ones, with a ``rank_rule``.
     subspace_error_bound_ : float
@@ -132,6 +142,11 @@ class StreamingPCA(SecondPassMixin):
     are about as many rows. Attributes are made when they are read, with all rows; that changes no
     later number.
 
+    With times, a late row gets the weight of its own time, so that the result does not depend on
+    the order of the rows; rows of one time fade alike; in a gap nothing fades by itself, but the
+    first row after it finds the others that much lighter. The mean, ``subspace_.n_samples`` and
+    the variances are weighted alike. Time zones are compared as UTC.
+
     What was cut leaves the trace t of the scatter matrix unexplained, and with the gap g between
     the last component's and the next squared singular value, sin(2 angle) <= t / g (Davis and
     Kahan): tight where hardly anything was cut, and inf for t >= g, as where a call of 4,096 rows
@@ -163,6 +178,10 @@ class StreamingPCA(SecondPassMixin):
     array([[ -1.26, -21.27,   9.46]])
     """
 
+    # `times` travels through pipelines and searches without a request by the user
+    __metadata_request__fit = {"times": True}
+    __metadata_request__partial_fit = {"times": True}
+
     _parameter_constraints: dict = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
@@ -172,6 +191,13 @@ class StreamingPCA(SecondPassMixin):
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
+        "half_life": [
+            timedelta,
+            np.timedelta64,
+            str,
+            Interval(Real, 0, None, closed="neither"),
+            None,
+        ],
         "forgetting": [StrOptions({"rows", "blocks"})],
         "rank_rule": [RankRule, None],
         "center": ["boolean"],
@@ -187,6 +213,7 @@ class StreamingPCA(SecondPassMixin):
         oversampling: int | Literal["auto"] = "auto",
         block_size: int | Literal["auto"] = "auto",
         forgetting_factor: float = 1.0,
+        half_life: Any = None,
         forgetting: str = "rows",
         rank_rule: Any = None,
         center: bool = True,
@@ -199,6 +226,7 @@ class StreamingPCA(SecondPassMixin):
         self.oversampling = oversampling
         self.block_size = block_size
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.forgetting = forgetting
         self.rank_rule = rank_rule
         self.center = center
@@ -214,6 +242,7 @@ class StreamingPCA(SecondPassMixin):
         n_components: int | float | None = None,
         *,
         n_samples_seen: int | None = None,
+        last_time: Any = None,
         **parameters: Any,
     ) -> StreamingPCA:
         """Build a fitted estimator that continues the stream of a summary.
@@ -230,6 +259,8 @@ class StreamingPCA(SecondPassMixin):
         n_samples_seen : int, default=None
             Rows that the summary stands for. None: its ``n_samples``, rounded up, which is their
             number unless they were weighted or forgotten.
+        last_time : numpy.datetime64, default=None
+            ``last_time_`` of the stream, for a ``half_life`` that is a time.
         **parameters
             Of the estimator. Without ``center``, that of the summary.
 
@@ -277,11 +308,14 @@ class StreamingPCA(SecondPassMixin):
         rank = None
         if pca.rank_rule is not None:
             rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
-        pca._publish(State(subspace, int(n_samples_seen), rank))
+        last_time = None if last_time is None else times_of([last_time], 1)[0]
+        pca._publish(State(subspace, int(n_samples_seen), rank, last_time=last_time))
         return pca
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, times: Any = None
+    ) -> StreamingPCA:
         """Fit from scratch.
 
         Parameters
@@ -295,17 +329,22 @@ class StreamingPCA(SecondPassMixin):
             Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
             Integer weights equal repeated rows. Not for iterables.
+        times : array-like of shape (n,), default=None
+            Time of each row, for a ``half_life`` that is a time: datetime64, or what numpy reads as
+            such, as a column of a data frame. Not for iterables.
 
         Returns
         -------
         self : StreamingPCA
             The fitted estimator; unchanged if an error is raised.
         """
-        with self._processing(X, sample_weight, None) as take:
+        with self._processing(X, sample_weight, None, times) as take:
             self._publish(take(X, sample_weight, None))
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingPCA:
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, times: Any = None
+    ) -> StreamingPCA:
         """Update the fit with more rows.
 
         Parameters
@@ -317,24 +356,27 @@ class StreamingPCA(SecondPassMixin):
             Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
             Weight of each row; None: 1. Integer weights equal repeated rows. Not for iterables.
+        times : array-like of shape (n,), default=None
+            As in `fit`.
 
         Returns
         -------
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        if sample_weight is None and self._waits(X):
+        if sample_weight is None and times is None and self._waits(X):
             return self
-        return self._go_on(X, sample_weight)
+        return self._go_on(X, sample_weight, times)
 
     @with_callbacks
-    def _go_on(self, X: Any, sample_weight: Any) -> StreamingPCA:
+    def _go_on(self, X: Any, sample_weight: Any, times: Any) -> StreamingPCA:
         state, late = getattr(self, "_state", None), vars(self).get(LATE)
         waiting = self._waiting()
-        with self._processing(X, sample_weight, state) as take:
+        with self._processing(X, sample_weight, state, times) as take:
             rows = None
             by_batch = self.rank_rule is not None or self.forgetting == "blocks"
-            if sample_weight is None and not by_batch and self._may_wait(X):
+            in_time = self._half_life_in_time is not None
+            if sample_weight is None and not by_batch and not in_time and self._may_wait(X):
                 dtype = self._dtype(state) if waiting is None else waiting.dtype
                 few = list(self._blocks(X, None, dtype))
                 rows = self._some_more(few[0][0], state, waiting) if len(few) == 1 else None
@@ -353,10 +395,18 @@ class StreamingPCA(SecondPassMixin):
         if self.rank_rule is not None:
             self.rank_rule.validate()
         self._check_adjusting()
+        duration_of(self.half_life)
+        for name, plain in (("forgetting_factor", 1), ("forgetting", "rows")):
+            value = getattr(self, name)
+            if self.half_life is not None and value != plain:
+                raise ValueError(
+                    f"{name} must be {plain!r} with a half_life, which says how rows fade, got "
+                    f"{value!r} and half_life={self.half_life!r}."
+                )
 
     @contextmanager
     def _processing(
-        self, X: Any, sample_weight: Any, state: State | None
+        self, X: Any, sample_weight: Any, state: State | None, times: Any = None
     ) -> Iterator[Callable[[Any, Any, State | None], State]]:
         """How the rows of a call are taken; it leaves no trace if an error is raised."""
         self._check_parameters()
@@ -369,7 +419,14 @@ class StreamingPCA(SecondPassMixin):
                     "again."
                 )
             in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
-            yield self._take_blocks if in_order else self._merge_chunks
+            take = self._take_blocks if in_order else self._merge_chunks
+            if self._half_life_in_time is not None:
+                take = partial(self._fade, take, times)
+            elif times is not None:
+                raise ValueError(
+                    f"times were given, but half_life={self.half_life!r} is not a time, as '1h' is."
+                )
+            yield take
 
     def _publish(self, state: State) -> None:
         """Keep the state of a stream without rows that wait, and set the fitted attributes."""
@@ -379,6 +436,9 @@ class StreamingPCA(SecondPassMixin):
         self._set_fitted(state.subspace, request, state.n_rows)
         if self.rank_rule is None:
             self.__dict__.pop("rank_history_", None)
+        self.__dict__.pop("last_time_", None)
+        if state.last_time is not None:
+            self.last_time_ = state.last_time
 
     def _fitted_later(self, subspace: Subspace, n_rows: int) -> StreamingPCA:
         """A copy of this estimator, not fitted so far, that shows a summary when it is read."""

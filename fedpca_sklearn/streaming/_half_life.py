@@ -1,0 +1,75 @@
+"""Half-lives of rows, in rows and in time, and the weights of rows of some age."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .._validation.checks import is_real
+
+# Units of time by the names that pandas gives them, and numpy's names.
+_UNITS = {"W": "W", "D": "D", "h": "h", "min": "m", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
+_TEXT = re.compile(rf"([0-9]+) ?({'|'.join(_UNITS)})")
+
+
+def duration_of(half_life: Any) -> np.timedelta64 | None:
+    """Half-life as a time, or None where it is not a time but a number of rows, or None."""
+    found = half_life
+    if isinstance(half_life, str):
+        match = _TEXT.fullmatch(half_life)
+        unit: Any = match and _UNITS[match[2]]
+        found = np.timedelta64(int(match[1]), unit) if match else None
+    elif isinstance(half_life, datetime.timedelta):  # of pandas, too
+        found = np.timedelta64(half_life)
+    elif not isinstance(half_life, np.timedelta64):
+        return None
+    # a month, or a number without a unit, is no length of time
+    no_length = found is None or np.datetime_data(found)[0] in ("Y", "M", "generic")
+    if no_length or not found > np.timedelta64(0):
+        raise ValueError(
+            "half_life must be a positive number of rows, or a positive time: a numpy.timedelta64 "
+            f"or a whole number and one of {', '.join(_UNITS)}, such as '1h', got {half_life!r}."
+        )
+    return found
+
+
+def factor_of(half_life: Any) -> float:
+    """Factor on the weight of a row with each later row; 1 where the half-life is a time."""
+    rows = is_real(half_life) and not isinstance(half_life, np.timedelta64)
+    return 0.5 ** (1 / float(half_life)) if rows else 1.0
+
+
+def times_of(times: Any, n: int) -> np.ndarray:
+    """Times of n rows as datetime64, of time zones in UTC."""
+    found = np.asarray(times)
+    if found.dtype.kind in "OSU":
+        with suppress(TypeError, ValueError):
+            found = np.asarray(times, dtype="datetime64[us]")
+    if found.dtype.kind != "M":
+        raise TypeError(f"times must be datetime64 or what numpy reads as such, got {found.dtype}.")
+    if found.shape != (n,):
+        raise ValueError(f"times must have one time per row, shape ({n},), got {found.shape}.")
+    if np.isnat(found).any():
+        raise ValueError(f"times must not be missing, got NaT at row {np.isnat(found).argmax()}.")
+    return found
+
+
+def fading(
+    half_life: np.timedelta64, times: np.ndarray, before: np.datetime64 | None
+) -> tuple[np.datetime64, np.ndarray, float]:
+    """Newest time so far, and the shares of weight left of rows of some times and of those before.
+
+    ``before`` is the newest time of the rows before, None where there are none.
+    """
+    newest = times.max() if before is None else np.maximum(times.max(), before)
+    past = 0.0 if before is None else float(shares_left(before, newest, half_life))
+    return newest, shares_left(times, newest, half_life), past
+
+
+def shares_left(times: Any, now: np.datetime64, half_life: np.timedelta64) -> Any:
+    """Share of its weight that is left of a row of each time."""
+    return np.exp2(-((now - times) / half_life))
