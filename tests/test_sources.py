@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import peak_bytes
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import (
@@ -13,6 +14,7 @@ from fedpca_sklearn import (
     FederatedSubspaceTracker,
     OjaPCA,
     StreamingPCA,
+    StreamingPowerMethod,
     SubspaceTracker,
     iter_batches,
 )
@@ -146,6 +148,17 @@ def test_pairs_dicts_and_sparse_batches():
     assert_array_equal(next(iter_batches(as_before)), X[:40])
 
 
+def test_columns_of_dicts_stay_in_their_order():
+    dicts = [{n: FRAME[n].to_numpy() for n in names} for names in (NAMES, NAMES[::-1])]
+    with pytest.raises(ValueError, match="A batch that is a dict has the same features in another"):
+        StreamingPCA(2).fit(iter_batches(iter(dicts)))
+    chosen = [next(iter_batches(iter([one]), columns=NAMES)) for one in dicts]
+    assert_array_equal(*chosen)
+    with_targets = [(one, np.zeros(60)) for one in dicts]
+    batches = list(iter_batches(iter(with_targets), columns=["wind", "heat"]))
+    assert_array_equal(batches[1], FRAME[["wind", "heat"]])
+
+
 def test_what_is_no_stream_is_refused():
     for held in (X, FRAME, 3, "rows.parquet"):
         with pytest.raises(TypeError, match="X must hold batches of rows, got"):
@@ -163,6 +176,66 @@ def test_what_is_no_stream_is_refused():
 def test_rows_of_several_clients_are_needed_at_once(tmp_path):
     with pytest.raises(TypeError, match=r"iter_batches\(X\)"):
         FederatedPCA(2).fit(dataset(tmp_path))
+
+
+BATCH, WIDTH, MANY = 16_000, 40, 3  # a megabyte of which transform takes at once
+
+
+def batch_of(number):
+    return np.random.default_rng(number).standard_normal((BATCH, WIDTH))
+
+
+def frame_of(number):
+    names = [str(j) for j in range(WIDTH)]
+    return pd.DataFrame(batch_of(number), columns=names, copy=False)
+
+
+class Numbered:
+    """Rows made where they are asked for, as a torch data set of batches."""
+
+    def __len__(self):
+        return MANY
+
+    def __getitem__(self, number):
+        if number == MANY:
+            raise IndexError
+        torch = pytest.importorskip("torch")
+        return torch.from_numpy(batch_of(number)), torch.zeros(BATCH)
+
+
+def torch_loader():
+    return pytest.importorskip("torch.utils.data").DataLoader(Numbered(), batch_size=None)
+
+
+MADE = {
+    "arrays": lambda: (batch_of(i) for i in range(MANY)),
+    "frames": lambda: (frame_of(i) for i in range(MANY)),
+    "pairs": lambda: ((batch_of(i), np.zeros(BATCH)) for i in range(MANY)),
+    "dicts": lambda: iter_batches(({"X": batch_of(i)} for i in range(MANY)), columns="X"),
+    "torch": torch_loader,
+}
+
+
+@pytest.mark.parametrize("source", MADE)
+@pytest.mark.parametrize(
+    "model", [StreamingPCA(3), StreamingPowerMethod(3, random_state=0)], ids=str
+)
+def test_a_fit_holds_less_than_two_batches(source, model):
+    model.fit(MADE[source]())  # what is imported on the way
+    assert peak_bytes(lambda: model.fit(MADE[source]())) < 2 * BATCH * WIDTH * 8
+    assert model.n_samples_ == MANY * BATCH
+
+
+@pytest.mark.parametrize("source", MADE)
+def test_coordinates_of_a_stream_come_one_batch_after_the_other(source):
+    pca, seen = StreamingPCA(3).fit(MADE[source]()), []
+
+    def go():
+        for Z in map(pca.transform, iter_batches(MADE[source]())):
+            seen.append(Z.shape)
+
+    assert peak_bytes(go) < 2 * BATCH * WIDTH * 8
+    assert seen == [(BATCH, 3)] * MANY
 
 
 def test_few_batches_of_a_file_are_in_memory(tmp_path):

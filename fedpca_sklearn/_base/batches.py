@@ -42,12 +42,16 @@ def validated_batches(
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):
-        n_batches = 0
         allow_nan = get_tags(estimator).input_tags.allow_nan
         batches = chunks_in_order(X, allow_nan) if is_dask(X) else iter_batches(X)
-        for n_batches, batch in enumerate(batches, 1):
-            yield validate_data(estimator, batch, reset=reset and n_batches == 1, **checks)
-        if n_batches == 0:
+        none_yet = True
+        for batch in batches:
+            rows = validate_data(estimator, batch, reset=reset and none_yet, **checks)
+            none_yet = False
+            del batch
+            yield rows
+            del rows  # before the next batch is read
+        if none_yet:
             raise ValueError("X is a stream without batches; at least one row is required.")
         return
     X = as_rows(X)
@@ -57,6 +61,12 @@ def validated_batches(
             reset = False
     else:
         yield validate_data(estimator, X, reset=reset, **checks)
+
+
+def put_back(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield the one item of a list, which is emptied, and then others; none is held meanwhile."""
+    yield first.pop()
+    yield from rest
 
 
 def float_dtype(X: Any) -> np.dtype:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._dask import is_dask
 from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
@@ -101,7 +102,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         if late is not None:
             stream = _after(self._stream, late.waiting)
         self._process(X, stream)
-        if getattr(X, "shape", ())[:1] == (1,):
+        if not is_dask(X) and getattr(X, "shape", ())[:1] == (1,):
             self._let_rows_wait()
         return self
 
@@ -229,6 +230,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
                             state = self._next_state(state, Y)
                             self._after_block(state, full=True)
                 stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+                del batch  # before the next one is read
             assert stream is not None  # a stream without batches has been refused
             self._stream = stream
             with self._threads(d):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation.containers import library_and_class
+from .._validation.feature_names import check_same_names
 
 __all__ = ["iter_batches"]
 
@@ -109,7 +110,8 @@ def iter_batches(
     -------
     batches : iterator of {array-like, sparse matrix} of shape (n, n_features)
         Of a batch that is a tuple, the first entry, as loaders give (rows, targets). A dict of
-        columns becomes one array. Frames and tables stay what they are, with their names.
+        columns becomes one array, and all dicts must have the same columns in one order. Frames and
+        tables stay what they are, with their names.
 
     Raises
     ------
@@ -119,7 +121,7 @@ def iter_batches(
     Notes
     -----
     One batch is in memory at a time, besides what X itself reads ahead: of a parquet file a few row
-    groups.
+    groups. So it is with coordinates, in ``map(pca.transform, iter_batches(X))``.
 
     Examples
     --------
@@ -138,13 +140,33 @@ def iter_batches(
     if reader is None and not is_stream(X):
         raise TypeError(f"X must hold batches of rows, got {type(X).__name__}.")
     batches = X if reader is None else reader(X, int(batch_size or _ROWS), names)
-    return (_rows(batch, columns) for batch in batches)
+    return _each(batches, columns)
+
+
+def _each(batches: Any, columns: str | Sequence[str] | None) -> Iterator[Any]:
+    """Rows of each batch, of which none is held while the next one is read."""
+    names = None
+    for batch in batches:
+        batch = _without_targets(batch)
+        if columns is None and isinstance(batch, Mapping):
+            names = names or tuple(batch)
+            check_same_names(names, tuple(batch), "A batch that is a dict")
+        rows = _rows(batch, columns)
+        del batch
+        yield rows
+        del rows
+
+
+def _without_targets(batch: Any) -> Any:
+    """The first entry of a batch that is a tuple, as loaders give (rows, targets)."""
+    if not isinstance(batch, (list, tuple)):
+        return batch
+    rows = batch[0]
+    return rows if len(getattr(rows, "shape", ())) == 2 or isinstance(rows, Mapping) else batch
 
 
 def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:
-    """The rows of a batch, without targets; of its columns those that are asked for."""
-    if isinstance(batch, (list, tuple)) and len(getattr(batch[0], "shape", ())) == 2:
-        batch = batch[0]
+    """The rows of a batch; of its columns those that are asked for."""
     if isinstance(batch, Mapping):
         return _of_entries(batch, columns)
     if columns is None:

@@ -192,7 +192,8 @@ class SubspaceTransformer(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
-            For a dask.array the result is one as well, and nothing is computed yet.
+            For a dask.array, or a data frame of Dask's, the result is a dask.array, and nothing is
+            computed yet; with ``set_output(transform="pandas")`` of a data frame one of Dask's.
 
         Returns
         -------

@@ -19,7 +19,8 @@ from sklearn.utils.validation import validate_data
 
 from .._kernels.threads import single_blas_thread
 from .._validation.checks import check_finite, check_weight
-from .detection import is_dask, is_delayed
+from .detection import is_dask, is_dask_frame, is_delayed
+from .frames import as_dask_array, header_of
 
 # Summaries merged by one task.
 FAN_IN = 4
@@ -30,13 +31,14 @@ _NO_ROWS = "X must have at least one row of positive weight in its chunks, found
 
 
 class RowChunks:
-    """The rows of a dask.array as a list of tasks, and their weights; nothing is computed.
+    """The rows of a dask.array or data frame as tasks, and their weights; nothing is computed.
 
     Column chunks are joined. If that makes chunks larger than Dask's ``array.chunk-size``, rows are
     cut anew.
     """
 
     def __init__(self, estimator: Any, X: Any, sample_weight: Any = None, *, reset: bool = True):
+        header, X = header_of(X), as_dask_array(X)
         _check_2d(X)
         if not X.shape[1] >= 1:  # NaN if unknown
             raise ValueError(
@@ -45,7 +47,7 @@ class RowChunks:
             )
         from dask import delayed
 
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        validate_data(estimator, header, reset=reset, skip_check_array=True)
         X = _whole_rows(X)
         self.shape, self.dtype = X.shape, X.dtype
         task = delayed(_of_width, pure=True)
@@ -88,6 +90,7 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
     """Weights for each row chunk of X."""
     if sample_weight is None:
         return None
+    sample_weight = as_dask_array(sample_weight)
     known = not math.isnan(X.shape[0])
     if not is_dask(sample_weight):
         if not known:
@@ -110,14 +113,20 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
 
 
 def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
-    """Yield the row chunks that have rows one after the other, for what depends on the order."""
+    """Yield the row chunks that have rows one after the other, for what depends on the order.
+
+    Those of a data frame are frames of pandas, with the names of the columns.
+    """
     _check_2d(X)
-    for number, chunk in enumerate(_whole_rows(X).to_delayed().ravel()):
+    named = is_dask_frame(X)
+    chunks = X.to_delayed() if named else _whole_rows(X).to_delayed().ravel()
+    for number, chunk in enumerate(chunks):
         (rows,) = _compute(chunk)
         with _of_chunk(number):
-            check_finite(rows, allow_nan)
+            check_finite(rows.to_numpy() if named else rows, allow_nan)
         if rows.shape[0]:
             yield rows
+        del rows
 
 
 @contextmanager

@@ -6,11 +6,13 @@ from typing import Any
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a dask.array; a TypeError for a data frame of Dask's."""
-    module = type(X).__module__
-    if module.startswith(("dask.dataframe", "dask_expr")):
-        raise TypeError("X is a Dask data frame; give X.to_dask_array(lengths=True).")
-    return module.startswith("dask.array")
+    """Whether X is a dask.array or a data frame of Dask's."""
+    return type(X).__module__.startswith("dask.array") or is_dask_frame(X)
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether X is a data frame, or a column, of Dask's."""
+    return type(X).__module__.startswith(("dask.dataframe", "dask_expr"))
 
 
 def is_delayed(value: Any) -> bool:
@@ -19,10 +21,11 @@ def is_delayed(value: Any) -> bool:
 
 
 def refuse_dask(estimator: Any, X: Any) -> None:
-    """Raise a TypeError for a dask.array, which the estimator would load as a whole."""
+    """Raise a TypeError for rows of Dask's, which the estimator would load as a whole."""
     if is_dask(X):
+        kind = "Dask data frame" if is_dask_frame(X) else "dask.array"
         raise TypeError(
-            f"X is a dask.array, which {type(estimator).__name__} does not take; StreamingPCA, "
-            "FederatedPCA, DistributedPCA and TruncatedDistributedPCA do. X.compute() makes it a "
-            "numpy array, if it fits in memory."
+            f"X is a {kind}, which {type(estimator).__name__} does not take; StreamingPCA, "
+            "FederatedPCA, DistributedPCA and TruncatedDistributedPCA do. X.compute() loads its "
+            "rows, if they fit in memory."
         )

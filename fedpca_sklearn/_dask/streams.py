@@ -39,7 +39,7 @@ def summarise(
     """
     from dask import delayed
 
-    model = clone(pca)
+    model = clone(pca).set_params(**pca._adjustments(before.n_features))  # rows without names
     if pca._half_life_in_time is not None:  # the weights say it
         model.set_params(half_life=None)
     if isinstance(between, float):
@@ -53,7 +53,6 @@ def summarise(
         for number, pair in enumerate(zip(chunks.rows, weights, strict=True))
     ]
     adjusting = pca._adjusting(before.n_features)
-    model.set_params(**pca._adjustments(before.n_features))  # rows come without names
     merge = partial(_merge_stream, pca._row_factor, between, adjusting)
     (new,) = _compute(_tree(leaves, merge))
     if not new.n_passed:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from .chunks import _of_chunk, _whole_rows
+from .detection import is_dask_frame
+from .frames import as_dask_array, transformed_frame
 
 # Fitted attributes that transform needs, and nothing else of a model goes to the workers.
 _FOR_TRANSFORM = (
@@ -24,16 +26,18 @@ _FOR_TRANSFORM = (
 
 
 def lazy_transform(estimator: Any, X: Any) -> Any:
-    """Dask array of the coordinates of the rows of a dask.array."""
-    X = _whole_rows(X)
+    """Coordinates of the rows of a dask.array as one; of a data frame see `transformed_frame`."""
     small = copy.copy(estimator)
     kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
     vars(small).clear()
     vars(small).update({name: value for name, value in vars(estimator).items() if name in kept})
-    k = small._n_features_out
+    k, of_rows = small._n_features_out, as_dask_array(X).dtype
     dtype = np.result_type(
-        np.float32 if X.dtype == np.float32 else np.float64, small.components_.dtype
+        np.float32 if of_rows == np.float32 else np.float64, small.components_.dtype
     )
+    if is_dask_frame(X):
+        return transformed_frame(estimator, small, X, dtype)
+    X = _whole_rows(X)
     return X.map_blocks(
         _transform_chunk,
         small,

@@ -49,6 +49,8 @@ def as_rows(X: Any) -> Any:
             )
         if (library, kind) == ("pyarrow", "RecordBatch"):
             return _as_table(X)
+        if library in ("dask", "dask_expr") and kind == "DataFrame":
+            return X.compute()  # a frame of pandas, whose names scikit-learn reads
     return _as_numpy(X) if hasattr(X, "__dlpack__") else X
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._base.adjusting import AdjustingMixin
-from .._base.batches import count_rows, cut, float_dtype, is_on_disk, validated_batches
+from .._base.batches import (
+    count_rows,
+    cut,
+    float_dtype,
+    is_on_disk,
+    put_back,
+    validated_batches,
+)
 from .._base.callbacks import CallbackSupportMixin, progress
 from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
@@ -52,10 +58,12 @@ class BlocksMixin(
         """Go through rows in their order."""
         new = state is None
         blocks = self._blocks(X, sample_weight, self._dtype(state))
-        first = next(blocks)
-        rows, d = first[0], first[0].shape[1]
+        first = [next(blocks)]
+        rows = first[0][0]
+        (m, d), dtype, sparse = rows.shape, rows.dtype, sp.issparse(rows)
+        del rows  # the list has it
         if state is None:
-            state = self._empty_state(d, rows.dtype)
+            state = self._empty_state(d, dtype)
         if self.rank_rule is None:
             state = replace(state, rank=None)
         elif state.rank is None:
@@ -63,20 +71,21 @@ class BlocksMixin(
         ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
         n_blocks = None
         if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
-            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sp.issparse(rows)))
+            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sparse))
         kept = self._kept(d, state.rank)[0] or d
-        at_once = kept + rows.shape[0]
+        at_once = kept + m
         if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
             at_once = 16 * d
         units = self._units(d)
         with threads_for(d * at_once):
-            for rows, w in progress(self, chain([first], blocks), n_blocks, "blocks"):
+            for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
                 past, rows = units.taken(state.subspace, rows, w)
                 if self.forgetting == "blocks":
                     past = past.decay(self.forgetting_factor**2)
                 subspace = updated_by_block(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
+                del rows, w  # before the next batch is read
         state = replace(state, subspace=units.undone(state.subspace))
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
@@ -104,6 +113,11 @@ class BlocksMixin(
         if state is not None and state.last_time is None:
             raise ValueError("The rows seen before came without times; call fit to start again.")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
+        if not is_integer(n):
+            raise ValueError(
+                "times need a known number of rows, which X, of Dask's, does not tell; "
+                "X.to_dask_array(lengths=True) does."
+            )
         times, weight = times_of(times, n), check_weight(sample_weight, n)
         before = None if state is None else state.last_time
         newest, left, past = fading(self._half_life_in_time, times, before)
@@ -144,7 +158,11 @@ class BlocksMixin(
                 weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
             w = None if weight is None else weight[seen : seen + n]
             seen += n
-            yield from cut(batch, w, self._block_slices(n, d, sp.issparse(batch)), dtype)
+            slices = self._block_slices(n, d, sp.issparse(batch))
+            blocks = cut(batch, w, slices, dtype)
+            del batch
+            yield from blocks
+            del blocks
 
     # ---------------------------------------------------------------- one block
 

@@ -493,8 +493,8 @@ def test_one_dimension_is_refused_by_trackers_too():
             model.fit(x)
 
 
-def test_data_frames_of_dask_are_refused():
+def test_data_frames_of_dask_are_refused_where_arrays_are():
     frame = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
-    for model in (StreamingPCA(1), FederatedPCA(1), SPIRIT()):
-        with pytest.raises(TypeError, match="to_dask_array"):
+    for model in (FederatedPowerPCA(1), AlternatingProjections(1), VerticalFederatedPCA(1)):
+        with pytest.raises(TypeError, match="X is a Dask data frame, which"):
             model.fit(frame)
