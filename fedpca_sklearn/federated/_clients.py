@@ -150,12 +150,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         check_at_most_features(self.n_components, X.shape[1])
         weight = check_weight(sample_weight, X.shape[0])
         shards = shards_of(X.shape[0], clients, self.n_clients, self._least_rows)
-        if weight is not None:  # a client without weight is as absent
-            absent = {label for label, rows in shards if not weight[rows].any()}
-            shards = [(label, rows) for label, rows in shards if label not in absent]
-            if absent:
-                logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
-        return X, weight, shards
+        return X, weight, with_weight(shards, weight)
 
     def _chunks(self, X: Any, clients: Any, sample_weight: Any) -> tuple[Any, Any, list]:
         """A dask.array, of which every row chunk is a client."""
@@ -269,6 +264,16 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
     return [(value.item(), _span(rows)) for value, rows in zip(values, parts, strict=True)]
+
+
+def with_weight(shards: list, weight: np.ndarray | None) -> list[tuple[Any, Any]]:
+    """The shards whose rows have weight: a client without is as absent."""
+    if weight is None:
+        return shards
+    absent = {label for label, rows in shards if not weight[rows].any()}
+    if absent:
+        logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
+    return [(label, rows) for label, rows in shards if label not in absent]
 
 
 def _span(positions: np.ndarray) -> Any:

@@ -1,4 +1,4 @@
-"""Sums of the columns of a client, by scikit-learn's StandardScaler."""
+"""Sums of the columns of a client: by scikit-learn's StandardScaler, or from a summary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from .._kernels.column_moments import ColumnMoments
+from ..summary import Subspace
+from ..summary._merging import names_of_parts
 
 
 def moments_of(scaler: StandardScaler) -> ColumnMoments:
@@ -28,3 +30,17 @@ def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoment
     local = StandardScaler(with_mean=not sp.issparse(X))
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         return moments_of(local.fit(X.astype(np.float64, copy=False), sample_weight=weight))
+
+
+def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:
+    """Moments in each summary, or an error where the scatter of the columns is not known."""
+    parts = []
+    for who, s in zip(names_of_parts(subspaces), subspaces, strict=True):
+        if s.column_scatter is None or not s.centered:
+            raise ValueError(
+                f"{who} must be about its mean and know its column_scatter, got "
+                f"centered={s.centered} and column_scatter={s.column_scatter}."
+            )
+        n_entries = np.full(s.n_features, s.n_samples)
+        parts.append(ColumnMoments(n_entries, s.mean, s.column_scatter))
+    return parts

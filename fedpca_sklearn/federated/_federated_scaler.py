@@ -20,9 +20,9 @@ from .._validation.containers import as_rows, validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..summary import Subspace
-from ..summary._merging import check_subspaces, names_of_parts
-from ._clients import label_order, rows_of, shards_of
-from ._column_sums import local_moments, moments_of
+from ..summary._merging import check_subspaces
+from ._clients import label_order, rows_of, shards_of, with_weight
+from ._column_sums import local_moments, moments_of, moments_of_summaries
 from ._local_fit import labels_of_sites
 
 __all__ = ["FederatedScaler"]
@@ -209,15 +209,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
             columns is not known.
         """
         subspaces = check_subspaces(subspaces)
-        parts = []
-        for who, s in zip(names_of_parts(subspaces), subspaces, strict=True):
-            if s.column_scatter is None or not s.centered:
-                raise ValueError(
-                    f"{who} must be about its mean and know its column_scatter, got "
-                    f"centered={s.centered} and column_scatter={s.column_scatter}."
-                )
-            n_entries = np.full(s.n_features, s.n_samples)
-            parts.append(ColumnMoments(n_entries, s.mean, s.column_scatter))
+        parts = moments_of_summaries(subspaces)
         scaler = cls(**parameters)
         scaler._validate_params()
         scaler._start()
@@ -281,9 +273,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         if sp.issparse(X) and self.with_mean:
             raise ValueError("Cannot center sparse matrices: pass `with_mean=False` instead.")
         weight = check_weight(sample_weight, X.shape[0])
-        shards = shards_of(X.shape[0], clients, self.n_clients)
-        if weight is not None:  # a client without weight is as absent
-            shards = [(label, rows) for label, rows in shards if weight[rows].any()]
+        shards = with_weight(shards_of(X.shape[0], clients, self.n_clients), weight)
         if not shards:
             if not self.clients_:
                 raise ValueError("sample_weight must have a positive sum, got only zeros.")

@@ -18,6 +18,7 @@ from fedpca_sklearn import (
     TruncatedDistributedPCA,
 )
 
+pytest.importorskip("pyarrow")  # without it Dask's data frames cannot be imported
 dd = pytest.importorskip("dask.dataframe")
 import dask  # noqa: E402
 

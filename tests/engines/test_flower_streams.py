@@ -20,6 +20,7 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     OnlineDistributedPCA,
     StreamingPCA,
+    SubspaceMerge,
     TruncatedDistributedPCA,
 )
 from fedpca_sklearn.engines.flower import (
@@ -67,6 +68,15 @@ def test_weights_repeat_rows():
         fitted = fit_sites(grid_of(estimator, weighted(weight)), estimator, wait=0)
         np.testing.assert_allclose(fitted.explained_variance_, pooled.explained_variance_)
         np.testing.assert_allclose(fitted.mean_, pooled.mean_, atol=1e-12)
+
+
+def test_batches_of_sites_are_merged_about_the_mean_of_all_of_their_rows():
+    estimator = FederatedPCA(5, merge=SubspaceMerge(center="site"))
+    halves = {site: [rows[:60], rows[60:]] for site, rows in PARTS.items()}
+    grid, fitted = grid_of(estimator, halves), estimator
+    for _ in range(2):
+        fitted = partial_fit_sites(grid, fitted, wait=0)
+    assert_same(fitted, clone(estimator).fit(X, clients=LABELS))
 
 
 @pytest.mark.parametrize("estimator", [FederatedPCA(), DistributedPCA()], **BY_NAME)
