@@ -75,6 +75,18 @@ def test_sites_give_what_clients_in_one_process_give(estimator):
     )
 
 
+def test_rows_of_low_rank_about_a_mean_far_from_zero():
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((720, 2)) @ rng.standard_normal((2, 8)) + 100 * (1 + rng.random(8))
+    X = np.where(rng.random(L.shape) < 0.1, np.nan, L)
+    estimator = clone(TRACKERS[0]).set_params(n_rounds=3)
+    parts = {site: X[i::3] for i, site in enumerate(NAMES)}
+    fitted = fit_sites(grid_of(estimator, parts), estimator, wait=0)
+    truth = np.linalg.svd(L - L.mean(axis=0), full_matrices=False)[2][:2]
+    assert subspace_distance(fitted.components_, truth) < 1e-8
+    assert np.abs(fitted.impute(X) - L).max() < 1e-8
+
+
 # -------------------------------------------------------------------- batch by batch
 
 

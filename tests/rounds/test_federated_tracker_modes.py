@@ -446,3 +446,19 @@ def test_decompose_after_an_update_is_line_6_of_algorithm_3():
             z[M] -= np.linalg.pinv(Psi[:, M]) @ (Psi @ z)
             assert_allclose(got, z, atol=1e-8)
             assert_array_equal(s != 0, outliers)
+
+
+@pytest.mark.parametrize(
+    ("mean", "robust"), [(0.0, False), (1.0, False), (100.0, False), (100.0, True)]
+)
+def test_rows_of_low_rank_about_any_mean_are_found_to_rounding(mean, robust):
+    """The mean of filled rows lies in their affine hull; one of observed entries would not."""
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((700, 2)) @ rng.standard_normal((2, 12)) + mean * (1 + rng.random(12))
+    X = np.where(rng.random(L.shape) < 0.1, nan, L)
+    tracker = FederatedSubspaceTracker(
+        2, robust=robust, n_rounds=4, init_rounds=10, random_state=0
+    ).fit(X, clients=labels(700, 3))
+    truth = np.linalg.svd(L - L.mean(axis=0), full_matrices=False)[2][:2]
+    assert sine(tracker.components_, truth) < 1e-8
+    assert np.abs(tracker.impute(X) - L).max() < 1e-8
