@@ -7,7 +7,6 @@ this.
 WITHOUT_SCENARIO = {
     "ScoresDisplay": "draws what has been computed",
     "LoadingsDisplay": "draws what has been computed",
-    "AvailablePairs": "tests/federated/test_available_pairs.py holds it to numpy's pairs",
     "BiplotDisplay": "draws what has been computed",
     "Channel": "a base class",
     "CommunicationDisplay": "draws what has been computed",

@@ -22,6 +22,7 @@ from .datasets import make_power_law, make_spiked, make_subspace_stream, partiti
 from .evaluation import StreamEvaluation, evaluate_stream
 from .federated import (
     AvailablePairs,
+    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     FederatedScaler,
@@ -104,6 +105,7 @@ __all__ = [
     "CommunicationDisplay",
     "CommunicationLog",
     "Complete",
+    "ConditionalFill",
     "ContributionBounds",
     "ControlChartDisplay",
     "DistributedPCA",

@@ -31,7 +31,7 @@ def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...
         The means of the columns, 0 of one without entries.
     """
     d = X.shape[1]
-    origin = _means_of_columns(X, weight)
+    origin, _ = means_of_columns(X, weight)
     counts, sums, products = (np.zeros((d, d)) for _ in range(3))
     for rows, w in _blocks(X, weight):
         seen = ~np.isnan(rows)
@@ -57,8 +57,8 @@ def settled(products: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.clip(products, -bound, bound, out=products)
 
 
-def _means_of_columns(X: Any, weight: np.ndarray | None) -> np.ndarray:
-    """Means of what is there: an entry, and the mean of the differences to it."""
+def means_of_columns(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means of what is there, an entry and the mean of the differences to it, and its weight."""
     d = X.shape[1]
     first, known = np.zeros(d), np.zeros(d, dtype=bool)
     total, count = np.zeros(d), np.zeros(d)
@@ -70,7 +70,7 @@ def _means_of_columns(X: Any, weight: np.ndarray | None) -> np.ndarray:
         there = seen.astype(np.float64) if w is None else w[:, None] * seen
         total += (there * np.where(seen, rows - first, 0.0)).sum(axis=0)
         count += there.sum(axis=0)
-    return first + np.divide(total, count, out=np.zeros(d), where=known)
+    return first + np.divide(total, count, out=np.zeros(d), where=known), count
 
 
 def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
+from ..federated import AvailablePairs
 from ..federated._local_fit import Site
 from ..summary import PairMoments
 from ._flower_estimators import check_count, check_squares, rows_sent, rows_told
@@ -16,8 +17,10 @@ from ._flower_questions import RefusedError, Task
 from ._flower_sites import Sites
 
 
-def pair_tasks() -> dict[str, Task]:
+def pair_tasks(missing: Any) -> dict[str, Task]:
     """What a site does where ``missing`` is `AvailablePairs`."""
+    if not isinstance(missing, AvailablePairs):
+        raise ValueError(f"missing must be None or AvailablePairs() over Flower, got {missing!r}.")
 
     def pairs(site, X, *, weight, min_rows):
         _check_rows_of_pairs(PairMoments.from_rows(X).counts, min_rows)

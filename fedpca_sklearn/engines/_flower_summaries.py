@@ -81,7 +81,7 @@ def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.missing is not None:
-        return pair_tasks()
+        return pair_tasks(estimator.missing)
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 

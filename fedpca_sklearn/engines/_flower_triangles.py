@@ -34,7 +34,7 @@ _Found = tuple[Triangle, int, np.dtype]
 @site_work.register
 def _(estimator: DistributedPCA) -> dict[str, Task]:
     if estimator.missing is not None:
-        return pair_tasks()
+        return pair_tasks(estimator.missing)
 
     def factor(site, X, *, weight):
         t = triangle_of_rows(X, weight)

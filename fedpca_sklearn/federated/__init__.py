@@ -1,6 +1,7 @@
 """Estimators and merge strategies for rows that belong to several clients, in one exchange."""
 
 from ._available_pairs import AvailablePairs
+from ._conditional_fill import ConditionalFill
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
@@ -15,6 +16,7 @@ from ._truncated_distributed_pca import TruncatedDistributedPCA
 
 __all__ = [
     "AvailablePairs",
+    "ConditionalFill",
     "DistributedPCA",
     "FederatedPCA",
     "FederatedScaler",

@@ -15,7 +15,20 @@ from ..summary import PairMoments, Subspace
 __all__ = ["AvailablePairs"]
 
 
-class AvailablePairs(BaseEstimator):
+class MissingStrategy(BaseEstimator):
+    """Base of what estimators take as ``missing``."""
+
+    _parameter_constraints: dict = {}
+
+    # Parameters of the estimator that mean the same for rows with missing entries.
+    _leaves = frozenset({"n_components", "missing", "n_clients", "n_jobs", "random_state"})
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
+        self._validate_params()
+
+
+class AvailablePairs(MissingStrategy):
     """PCA of the covariance matrix whose entries are those of all rows that have both columns.
 
     As ``missing`` of `FederatedPCA` and `DistributedPCA`. NaN in X is then a missing entry. Each
@@ -29,14 +42,10 @@ class AvailablePairs(BaseEstimator):
         Rows (their weight) that each pair of columns needs, of all clients together. A pair with
         fewer is an error, as where no client measures both columns.
 
-    Attributes
-    ----------
-    None : its estimator has all that is found.
-
     See Also
     --------
-    SubspaceTracker : Fills missing entries in; for rows of low rank with little noise, however few
-        rows have a pair of columns.
+    ConditionalFill : For rows with a few strong directions, of any number of columns, however few
+        rows have a pair of them.
 
     Notes
     -----
@@ -69,10 +78,6 @@ class AvailablePairs(BaseEstimator):
 
     def __init__(self, min_rows: float = 2):
         self.min_rows = min_rows
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
-        self._validate_params()
 
     def summary(self, pairs: PairMoments) -> tuple[Subspace, float]:
         """Summary of rows with the covariance of pairs, and the size of what was negative in it.

@@ -24,8 +24,9 @@ from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, tighter_fraction
 from ..summary._units import alike
-from ._available_pairs import AvailablePairs
+from ._available_pairs import AvailablePairs, MissingStrategy
 from ._clients import label_order, rows_of
+from ._conditional_fill import ConditionalFill
 from ._leaving import LeavingMixin
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
@@ -38,7 +39,8 @@ __all__ = ["FederatedPCA"]
 
 
 def _clients_can_partial_fit(self: FederatedPCA) -> bool:
-    return self.estimator is None or hasattr(self.estimator, "partial_fit")
+    goes_on = self.estimator is None or hasattr(self.estimator, "partial_fit")
+    return goes_on and not isinstance(self.missing, ConditionalFill)
 
 
 class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
@@ -63,9 +65,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
-    missing : AvailablePairs or None, default=None
-        Clients send moments of pairs of at most 256 columns, where entries are missing (NaN), and
-        have no ``estimator``, ``merge`` or ``mechanism``. None: NaN is refused, but by trackers.
+    missing : AvailablePairs, ConditionalFill or None, default=None
+        What to make of missing entries (NaN), without a ``mechanism`` or refinements; of pairs of
+        at most 256 columns, without ``estimator`` and ``merge``. None: only trackers take them.
     n_refinements : int, default=0
         Rounds of `refine` at the end of `fit`. `partial_fit` makes none, as it does not have the
         rows of earlier calls. With a ``tol`` this is the largest number of rounds, and 0 means 20.
@@ -168,7 +170,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         "estimator": [HasMethods(["fit"]), None],
         "merge": [MergeStrategy, None],
         "mechanism": [SecondMomentMechanism, None],
-        "missing": [AvailablePairs, None],
+        "missing": [MissingStrategy, None],
         "n_refinements": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
@@ -311,9 +313,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     # ---------------------------------------------------------------- the round
 
-    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        if self.missing is not None:
-            return self._pairs_step(X, weight, shards)
+    def _whole_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
         trust = None if self.mechanism is None else self.mechanism.trust
         if self._clients and trust != self._trust:
             raise ValueError(
@@ -383,7 +383,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
-        if self.missing is not None:
+        if isinstance(self.missing, AvailablePairs):
             return self._merge_pairs()
         whole = check_subspaces([client.summary for client in self._clients.values()])
         made = Made(self._made)

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..communication import CommunicationLog
 from ._clients import StreamingClientsTransformer
+from ._conditional_fill import ConditionalFill
 from ._local_fit import Site
 
 
@@ -17,6 +18,7 @@ class LeavingMixin(StreamingClientsTransformer):
 
     _clients: dict[Any, Site]
     _trust: str | None
+    missing: Any
     clients_: list[Any]
     communication_: CommunicationLog
 
@@ -63,6 +65,11 @@ class LeavingMixin(StreamingClientsTransformer):
             raise ValueError("trust='sum' knows the sum of all clients only; none can be removed.")
         if label not in self._clients:
             raise ValueError(f"label must be one of clients_, {self.clients_}, got {label!r}.")
+        if isinstance(self.missing, ConditionalFill):
+            raise ValueError(
+                f"remove cannot be with missing={self.missing!r}: the rows of the others were "
+                "filled in by what the client's told; fit without it."
+            )
         others = {known: site for known, site in self._clients.items() if known != label}
         if not any(site.n_rows for site in others.values()):
             raise ValueError(f"label={label!r} is the last client; nothing would be left.")

@@ -23,8 +23,6 @@ from ..summary._pair_moments import merged_pairs
 from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site, with_label_as_site
 
-# Parameters that mean the same for rows with missing entries.
-_KEPT = {"n_components", "missing", "n_clients", "n_jobs", "random_state"}
 # In the place of a client where only the sum over clients is kept.
 _SUM = 0
 
@@ -35,7 +33,7 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
     A subclass calls `_pairs_step` in place of its own step then.
     """
 
-    # `AvailablePairs` or None, a parameter of the subclass
+    # a `MissingStrategy` or None, a parameter of the subclass
     missing: Any = None
     # whether the moments of each client are kept, so that one can leave
     _keeps_clients = True
@@ -59,8 +57,8 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
     def _check_parameters(self) -> None:
         """Raise also where another would play no part, or earlier calls had other rows."""
         super()._check_parameters()
-        by_pairs = "negative_variance_" in vars(self)
-        if vars(self).get("clients_") and by_pairs != self._takes_missing:
+        kind = type(self.missing).__name__
+        if vars(self).get("clients_") and vars(self).get("_missing_of_fit", kind) != kind:
             raise ValueError(
                 f"missing must not change between calls of partial_fit, got {self.missing!r}; "
                 "call fit."
@@ -70,14 +68,15 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
         self.missing.validate()
         for name, parameter in signature(type(self)).parameters.items():
             value, default = getattr(self, name), parameter.default
-            if name not in _KEPT and value is not default and value != default:
+            kept = name in self.missing._leaves or value is default or value == default
+            if not kept:
                 raise ValueError(
-                    f"{name} must be {default!r} with missing={self.missing!r}, by which clients "
-                    f"send moments of pairs of columns, got {value!r}."
+                    f"{name} must be {default!r} with missing={self.missing!r}, got {value!r}."
                 )
 
     def _start(self) -> None:
         self.__dict__.pop("negative_variance_", None)
+        self._missing_of_fit = type(self.missing).__name__
         super()._start()
 
     def _pairs_step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> list[Any]:

@@ -1,25 +1,36 @@
-"""`FederatedPCA` on rows with missing entries: moments of pairs in place of summaries."""
+"""`FederatedPCA` on rows with missing entries: moments of pairs, or rows that are filled in."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from .._base.batches import float_dtype
+from .._dask import RowChunks
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features
+from ..communication._federation import Message
 from ..summary import PairMoments
 from ..summary._origin import check_each_site_once
 from ._available_pairs import AvailablePairs
-from ._clients import label_order
+from ._clients import label_order, rows_of
+from ._conditional_fill import (
+    ConditionalFill,
+    entries_of_client,
+    pooled_means,
+    with_unseen_variance,
+)
 from ._local_fit import Site, labels_of_sites
 from ._missing_rows import MissingRowsMixin
 from ._refined import RefinesMixin
 
 
 class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
-    """Keep the moments of each client, and refuse what needs summaries of directions."""
+    """Keep the moments of each client, or fill rows in; refuse what needs whole rows."""
 
     @classmethod
     def from_pairs(
@@ -67,9 +78,49 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
             pca.feature_names_in_ = np.array(names, dtype=object)
         return pca
 
-    def _pairs_step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> list[Any]:
+    @abstractmethod
+    def _whole_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
+        """`_step` for rows without missing entries."""
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        if self.missing is None:
+            return self._whole_step(X, weight, shards, method)
+        if isinstance(self.missing, ConditionalFill):
+            return self._filling_step(X, weight, shards)
         _check_features(X.shape[1])
-        return super()._pairs_step(X, weight, shards)
+        return self._pairs_step(X, weight, shards)
+
+    def _filling_step(self, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
+        """Rounds in which clients fill their rows in, and send summaries of them."""
+        if isinstance(X, RowChunks):
+            raise TypeError(
+                f"X is a dask.array, whose chunks missing={self.missing!r} does not fill in; "
+                "AvailablePairs() and X.compute() do without."
+            )
+        if self.n_components is None:
+            raise ValueError(
+                f"n_components must be a number or a share with missing={self.missing!r}, by which "
+                "rows are filled in, got None."
+            )
+        log, d, s = self.communication_, X.shape[1], len(shards)
+        found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
+        means, counts = pooled_means(list(found.values()))
+        log.record([Message(2 * d, 16 * d)] * s, [Message(d, 8 * d)] * s)
+        X = X.toarray() if sp.issparse(X) else X.astype(float_dtype(X), copy=False)
+        lost = np.isnan(X)
+        n_missing = (X.shape[0] if weight is None else weight.sum()) - counts
+        filled = np.where(lost, means.astype(X.dtype), X)
+        for number in range(self.missing.n_rounds + 1):
+            if number:
+                V = self.components_
+                n_floats = V.size + d + len(V) + 1
+                log.record(down=[Message(n_floats, n_floats * V.itemsize)] * s)
+                filled = self._fill_in(X, X, lost)
+            self._reset()
+            labels = self._whole_step(filled, weight, shards, "fit")
+            subspace = with_unseen_variance(self.subspace_, n_missing, self.n_components_)
+            self._set_fitted(subspace, self.n_components, self.n_samples_)
+        return labels
 
     def _merge_pairs(self) -> None:
         _check_features(next(iter(self._clients.values())).summary.n_features)
@@ -83,8 +134,8 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
     def _check_merge(self) -> None:
         if self.missing is not None:
             raise ValueError(
-                f"missing={self.missing!r} cannot be refined: the covariance of pairs is whole, "
-                "and rows with missing entries have no products with directions."
+                f"missing={self.missing!r} cannot be refined: rows with missing entries have no "
+                "products with directions."
             )
         super()._check_merge()
 

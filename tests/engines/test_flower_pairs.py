@@ -14,7 +14,13 @@ from test_flower import grid_of
 from test_hostile_server import Site, assert_refused
 from test_hostile_sites import arrays, spoiling
 
-from fedpca_sklearn import AvailablePairs, DistributedPCA, FederatedPCA, PairMoments
+from fedpca_sklearn import (
+    AvailablePairs,
+    ConditionalFill,
+    DistributedPCA,
+    FederatedPCA,
+    PairMoments,
+)
 from fedpca_sklearn.engines.flower import (
     SecureAggregation,
     SiteRows,
@@ -112,3 +118,8 @@ def test_what_no_rows_have_leaves_a_site_out(attack):
     there = LABELS != "west"
     expected = FederatedPCA(3, missing=AvailablePairs()).fit(ALL[there], clients=LABELS[there])
     assert_equal(fitted, expected)
+
+
+def test_rows_are_not_filled_in_over_flower():
+    with pytest.raises(ValueError, match="missing must be None or AvailablePairs"):
+        grid_of(FederatedPCA(2, missing=ConditionalFill()), PARTS)

@@ -1,0 +1,128 @@
+"""What is made of missing entries at clients: rows are filled in by the subspace of all."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .._kernels.pair_moments import means_of_columns
+from .._validation.checks import check_finite
+from ..summary import Subspace
+from ._available_pairs import MissingStrategy
+
+__all__ = ["ConditionalFill"]
+
+
+class ConditionalFill(MissingStrategy):
+    """PCA of rows whose missing entries are filled in by the subspace of all clients, over rounds.
+
+    As ``missing`` of `FederatedPCA`; NaN in X is then a missing entry. Rows are filled in by the
+    means of all clients, summarised and merged. In each further round the server sends the merged
+    components, and clients fill their rows in anew, by the means of the missing entries given the
+    others of the row in probabilistic PCA, as `SubspaceTracker` does.
+
+    Parameters
+    ----------
+    n_rounds : int, default=2
+        Times that rows are filled in by the components.
+
+    See Also
+    --------
+    AvailablePairs : One round, and no model of the rows; for up to some hundred columns.
+    FederatedSubspaceTracker : The server sees sums only, rows may change with time.
+
+    Notes
+    -----
+    Rows should have ``n_components`` strong directions and noise. Then it loses less than available
+    pairs, takes columns that no client measures together, and sends summaries, not matrices. The
+    directions depend on the rounds; where the rows are of exactly that rank the error falls by the
+    share of missing entries, or a little more, in each.
+
+    What is filled in has no noise. So the variance outside the components is taken from the entries
+    that are there, less the ``n_components`` coordinates of each row: with m missing entries in n
+    rows of d columns, sigma^2 = (what is left of filled rows) / (n (d - k) - m), and m sigma^2 is
+    added to the total variance.
+
+    Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
+    1); ``communication_`` counts summaries and models as rounds of their own. A row costs O(d k^2)
+    a round; the rows are copied. No row leaves its client, but a server that chose another model
+    would learn more, so that it is for parties that trust each other.
+
+    References
+    ----------
+    .. [1] M. Tipping, C. Bishop, "Probabilistic principal component analysis", JRSS B 1999; its EM
+       algorithm for missing entries (section 3.3), without the conditional covariance within
+       the components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import ConditionalFill, FederatedPCA, make_power_law
+    >>> X = make_power_law(2000, 300, alpha=2.0, random_state=0)
+    >>> holes = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
+    >>> sites = np.arange(2000) % 4
+    >>> FederatedPCA(3).fit(X, clients=sites).explained_variance_.round(3)
+    array([1.04 , 0.24 , 0.109])
+    >>> by_means = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+    >>> FederatedPCA(3).fit(by_means, clients=sites).explained_variance_.round(3)
+    array([0.511, 0.12 , 0.055])
+    >>> pca = FederatedPCA(3, missing=ConditionalFill()).fit(holes, clients=sites)
+    >>> pca.explained_variance_.round(3)
+    array([1.039, 0.239, 0.109])
+    """
+
+    _parameter_constraints: dict = {"n_rounds": [Interval(Integral, 1, None, closed="left")]}
+    _leaves = MissingStrategy._leaves | {"estimator", "merge"}
+
+    def __init__(self, n_rounds: int = 2):
+        self.n_rounds = n_rounds
+
+
+def entries_of_client(label: Any, X: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Local work of one client: the mean of each column, and the weight of its entries."""
+    check_finite(X, allow_nan=True)
+    return means_of_columns(X, weight)
+
+
+def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Means of columns of all clients, and the weight of their entries."""
+    means, counts = (np.stack(parts) for parts in zip(*found, strict=True))
+    total = counts.sum(axis=0)
+    (lost,) = np.nonzero(total == 0)
+    if len(lost):
+        raise ValueError(f"column {lost[0]} is observed in 0 rows of all clients; leave it out.")
+    origin = means[np.argmax(counts, axis=0), np.arange(means.shape[1])]
+    return origin + (counts * (means - origin)).sum(axis=0) / total, total
+
+
+def with_unseen_variance(subspace: Subspace, n_missing: np.ndarray, rank: int) -> Subspace:
+    """The summary of filled rows with the noise that missing entries would have had.
+
+    Parameters
+    ----------
+    subspace : Subspace
+        Of filled rows.
+    n_missing : ndarray of shape (d,)
+        Weight of the missing entries of each column.
+    rank : int
+        Components that rows were filled in by, k.
+    """
+    n, d, m = subspace.n_samples, subspace.n_features, float(n_missing.sum())
+    free = n * (d - rank) - m
+    if m and free <= 0:
+        raise ValueError(
+            f"n_components={rank} leaves too few entries to know the noise: {n * d - m:g} are "
+            f"there, and rows have {n * rank:g} coordinates. Ask for fewer components."
+        )
+    if not m:
+        return subspace
+    explained = float(np.square(subspace.singular_values[:rank]).sum())
+    square = max(subspace.scatter - explained, 0.0) / free
+    columns = subspace.column_scatter
+    return subspace._replace(
+        scatter=subspace.scatter + square * m,
+        column_scatter=None if columns is None else columns + square * n_missing,
+    )
