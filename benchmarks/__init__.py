@@ -17,6 +17,7 @@ WITHOUT_SCENARIO = {
     "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",
     "NpyRows": "a way to read rows; tests/streaming/test_out_of_core.py bounds its memory",
     "PairMoments": "what a client with missing entries sends; scenarios use AvailablePairs",
+    "ParallelAnalysis": "what parallel_analysis returns",
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",
     "PrivacyLedger": "adds up what was released, and computes nothing",

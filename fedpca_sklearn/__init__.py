@@ -73,7 +73,14 @@ from .streaming import (
     StreamingPCA,
     StreamingPowerMethod,
 )
-from .summary import PairMoments, RefinementAnswer, Subspace, merge_subspaces
+from .summary import (
+    PairMoments,
+    ParallelAnalysis,
+    RefinementAnswer,
+    Subspace,
+    merge_subspaces,
+    parallel_analysis,
+)
 from .tracking import (
     AlternatingProjections,
     RobustSubspaceTracker,
@@ -130,6 +137,7 @@ __all__ = [
     "OjaPCA",
     "OnlineDistributedPCA",
     "PairMoments",
+    "ParallelAnalysis",
     "PerfectChannel",
     "PersonalizedPCA",
     "PowerRounds",
@@ -174,6 +182,7 @@ __all__ = [
     "make_spiked",
     "make_subspace_stream",
     "merge_subspaces",
+    "parallel_analysis",
     "partition_clients",
     "projected_sparse_recovery",
     "reconstruction_error",

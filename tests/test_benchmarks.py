@@ -155,6 +155,12 @@ def test_own_components_are_those_of_the_papers_rounds():
         assert row["personalized"] < min(row["shared"], row["local"])
 
 
+def test_sites_count_as_many_components_as_all_rows_have():
+    for row in scenario("how_many").ranks(1):
+        assert row["parallel: as of all rows"] == row["mle: as scikit-learn's"] == 1
+        assert row["as permuted"] == 1 or row["spikes"] == "none"
+
+
 def test_sites_that_lie_are_named_and_cost_nothing():
     module = scenario("byzantine")
     for row in module.attacks(quick=True):

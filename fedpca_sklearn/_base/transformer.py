@@ -22,7 +22,7 @@ from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
-from ..summary import Subspace
+from ..summary import Subspace, n_components_by
 from ..summary._updating import unit_of, was_truncated
 from .published_state import UnchangedOnErrorMixin
 
@@ -76,10 +76,10 @@ class SubspaceTransformer(
         ----------
         subspace : Subspace
             Summary of the rows.
-        n_components : int, float or None
-            The request: a number, a fraction of variance, or None for all that the summary still
-            holds. More than ``min(n_rows, d)`` directions do not exist. Where the rows span fewer,
-            the basis is completed by directions without variance.
+        n_components : int, float, "parallel", "mle" or None
+            The request: a number, a fraction of variance, a rule that counts components, or None
+            for all that the summary still holds. More than ``min(n_rows, d)`` directions do not
+            exist. Where the rows span fewer, the basis is completed by directions without variance.
         n_rows : int
             Number of rows, at least 1.
         """
@@ -91,6 +91,8 @@ class SubspaceTransformer(
         exist = min(n_rows, d)
         if n_components is None:
             rank = max(1, subspace.n_components) if was_truncated(larger) else exist
+        elif isinstance(n_components, str):
+            rank = n_components_by(n_components, subspace)
         elif n_components < 1:
             fraction = float(n_components)
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))

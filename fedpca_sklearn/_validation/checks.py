@@ -104,8 +104,13 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
 
 def check_at_most_features(value: Any, n_features: int, name: str = "n_components") -> None:
     """Raise if more components are asked for than there are features."""
-    if value is not None and value > n_features:
+    if number_or_none(value) is not None and value > n_features:
         raise ValueError(f"{name}={value!r} must be at most n_features={n_features}.")
+
+
+def number_or_none(n_components: Any) -> Any:
+    """What is asked of a summary: all directions, None, where a rule counts the components."""
+    return None if isinstance(n_components, str) else n_components
 
 
 def rank_or_default(n_components: int | None, n_features: int) -> int:

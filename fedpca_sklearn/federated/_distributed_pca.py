@@ -37,7 +37,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
 
     Parameters
     ----------
-    n_components : int, float or None, default=None
+    n_components : int, float, "parallel", "mle" or None, default=None
         As in `StreamingPCA`.
     missing : AvailablePairs or None, default=None
         What to make of missing entries (NaN). None: they are refused. `AvailablePairs`: clients
@@ -132,7 +132,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
 
     def __init__(
         self,
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         missing: Any = None,
         n_clients: int = 2,

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .._base.callbacks import has_callbacks
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
-from .._validation.checks import check_at_most_features
+from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.too_large import largest_named
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
@@ -53,8 +53,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     Parameters
     ----------
-    n_components : int, float or None, default=None
-        As in `StreamingPCA`.
+    n_components : int, float, "parallel", "mle" or None, default=None
+        As in `StreamingPCA`. "parallel" and "mle" count the components of all rows, for which
+        clients send all directions; of summaries with the noise of a mechanism they cannot.
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA`, or any PCA-like estimator, such as scikit-learn's
         PCA, IncrementalPCA and TruncatedSVD. Its ``n_components`` bounds what a client sends and
@@ -179,7 +180,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     def __init__(
         self,
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         estimator: Any = None,
         merge: Any = None,
@@ -234,7 +235,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     def from_subspaces(
         cls,
         subspaces: Sequence[Subspace],
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         merge: Any = None,
         scale: bool = False,
@@ -249,9 +250,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         ----------
         subspaces : sequence of Subspace
             One per site, for instance read with `Subspace.load`.
-        n_components : int, float or None, default=None
-            Number of components, or in (0, 1) the share of the variance that they explain; None:
-            all that the merged summaries hold.
+        n_components : int, float, "parallel", "mle" or None, default=None
+            Number of components, or in (0, 1) the share of the variance that they explain, or the
+            rule that counts them; None: all that the merged summaries hold.
         merge : MergeStrategy or None, default=None
             Strategy that makes one summary of all; None: ``SubspaceMerge()``.
         scale : bool, default=False
@@ -301,8 +302,15 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         self._check_adjusting()
         if self.merge is not None:
             self.merge.validate()
+            if isinstance(self.n_components, str):  # some need a number, and say so
+                self.merge.directions_needed(self.n_components)
         if self.mechanism is not None:
             self.mechanism.validate()
+            if isinstance(self.n_components, str):
+                raise ValueError(
+                    f"n_components={self.n_components!r} takes variances for those of rows, and a "
+                    "mechanism adds noise."
+                )
             if self.estimator is not None:
                 raise ValueError(
                     "estimator must be None with a mechanism, which makes the summaries of "
@@ -378,8 +386,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     def _directions_needed(self) -> int | float | None:
         if self.merge is None:
-            return self.n_components
-        return self.merge.directions_needed(self.n_components)
+            return number_or_none(self.n_components)
+        return number_or_none(self.merge.directions_needed(self.n_components))
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
@@ -391,7 +399,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         summaries, undone = alike(whole, adjusting, made.of)
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
-        kept = strategy.directions_kept(summaries, self._with_confounders(self.n_components))
+        wanted = self._with_confounders(number_or_none(self.n_components))
+        kept = strategy.directions_kept(summaries, wanted)
         names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
             subspace = merge_in_rounds(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -72,18 +73,18 @@ class MergeStrategy(BaseEstimator, ABC):
                 f"trust={trust!r} hides the summaries of clients, which merge={self!r} compares."
             )
 
-    def directions_needed(self, n_components: int | float | None) -> int | float | None:
+    def directions_needed(self, n_components: Any) -> int | float | None:
         """Return the ``n_components`` of the sub-estimator that `FederatedPCA` gives to a client.
 
         Parameters
         ----------
-        n_components : int, float or None
-            That of `FederatedPCA`.
+        n_components : int, float, "parallel", "mle" or None
+            That of `FederatedPCA`. A strategy that needs a number raises a ValueError.
 
         Returns
         -------
         n_components : int, float or None
-            That of the sub-estimator; here the same.
+            That of the sub-estimator; here the same. A rule's name is taken for None.
         """
         return n_components
 

@@ -42,7 +42,7 @@ def most_rounds(estimator: Any) -> int:
 class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
     """Refine merged components by rounds of sums."""
 
-    n_components: int | float | None
+    n_components: int | float | str | None
     merge: Any
     mechanism: Any
     n_refinements: int

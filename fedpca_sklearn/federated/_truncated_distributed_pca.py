@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, RealNotInt
 
 from .._base.batches import count_rows
 from .._kernels.sizes import rank_for_fraction
 from .._validation.checks import check_rows
 from .._validation.too_large import largest_named
 from ..communication._federation import Message, clients_named
-from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ._clients import StreamingClientsTransformer, rows_of
@@ -98,7 +97,11 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
 
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
-        "n_components": StreamingPCA._parameter_constraints["n_components"],
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+            None,
+        ],
         "local_threshold": [Interval(Real, 0, 1, closed="right")],
     }
 

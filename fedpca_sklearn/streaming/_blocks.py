@@ -24,7 +24,12 @@ from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.threads import threads_for
-from .._validation.checks import check_at_most_features, check_weight, is_integer
+from .._validation.checks import (
+    check_at_most_features,
+    check_weight,
+    is_integer,
+    number_or_none,
+)
 from ..summary import Subspace
 from ..summary._units import StreamUnits
 from ..summary._updating import updated_by_block
@@ -99,7 +104,7 @@ class BlocksMixin(
         check_at_most_features(self.n_components, d)
         state = state or self._empty_state(d, float_dtype(chunks))
         max_keep, keep = self._kept(d, None)
-        between = max_keep if keep is None else self.n_components
+        between = max_keep if keep is None else number_or_none(self.n_components)
         subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
         return State(subspace, n_rows, None)
 

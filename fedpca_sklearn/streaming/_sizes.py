@@ -21,13 +21,14 @@ from .._kernels.sizes import (
     rank_for_fraction,
 )
 from .._kernels.slices import slices_of
+from .._validation.checks import number_or_none
 from ._half_life import duration_of, factor_of
 
 
 class SizesMixin:
     """Sizes that depend on the parameters and the number of features only."""
 
-    n_components: int | float | None
+    n_components: int | float | str | None
     oversampling: int | Literal["auto"]
     block_size: int | Literal["auto"]
     rank_rule: Any
@@ -51,7 +52,7 @@ class SizesMixin:
         )
 
     def _start_rank(self) -> int:
-        if isinstance(self.n_components, float):
+        if isinstance(self.n_components, float | str):
             raise ValueError(
                 f"n_components={self.n_components!r} must be an integer or None with a rank_rule."
             )
@@ -65,16 +66,17 @@ class SizesMixin:
         """Bound on the directions kept after a block, and the function that chooses fewer."""
         if rank is not None:  # one more than the rank, which may grow
             return self._oversampled(min(rank + 1, n_features), n_features), None
-        if self.n_components is None:
+        wanted = number_or_none(self.n_components)
+        if wanted is None:
             return None, None
-        if not isinstance(self.n_components, float):
-            wanted = self._with_confounders(self.n_components)
+        if not isinstance(wanted, float):
+            wanted = self._with_confounders(wanted)
             if self.oversampling == "auto" and n_features <= exact_dimension(wanted):
                 return n_features, None
             return self._oversampled(wanted, n_features), None
         if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
             return n_features, None
-        return None, partial(self._keep_fraction, n_features, self.n_components)
+        return None, partial(self._keep_fraction, n_features, wanted)
 
     def _keep_fraction(
         self, n_features: int, fraction: float, s: np.ndarray, scatter: float
@@ -147,7 +149,8 @@ class SizesMixin:
         b = self._block_size(d, False)
         itemsize = np.dtype(dtype).itemsize
         past = self.block_size != "auto"  # else all rows are one block where k = d
-        wanted = k if self.n_components is None or rank is not None else int(self.n_components)
+        asked = number_or_none(self.n_components)
+        wanted = k if asked is None or rank is not None else int(asked)
         peak = peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
         if self.svd_solver != "auto":
             return peak

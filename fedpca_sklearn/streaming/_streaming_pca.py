@@ -42,10 +42,12 @@ class StreamingPCA(SecondPassMixin):
 
     Parameters
     ----------
-    n_components : int, float or None, default=None
+    n_components : int, float, "parallel", "mle" or None, default=None
         Components to show. A float in (0, 1): as many as explain this fraction of the variance.
-        None: all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from, 1 for
-        None.
+        "parallel": as many as `parallel_analysis` counts, at least one. "mle": those with the most
+        evidence by Minka, as in scikit-learn's PCA; from the first batch on there must be as many
+        rows as features. Both keep all directions, and look at them at the end of each call. None:
+        all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from, 1 for None.
     oversampling : int or "auto", default="auto"
         Extra directions kept between blocks. "auto": all, up to the features above, which makes
         the result exact; with a fraction or a ``rank_rule`` up to 256. Beyond,
@@ -186,6 +188,7 @@ class StreamingPCA(SecondPassMixin):
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
+            StrOptions({"parallel", "mle"}),
             None,
         ],
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
@@ -208,7 +211,7 @@ class StreamingPCA(SecondPassMixin):
 
     def __init__(
         self,
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         oversampling: int | Literal["auto"] = "auto",
         block_size: int | Literal["auto"] = "auto",
@@ -239,7 +242,7 @@ class StreamingPCA(SecondPassMixin):
     def from_subspace(
         cls,
         subspace: Subspace,
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         n_samples_seen: int | None = None,
         last_time: Any = None,
@@ -254,7 +257,7 @@ class StreamingPCA(SecondPassMixin):
         ----------
         subspace : Subspace
             Of at least one row. Directions that were cut from it are lost.
-        n_components : int, float or None, default=None
+        n_components : int, float, "parallel", "mle" or None, default=None
             With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
         n_samples_seen : int, default=None
             Rows that the summary stands for. None: its ``n_samples``, rounded up, which is their
@@ -375,6 +378,7 @@ class StreamingPCA(SecondPassMixin):
         with self._processing(X, sample_weight, state, times) as take:
             rows = None
             by_batch = self.rank_rule is not None or self.forgetting == "blocks"
+            by_batch = by_batch or self.n_components == "mle"  # which may refuse them
             in_time = self._half_life_in_time is not None
             if sample_weight is None and not by_batch and not in_time and self._may_wait(X):
                 dtype = self._dtype(state) if waiting is None else waiting.dtype

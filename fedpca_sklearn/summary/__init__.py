@@ -1,8 +1,17 @@
 """The subspace summary, and functions that make one from rows or from other summaries."""
 
 from ._answers import RefinementAnswer
+from ._how_many import ParallelAnalysis, n_components_by, parallel_analysis
 from ._merging import merge_subspaces
 from ._pair_moments import PairMoments
 from ._subspace import Subspace
 
-__all__ = ["PairMoments", "RefinementAnswer", "Subspace", "merge_subspaces"]
+__all__ = [
+    "PairMoments",
+    "ParallelAnalysis",
+    "RefinementAnswer",
+    "Subspace",
+    "merge_subspaces",
+    "n_components_by",
+    "parallel_analysis",
+]

@@ -122,11 +122,13 @@ def assert_same(a, b, tol=1e-10):
 ESTIMATORS = [
     FederatedPCA(5),
     FederatedPCA(0.8),
+    FederatedPCA("parallel"),
     FederatedPCA(5, merge=SubspaceMerge(fan_in=2)),
     FederatedPCA(5, merge=ProjectionAverage()),
     FederatedPCA(5, estimator=StreamingPCA(5, oversampling=4)),
     DistributedPCA(5),
     DistributedPCA(),
+    DistributedPCA("mle"),
     TruncatedDistributedPCA(5),
     TruncatedDistributedPCA(0.7, local_threshold=0.8),
     FederatedPowerPCA(5, acceleration="krylov", random_state=0),
@@ -135,7 +137,7 @@ ESTIMATORS = [
     FederatedPCA(5, merge=SubspaceMerge(center="site")),
 ]
 BY_NAME = {"ids": lambda e: type(e).__name__}
-KINDS = [ESTIMATORS[0], ESTIMATORS[5], ESTIMATORS[9]]
+KINDS = [ESTIMATORS[0], ESTIMATORS[6], ESTIMATORS[11]]
 
 
 # -------------------------------------------------------------------- equality

@@ -900,7 +900,8 @@ HOLE = np.where(np.arange(120).reshape(20, 6) == 77, np.nan, GOOD)
 BAD_PARAMS = [
     ({"n_components": 0}, ["'n_components'", "Got 0", "[1, inf)"]),
     ({"n_components": 1.5}, ["'n_components'", "Got 1.5", "(0.0, 1.0)"]),
-    ({"n_components": "mle"}, ["'n_components'", "Got 'mle'", "int"]),
+    ({"n_components": "all"}, ["'n_components'", "Got 'all'", "int", "'mle'", "'parallel'"]),
+    ({"n_components": "mle", "rank_rule": EnergyBounds()}, ["n_components='mle'", "integer"]),
     ({"n_components": 7}, ["n_components=7", "at most", "n_features=6"]),
     ({"oversampling": -1}, ["'oversampling'", "Got -1", "[0, inf)"]),
     ({"block_size": 0}, ["'block_size'", "Got 0", "[1, inf)"]),

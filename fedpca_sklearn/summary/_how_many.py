@@ -1,0 +1,193 @@
+"""How many components a summary has: parallel analysis, and Minka's evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .._kernels.minka import minka_rank
+from .._kernels.null_variances import null_variances
+from .._kernels.sizes import SMALL_DIMENSION
+from .._validation.checks import is_integer, is_real
+from ._subspace import Subspace
+from ._updating import was_truncated
+
+# Draws of the null, where an eigenproblem takes a few milliseconds, and where it takes more.
+_DRAWS, _FEW_DRAWS = 99, 19
+
+
+@dataclass(frozen=True)
+class ParallelAnalysis:
+    """Result of `parallel_analysis`.
+
+    Attributes
+    ----------
+    n_components : int
+        Leading components whose variances exceed their thresholds; 0 if not even the first does.
+    explained_variance : ndarray of shape (m,)
+        Variances along the components of the summary.
+    thresholds : ndarray of shape (m,)
+        Quantile of each variance where columns are independent.
+    cut : bool
+        Whether the summary lacks directions. Variances of merged summaries that were cut are at
+        most those of all rows, so that ``n_components`` may then be too low.
+    """
+
+    n_components: int
+    explained_variance: np.ndarray
+    thresholds: np.ndarray
+    cut: bool
+
+
+def parallel_analysis(
+    subspace: Subspace,
+    *,
+    level: float = 0.05,
+    n_draws: int | None = None,
+    random_state: Any = 0,
+) -> ParallelAnalysis:
+    """Count the components that explain more than those of independent columns would.
+
+    The null hypothesis is that of Horn (1965): as many normal rows, whose columns are independent
+    and have the variances of the data's columns. A component counts while its variance, and that of
+    each before it, exceeds the (1 - level) quantile of the same eigenvalue under the null, as
+    Glorfeld (1995) proposed; Horn took the mean. The null needs the number of rows and the
+    variances of the columns, and no row, so that sites, files and streams give the number of the
+    pooled rows.
+
+    Parameters
+    ----------
+    subspace : Subspace
+        Summary of all rows, for instance ``subspace_`` of an estimator.
+    level : float in (0, 1), default=0.05
+        Probability that a first component is found where columns are independent.
+    n_draws : int, default=None
+        Draws of the null; with ``level`` at least one must be expected above the threshold:
+        ``level * (n_draws + 1) >= 1``. None: 99, or 19 where rows and features are more than 256.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the draws. With an integer, everybody finds the same thresholds.
+
+    Returns
+    -------
+    analysis : ParallelAnalysis
+        Number of components, with the variances and thresholds it follows from.
+
+    Raises
+    ------
+    ValueError
+        If the summary does not know the variances of its columns, if all directions that it keeps
+        count although it lacks some, or if it has the noise of a privacy mechanism.
+
+    See Also
+    --------
+    FederatedPCA : With ``n_components="parallel"`` shows as many components, at least one.
+
+    Notes
+    -----
+    A draw is a Wishart matrix of n - 1 degrees of freedom by Bartlett's decomposition, rescaled to
+    the variances of the columns. As sample correlations of independent normal columns do not depend
+    on sample variances, and the threshold is the k-th smallest of n_draws values, k = ceil((1 -
+    level) (n_draws + 1)), the test of the first component has exactly that level where level
+    (n_draws + 1) is an integer. A draw takes time O(d^3) and memory O(d^2), with n < d rows
+    O(n^2 d) and O(n d).
+
+    In a summary of standardised columns the null is that of a correlation matrix. What the first
+    components explain is in the variances of the columns too, so that weak components beside
+    strong ones can be missed. Rows with heavy tails have larger eigenvalues than normal ones, and
+    then too many are counted. Weighted rows count by the sum of their weights.
+
+    References
+    ----------
+    .. [1] J. Horn, "A rationale and test for the number of factors in factor analysis",
+       Psychometrika 30, 1965.
+    .. [2] L. Glorfeld, "An improvement on Horn's parallel analysis methodology for selecting the
+       correct number of factors to retain", Educational and Psychological Measurement 55, 1995.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import Subspace, make_spiked, merge_subspaces, parallel_analysis
+    >>> X, _ = make_spiked(600, 20, spikes=[10, 6, 3], random_state=0)
+    >>> sites = [Subspace.from_rows(X[i : i + 200]) for i in (0, 200, 400)]
+    >>> analysis = parallel_analysis(merge_subspaces(sites))
+    >>> analysis.n_components
+    3
+    >>> analysis.explained_variance[:4].round(2), analysis.thresholds[:4].round(2)
+    (array([11.48,  6.35,  3.68,  1.29]), array([3.75, 3.4 , 3.12, 2.91]))
+    """
+    if not (is_real(level) and 0 < level < 1):
+        raise ValueError(f"level must be in (0, 1), got {level!r}.")
+    if n_draws is not None and not (is_integer(n_draws) and level * (n_draws + 1) >= 1):
+        raise ValueError(
+            f"n_draws must be an integer of at least {np.ceil(1 / level) - 1:.0f} with "
+            f"level={level!r}, got {n_draws!r}."
+        )
+    _refuse_noise(subspace, "parallel")
+    columns = _column_scatter(subspace) / (subspace.degrees_of_freedom or 1.0)
+    columns = columns[columns > 0]
+    rows = max(1, round(subspace.n_samples - subspace.centered))
+    if n_draws is None:
+        n_draws = _DRAWS if min(rows, len(columns)) <= SMALL_DIMENSION else _FEW_DRAWS
+    seed = check_random_state(random_state).randint(2**31 - 1)
+    draws = null_variances(columns, rows, n_draws, np.random.default_rng(seed))
+    at = int(np.ceil((1 - level) * (n_draws + 1) - 1e-9)) - 1
+    size = min(subspace.n_components, draws.shape[1])
+    thresholds = np.sort(draws, axis=0)[at, :size]
+    variances = subspace.explained_variance[:size]
+    found = int(np.argmin(np.append(variances > thresholds, False)))
+    cut = was_truncated(subspace)
+    if cut and found == size:
+        raise ValueError(
+            f"The summary keeps {size} directions, all of which parallel analysis counts. A "
+            "summary must keep more than there are components."
+        )
+    return ParallelAnalysis(found, variances, thresholds, cut)
+
+
+def n_components_by(rule: str, subspace: Subspace) -> int:
+    """Number of components by "parallel" or "mle", at least 1."""
+    if rule == "mle":
+        return _minka_components(subspace)
+    return max(1, parallel_analysis(subspace).n_components)
+
+
+def _minka_components(subspace: Subspace) -> int:
+    """Number of components with the most evidence, as scikit-learn's PCA("mle") of all rows."""
+    _refuse_noise(subspace, "mle")
+    n, d = subspace.n_samples, subspace.n_features
+    if n < d:
+        raise ValueError(
+            "n_components='mle' is only supported if n_samples >= n_features, got "
+            f"n_samples={n:g} and n_features={d}."
+        )
+    if was_truncated(subspace):
+        raise ValueError(
+            "n_components='mle' needs the variances along all directions, and the summary keeps "
+            f"{subspace.n_components} of {d}."
+        )
+    spectrum = np.zeros(d)
+    spectrum[: subspace.n_components] = subspace.explained_variance
+    return minka_rank(spectrum, n)
+
+
+def _refuse_noise(subspace: Subspace, rule: str) -> None:
+    """Raise if a summary has the noise of a mechanism, which is no part of the rows' variances."""
+    if subspace.privacy is not None:
+        raise ValueError(
+            f"n_components={rule!r} takes variances for those of rows, and this summary has the "
+            "noise of a privacy mechanism."
+        )
+
+
+def _column_scatter(subspace: Subspace) -> np.ndarray:
+    if subspace.column_scatter is not None:
+        return subspace.column_scatter
+    if was_truncated(subspace):
+        raise ValueError(
+            "Parallel analysis needs the variances of the columns, which this summary does not "
+            "know."
+        )
+    s, V = subspace.singular_values, subspace.components.astype(np.float64)
+    return s**2 @ V**2
