@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, singledispatch, wraps
+from functools import singledispatch, wraps
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from .._kernels.slices import row_slices
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
-from ..federated import DistributedPCA, FederatedPCA
+from ..federated import DistributedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
-from ..summary._triangle import Triangle, subspace_of
+from ..summary._triangle import Triangle
 from ._flower_estimators import are_too_large, site_work, until_nobody_is_lost
 from ._flower_questions import RefusedError, Task, check_mean
 from ._flower_rounds import by_rounds
@@ -109,7 +109,7 @@ def _second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, np.ndarray
 
 
 def _bounds_of_second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, float]:
-    _check_features(X, mean)
+    check_mean(mean, X.shape[1], True)
     scatter = scatter_bound(X, mean)
     return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
 
@@ -121,7 +121,8 @@ def _check_features(X: Any, mean: np.ndarray) -> None:
     check_mean(mean, d, True)
 
 
-def _work_of_second_moments(estimator: Any) -> dict[str, Task]:
+def work_of_second_moments(estimator: Any) -> dict[str, Task]:
+    """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over Flower
     if estimator._asks():
         raise ValueError(
@@ -139,30 +140,30 @@ def _work_of_second_moments(estimator: Any) -> dict[str, Task]:
 
 @secure_work.register
 def _(estimator: DistributedPCA) -> dict[str, Task]:
-    return _work_of_second_moments(estimator)
+    return work_of_second_moments(estimator)
 
 
-@secure_work.register
-def _(estimator: FederatedPCA) -> dict[str, Task]:
-    for name in ("estimator", "merge"):
-        if getattr(estimator, name) is not None:
-            raise ValueError(
-                f"{name} must be None with secure sums, which sum up second moments and merge no "
-                f"summaries, got {getattr(estimator, name)!r}."
-            )
-    return _work_of_second_moments(estimator)
-
-
-def _triangle(estimator: Any, sums: SecureSums) -> Triangle:
-    """Factor of the rows of all sites, from their summed second moments."""
+def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
+    """Begin a fit: mean and number of the rows of all sites."""
     sums.begin()
     mean, count = moments_by_sum(SecureRounds(sums), [])
+    check_at_most_features(estimator.n_components, len(mean))
+    return mean, count
+
+
+def are_too_many(mean: np.ndarray) -> bool:
+    """Whether rows with such a mean have more features than second moments are summed of."""
+    return len(mean) > MAX_FEATURES
+
+
+def triangle_of(sums: SecureSums, mean: np.ndarray, count: float) -> Triangle:
+    """Factor of the rows of all sites, from their summed second moments."""
     d, n_rows = len(mean), max(1, round(count))
-    check_at_most_features(estimator.n_components, d)
-    if d > MAX_FEATURES:
+    if are_too_many(mean):
         raise ValueError(
             f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
-            "FederatedPowerPCA takes any number."
+            "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
+            "tol."
         )
     sums.bound("scatter_bound", ("products", "rest"), mean)
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
@@ -181,20 +182,14 @@ def _triangle(estimator: Any, sums: SecureSums) -> Triangle:
 
 @fit_by_sums.register
 def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    triangle = until_nobody_is_lost(partial(_triangle, estimator, sums))
+    def triangle() -> Triangle:
+        return triangle_of(sums, *mean_of_all(estimator, sums))
+
+    found = until_nobody_is_lost(triangle)
     estimator._start()
-    estimator._merge_step({"all sites": (triangle, triangle.n_rows, sums.sites.dtype)})
+    estimator._merge_step({"all sites": (found, found.n_rows, sums.sites.dtype)})
     estimator.communication_ = sums.sites.log
     return estimator
-
-
-@fit_by_sums.register
-def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
-    triangle = until_nobody_is_lost(partial(_triangle, estimator, sums))
-    summary = subspace_of(triangle, sums.sites.dtype)
-    fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
-    fitted.communication_ = sums.sites.log
-    return fitted.set_params(**estimator.get_params(deep=False))
 
 
 # -------------------------------------------------------------------- rounds

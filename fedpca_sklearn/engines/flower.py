@@ -17,6 +17,7 @@ from . import (  # noqa: F401  they register estimators
     _flower_rounds,
     _flower_scaling,
     _flower_secure_columns,
+    _flower_secure_refinements,
     _flower_secure_tracking,
     _flower_steps,
     _flower_summaries,

@@ -8,12 +8,13 @@ import pytest
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from test_flower import run, without
+from test_flower import grid_of, run, without
 from test_hostile_server import Site, assert_refused
 from test_hostile_sites import arrays, spoiling
 
-from fedpca_sklearn import FederatedPCA, make_power_law, subspace_distance
-from fedpca_sklearn.engines.flower import SiteRows, site_work
+from fedpca_sklearn import FederatedPCA, Subspace, make_power_law, subspace_distance
+from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, fit_sites, site_work
 
 X = make_power_law(600, 300, alpha=1.5, random_state=0) + 3.0
 PARTS = {"east": X[:150], "north": X[150:400], "west": X[400:]}
@@ -83,3 +84,56 @@ def test_a_server_asks_about_orthonormal_directions_about_one_mean():
     site.ask("summary")
     assert_refused(site, "products", mean, np.eye(300), why="with k <=")
     assert "products" not in site_work(FederatedPCA(3))
+
+
+# -------------------------------------------------------------------- by secure sums
+
+
+def secure_fit(estimator, spoil=None):
+    secure = SecureAggregation(threshold=2)
+    grid = grid_of(estimator, PARTS, spoil, secure=secure)
+    return fit_sites(grid, estimator, wait=0, secure=secure)
+
+
+@pytest.fixture
+def few_features(monkeypatch):
+    """More features than second moments are summed of."""
+    monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 20)
+
+
+@pytest.mark.usefixtures("few_features")
+def test_secure_sums_refine_random_directions_as_one_process_does():
+    came = set()
+
+    def note(site, message, reply):
+        came.update(reply.content.array_records["arrays"])
+        return reply
+
+    fitted = secure_fit(FederatedPCA(3, n_refinements=3, random_state=0), note)
+    assert came == {"masked"}
+    rng, n = np.random.RandomState(0), fitted.subspace_.n_components
+    start = np.linalg.qr(rng.standard_normal((300, n)))[0].T
+    scatter = float(np.sum((X - X.mean(axis=0)) ** 2))
+    sizes = np.full(n, np.sqrt(scatter / 300))
+    subspace = Subspace(start, sizes, X.mean(axis=0), len(X), scatter)
+    expected = FederatedPCA.from_subspaces([subspace], 3).refine(X, clients=LABELS, n_rounds=3)
+    assert subspace_distance(fitted.components_, expected.components_) < 1e-6
+    np.testing.assert_allclose(fitted.explained_variance_, expected.explained_variance_, rtol=1e-6)
+    bound = fitted.subspace_error_bound_
+    np.testing.assert_allclose(bound, expected.subspace_error_bound_, rtol=1e-3)
+    assert subspace_distance(fitted.components_, pooled(X)) <= bound < np.inf
+    assert fitted.n_refinements_ == 3
+
+
+@pytest.mark.usefixtures("few_features")
+def test_what_secure_sums_of_many_features_need():
+    with pytest.raises(ValueError, match="up to 20 features, got 300"):
+        secure_fit(FederatedPCA(3))
+    with pytest.raises(ValueError, match=r"n_components must be an integer to refine .* got 0.5"):
+        secure_fit(FederatedPCA(0.5, n_refinements=1))
+
+
+def test_up_to_the_bound_secure_sums_are_exact_and_say_so():
+    fitted = secure_fit(FederatedPCA(3, tol=1e-6))
+    assert subspace_distance(fitted.components_, pooled(X)) <= fitted.subspace_error_bound_ <= 1e-6
+    assert fitted.n_refinements_ == 0

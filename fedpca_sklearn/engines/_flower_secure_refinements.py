@@ -1,0 +1,117 @@
+"""`FederatedPCA` by secure sums: one of second moments, or of many features rounds of products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from .._kernels import linalg
+from .._kernels.sizes import kept_directions
+from ..federated import FederatedPCA
+from ..federated._refined import most_rounds
+from ..summary import Subspace
+from ..summary._triangle import subspace_of
+from ._flower_estimators import site_work, until_nobody_is_lost
+from ._flower_questions import Task, check_mean
+from ._flower_secure_fits import (
+    are_too_many,
+    fit_by_sums,
+    mean_of_all,
+    scatter_bound,
+    secure_work,
+    triangle_of,
+    work_of_second_moments,
+)
+from ._flower_secure_sums import SecureSums
+
+
+@secure_work.register
+def _(estimator: FederatedPCA) -> dict[str, Task]:
+    for name in ("estimator", "merge"):
+        if getattr(estimator, name) is not None:
+            raise ValueError(
+                f"{name} must be None with secure sums, which sum up second moments and merge no "
+                f"summaries, got {getattr(estimator, name)!r}."
+            )
+    tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
+    if plain is None:
+        return tasks
+
+    def scatter(site, X, mean):
+        check_mean(mean, X.shape[1], True)
+        return {"products": [scatter_bound(X, mean)]}
+
+    def products(site, X, mean, block):
+        message = plain.work(site, X, mean, block, weight=None)["message"]
+        found, rest, (scatter, count) = np.split(message, [block.size, -2])
+        return {"products": np.append(found, scatter), "rest": rest, "count": np.array([count])}
+
+    return {
+        **tasks,
+        "scatter": Task(scatter, fixed=0),
+        "products": Task(products, plain.times, fixed=0),
+    }
+
+
+@fit_by_sums.register
+def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    def fit() -> FederatedPCA:
+        mean, count = mean_of_all(estimator, sums)
+        if are_too_many(mean) and most_rounds(estimator):
+            return _refined(estimator, sums, mean, count)
+        summary = subspace_of(triangle_of(sums, mean, count), sums.sites.dtype)
+        return _fitted(estimator, sums, summary)
+
+    return until_nobody_is_lost(fit)
+
+
+def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> FederatedPCA:
+    """The estimator with a summary of all sites."""
+    fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
+    fitted.communication_ = sums.sites.log
+    return fitted.set_params(**clone(estimator).get_params(deep=False))
+
+
+def _refined(
+    estimator: FederatedPCA, sums: SecureSums, mean: np.ndarray, count: float
+) -> FederatedPCA:
+    """Random directions, refined by sums of products, as sites send no summaries."""
+    d, wanted = len(mean), estimator.n_components
+    if not isinstance(wanted, Integral):
+        raise ValueError(
+            f"n_components must be an integer to refine random directions of {d} features by "
+            f"secure sums, got {wanted!r}."
+        )
+    sums.bound("scatter_bound", ("products", "rest"), mean)
+    (scatter,) = sums.sum("scatter", {"products": (1,)}, mean)["products"]
+    V = linalg.random_basis(
+        kept_directions(int(wanted), d), d, check_random_state(estimator.random_state)
+    )
+    start = Subspace.empty(d, centered=True, dtype=sums.sites.dtype)._replace(
+        components=V.astype(sums.sites.dtype),
+        singular_values=np.full(len(V), np.sqrt(scatter / d)),
+        mean=mean,
+        n_samples=count,
+        scatter=float(scatter),
+    )
+    fitted = _fitted(estimator, sums, start)
+    fitted._refine_as_asked(lambda: _multiply(sums))
+    return fitted
+
+
+def _multiply(sums: SecureSums) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Sums of products over the sites."""
+
+    def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
+        shapes = {"products": (block.size + 1,), "rest": (len(mean),), "count": (1,)}
+        found = sums.sum("products", shapes, mean, block)
+        return np.concatenate(
+            [found["products"][:-1], found["rest"], found["products"][-1:], found["count"]]
+        )
+
+    return multiply
