@@ -23,6 +23,7 @@ from fedpca_sklearn import (
     FederatedSubspaceTracker,
     FedPowerNoise,
     OnlineDistributedPCA,
+    PowerRounds,
     Subspace,
     SubspaceMerge,
     TruncatedDistributedPCA,
@@ -30,7 +31,14 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines.flower import SitePolicy, SiteRows, client_app, fit_sites
+from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines.flower import (
+    SecureAggregation,
+    SitePolicy,
+    SiteRows,
+    client_app,
+    fit_sites,
+)
 from fedpca_sklearn.privacy import DiscreteGaussian
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
@@ -42,8 +50,8 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/promises.md").read_text()
 TESTED = {
     "`FederatedPCA`": (
         "the same, in one message of each site; a mechanism draws its noise at the site, whose "
-        "ledger is on its disk",
-        ["test_summaries", "test_private_summaries"],
+        "ledger is on its disk; with secure sums the server learns the scatter matrix of all rows",
+        ["test_summaries", "test_private_summaries", "test_secure_sums"],
     ),
     "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
         "server: every site's summary, as it makes the tree itself",
@@ -61,12 +69,14 @@ TESTED = {
         ["test_moments_of_columns"],
     ),
     "`DistributedPCA`": (
-        "server: every site's triangle, mean and count; other sites: nothing",
-        ["test_triangles"],
+        "server: every site's triangle, mean and count; other sites: nothing; with secure sums the "
+        "server learns the scatter matrix of all rows",
+        ["test_triangles", "test_secure_sums"],
     ),
     "`FederatedPowerPCA`": (
-        "server: every site's sum and count, products and variances; sites: the mean and the bases",
-        ["test_rounds"],
+        "server: every site's sum and count, products and variances; sites: the mean and the "
+        "bases; with secure sums the server learns sums over all sites",
+        ["test_rounds", "test_secure_sums"],
     ),
     "`TruncatedDistributedPCA`": (
         "server: the same, in one message of each site",
@@ -77,13 +87,15 @@ TESTED = {
         ["test_steps"],
     ),
     "`FederatedPCA(n_refinements=n)`, `refine`": (
-        "server: the products of every site; sites: the directions of each round",
-        ["test_refinements"],
+        "server: the products of every site; sites: the directions of each round; with secure sums "
+        "the server learns their sum",
+        ["test_refinements", "test_secure_sums"],
     ),
     "`FederatedSubspaceTracker`": (
         "server: the sums of every site; sites: the models that outliers and holes are filled "
-        "with, and the bases",
-        ["test_batches_of_a_tracker"],
+        "with, and the bases; with secure sums the server learns sums over all sites, and which "
+        "sites have a batch",
+        ["test_batches_of_a_tracker", "test_secure_sums"],
     ),
     **dict.fromkeys(
         [
@@ -99,8 +111,9 @@ TESTED = {
     ),
     '`VerticalFederatedPCA(method="power")`': (
         "server: products of every site, not only their sums, and the hashed keys of its rows; "
-        "sites: as without, and the keys of the rows that all have",
-        ["test_columns"],
+        "sites: as without, and the keys of the rows that all have; with secure sums the server "
+        "learns sums of products, and each site's keys and part of the components",
+        ["test_columns", "test_secure_sums"],
     ),
     "`VerticalFederatedPCA` without a server": ("refused", ["test_other_topologies"]),
     '`VerticalFederatedKernelPCA(aggregation="exact")`': (
@@ -281,6 +294,14 @@ def test_steps(variances):
 
 
 SALT = b"agreed among the sites, not here"
+OWNERS = {
+    site: SiteRows(ROWS[at, columns], keys=np.arange(200)[at], salt=SALT)
+    for site, at, columns in (
+        ("bank", slice(0, 150), slice(0, 3)),
+        ("clinic", slice(10, 160), slice(3, 5)),
+        ("shop", slice(5, 155), slice(5, 8)),
+    )
+}
 
 
 @pytest.mark.parametrize(
@@ -301,16 +322,8 @@ def test_columns(estimator, shape):
         found.append((site, kind, arrays_of(message, "arguments"), arrays_of(reply, "arrays")))
         return reply
 
-    owners = {
-        site: SiteRows(ROWS[at, columns], keys=np.arange(200)[at], salt=SALT)
-        for site, at, columns in (
-            ("bank", slice(0, 150), slice(0, 3)),
-            ("clinic", slice(10, 160), slice(3, 5)),
-            ("shop", slice(5, 155), slice(5, 8)),
-        )
-    }
-    apps = [client_app(lambda context, rows=rows: rows, estimator) for rows in owners.values()]
-    fit_sites(InProcessGrid(apps, list(owners), record), estimator, wait=0)
+    apps = [client_app(lambda context, rows=rows: rows, estimator) for rows in OWNERS.values()]
+    fit_sites(InProcessGrid(apps, list(OWNERS), record), estimator, wait=0)
     for _, kind, there, back in found:
         if kind == "keys":
             assert there == {}
@@ -351,3 +364,54 @@ def test_batches_of_a_tracker():
         assert there["0"].shape == ()  # the number of the batch
         # never as many numbers as a batch has entries
         assert all(a.size < 30 * 8 for a in back.values())
+
+
+@pytest.mark.parametrize(
+    ("estimator", "told", "learnt"),
+    [
+        (FederatedPCA(2), {}, {"moments", "second_moments"}),
+        (DistributedPCA(2), {}, {"moments", "second_moments"}),
+        (FederatedPCA(2, n_refinements=1), {}, {"moments", "scatter", "products"}),
+        (
+            FederatedPowerPCA(2, n_rounds=1, random_state=0),
+            {},
+            {"moments", "times_scatter", "variances"},
+        ),
+        (
+            FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0),
+            {"batch": {"count", "columns", "over"}},
+            {"observed", "low_rank", "filled", "misfits", "moments", "times_scatter", "variances"},
+        ),
+        (
+            VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0),
+            {"keys": {"keys", "salt", "columns"}, "parts": {"part", "mean"}},
+            {"times_columns", "scatter"},
+        ),
+    ],
+)
+def test_secure_sums(estimator, told, learnt, monkeypatch):
+    """What a site does not tell openly it sends masked, of the kinds that the cell names."""
+    came = {}
+
+    def record(site, message, reply):
+        kind = message.metadata.message_type.removeprefix("query.")
+        came.setdefault(kind, set()).update(arrays_of(reply, "arrays"))
+        masked = arrays_of(reply, "arrays").get("masked")
+        assert masked is None or masked.dtype == np.uint64
+        return reply
+
+    if getattr(estimator, "n_refinements", 0):
+        monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 7)
+    parts = OWNERS if isinstance(estimator, VerticalFederatedPCA) else PARTS
+    secure = SecureAggregation(threshold=3, scale=2.0**20)
+    apps = [
+        client_app(lambda context, rows=rows: rows, estimator, secure=secure)
+        for rows in parts.values()
+    ]
+    fitted = fit_sites(InProcessGrid(apps, list(parts), record), estimator, wait=0, secure=secure)
+    assert fitted.clients_ == list(parts)
+    for kind in ("secure_keys", "secure_shares", "secure_unmask"):
+        assert came.pop(kind) == set()
+    assert {kind for kind in came if kind not in told} >= learnt
+    for kind, names in came.items():
+        assert names <= told.get(kind, {"masked"}), kind
