@@ -396,7 +396,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         whole = check_subspaces([client.summary for client in self._clients.values()])
         made = Made(self._made)
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
-        summaries, undone = alike(whole, adjusting, made.of)
+        summaries, undone = alike(whole, adjusting, self.n_components, made.of)
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         wanted = self._with_confounders(number_or_none(self.n_components))

@@ -12,6 +12,8 @@ from ._updating import was_truncated
 
 # Ratio of the columns' sizes up to which an SVD leaves each column ten digits and more.
 ALIKE = 2.0**10
+# Rows of which all singular values are found, without a square, in the time of a small block.
+_FEW = 256
 
 
 def scatter_of_columns(summary: Subspace) -> np.ndarray:
@@ -45,8 +47,16 @@ def leading(rows: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]
     if not rows.any():
         return np.empty((0, d)), np.empty(0)
     cut = Cut(d if most is None else min(most, d), None, 0.0)
-    V, s = MERGE_METHODS["auto"]([(rows, np.ones(len(rows)))], rows[:0], cut)
+    method = "qr" if min(rows.shape) <= _FEW else "auto"
+    V, s = MERGE_METHODS[method]([(rows, np.ones(len(rows)))], rows[:0], cut)
     return flip_signs(np.array(V, order="C")), np.array(s)
+
+
+def are_alike(rows: np.ndarray) -> bool:
+    """Whether no column is so much larger than another that a decomposition hides that one."""
+    sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
+    sizes = sizes[sizes > 0]
+    return not len(sizes) or bool(sizes.max() <= ALIKE * sizes.min())
 
 
 def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,9 +67,7 @@ def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     matrix between two diagonal ones (Drmac and Veselic, 2008, LAPACK's dgejsv).
     """
     rows = rows[rows.any(axis=1)]
-    sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
-    sizes = sizes[sizes > 0]
-    if not len(rows) or sizes.max() <= ALIKE * sizes.min():
+    if are_alike(rows):
         return leading(rows, None)
     s, V, _, work, _, failed = dgejsv(rows.T, joba=2, jobu=0, jobv=0, jobr=0, jobt=0, jobp=0)
     if failed:  # after 30 sweeps

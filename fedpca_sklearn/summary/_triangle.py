@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dtpqrt
 from .._kernels import linalg
 from .._kernels.slices import slices_of
 from .._kernels.too_large import too_large
-from ._scaling import all_directions
+from ._scaling import all_directions, are_alike
 from ._subspace import Subspace
 
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
@@ -182,19 +182,21 @@ def subspace_of(
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    if by_column:
-        V, s = all_directions(R)
-    elif len(R) == R.shape[1]:
-        _, s, V = scipy.linalg.svd(R, check_finite=False)
-    elif len(R):
-        V, s = linalg.top_right_singular(R.copy(), len)
-    else:
-        V, s = R, np.empty(0)
-    if not by_column:
-        rank = linalg.numerical_rank(s)
-        V, s = V[:rank], s[:rank]
+    V, s = all_directions(R) if by_column and not are_alike(R) else _directions(R)
     V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
     scatter = max(scatter, float(s @ s))
     return Subspace._trusted(
         V, s, triangle.mean, triangle.n_samples, scatter, True, column_scatter=columns
     )
+
+
+def _directions(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Directions and singular values of a factor that are not rounding errors."""
+    if len(R) == R.shape[1]:
+        _, s, V = scipy.linalg.svd(R, check_finite=False)
+    elif len(R):
+        V, s = linalg.top_right_singular(R.copy(), len)
+    else:
+        V, s = R, np.empty(0)
+    rank = linalg.numerical_rank(s)
+    return V[:rank], s[:rank]

@@ -62,7 +62,9 @@ def _same(summary: Subspace) -> Subspace:
     return summary
 
 
-def merge_units(summaries: Sequence[Subspace], adjusting: Adjusting) -> np.ndarray | None:
+def merge_units(
+    summaries: Sequence[Subspace], adjusting: Adjusting, n_components: int | float | None
+) -> np.ndarray | None:
     """Units for a merge of summaries that fit together; None where their own serve as well."""
     there = [s for s in summaries if s.n_samples > 0]
     if not adjusting or not there:
@@ -71,20 +73,22 @@ def merge_units(summaries: Sequence[Subspace], adjusting: Adjusting) -> np.ndarr
     columns = total.column_scatter
     if columns is None:  # of a site that has cut nothing, or an error
         columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
-    cuts = total.n_features > SMALL_DIMENSION or any(map(was_truncated, there))
+    cuts = n_components is not None and total.n_features > SMALL_DIMENSION
+    cuts = cuts or any(map(was_truncated, there))
     return units_for(columns, total.n_samples, adjusting, cuts, total.components.dtype)
 
 
 def alike(
     summaries: list[Subspace],
     adjusting: Adjusting,
+    n_components: int | float | None,
     once: Callable[[tuple, Hashable, Callable[[], Subspace]], Subspace] = _now,
 ) -> tuple[list[Subspace], Callable[[Subspace], Subspace]]:
     """Summaries in units in which their columns are alike, and what makes a summary one of rows.
 
     ``once(sources, how, make)`` may return what has been made of the same before.
     """
-    units = merge_units(summaries, adjusting)
+    units = merge_units(summaries, adjusting, n_components)
     if units is None:
         return summaries, _same
     how = units.tobytes()
@@ -96,7 +100,7 @@ def merge_alike(
     summaries: list[Subspace], n_components: int | float | None, adjusting: Adjusting
 ) -> Subspace:
     """Merge summaries in units in which their columns are alike."""
-    parts, undone = alike(summaries, adjusting)
+    parts, undone = alike(summaries, adjusting, n_components)
     return undone(merge_subspaces(parts, n_components))
 
 

@@ -83,7 +83,7 @@ def fitted(kind, X, clients, **parameters):
     seed=st.integers(0, 99),
     labels=st.lists(st.integers(0, 4), min_size=12, max_size=40),
     spread=st.sampled_from([0.0, 2.0, 8.0]),
-    mean=st.sampled_from([0.0, 1e3]),
+    mean=st.sampled_from([0.0, 1e5]),
     confounders=st.sampled_from([None, [1], [6, 0]]),
     kind=st.sampled_from(ESTIMATORS),
 )
