@@ -360,7 +360,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     def _takes_many_at_once(self, prototype: Any, X: Any, weight: Any) -> bool:
         """Whether clients with few rows need no call of their own."""
         alike = weight is None and isinstance(X, np.ndarray) and not has_callbacks(self)
-        return alike and is_plain(prototype, X.shape[1])
+        return alike and is_plain(prototype, X)
 
     def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator
@@ -396,7 +396,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         whole = check_subspaces([client.summary for client in self._clients.values()])
         made = Made(self._made)
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
-        summaries, undone = alike(whole, adjusting, self.n_components, made.of)
+        summaries, undone = alike(
+            whole, adjusting, self.n_components, judged=not self._takes_all, once=made.of
+        )
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         wanted = self._with_confounders(number_or_none(self.n_components))

@@ -53,9 +53,21 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
 
+    @property
+    def _takes_all(self) -> bool:
+        """Whether the merge is that of all rows alike, and judges none."""
+        return self.merge is None or isinstance(self.merge, SubspaceMerge)
+
+    def _check_adjusting(self) -> None:
+        super()._check_adjusting()
+        if self.partial_out is not None and not self._takes_all:
+            raise ValueError(
+                f"merge must be None or SubspaceMerge with partial_out, got {self.merge!r}: it "
+                "would judge rows from which confounders are not taken out."
+            )
+
     def _never_exceeds(self) -> bool:
-        cut = self.merge is None or isinstance(self.merge, SubspaceMerge)
-        return cut and all(map(_is_cut, vars(self)["_clients"].values()))
+        return self._takes_all and all(map(_is_cut, vars(self)["_clients"].values()))
 
     def _check_refinement(self) -> None:
         """Raise where noise, or another merge, leaves nothing to refine."""

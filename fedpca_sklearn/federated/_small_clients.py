@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
+from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.slices import slices_of
 from .._kernels.small_blocks import SmallBlocks, summaries_of_blocks
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features
 from ..streaming import StreamingPCA
 from ..summary import Subspace
+from ..summary._scaling import are_alike
 from ._local_fit import Site
 
 # Entries of the rows of a client up to which a call costs more than its arithmetic.
@@ -45,13 +47,15 @@ def small_sites(prototype: StreamingPCA, X: np.ndarray, shards: Shards) -> dict[
     return sites
 
 
-def is_plain(estimator: Any, d: int) -> bool:
-    """Whether rows have no other order or weight for an estimator than for StreamingPCA(k)."""
+def is_plain(estimator: Any, X: np.ndarray) -> bool:
+    """Whether rows have no other order, weight and units for it than for ``StreamingPCA(k)``."""
     if type(estimator) is not StreamingPCA:
         return False
-    plain = StreamingPCA(
-        estimator.n_components, oversampling=estimator.oversampling, whiten=estimator.whiten
-    )
+    d = X.shape[1]
+    names = ("n_components", "oversampling", "whiten", "scale", "partial_out")
+    plain = StreamingPCA(**{name: getattr(estimator, name) for name in names})
+    if estimator._asks() and (d > SMALL_DIMENSION or not _are_alike(X)):
+        return False
     if estimator.get_params(deep=False) != plain.get_params(deep=False):
         return False
     try:
@@ -60,6 +64,12 @@ def is_plain(estimator: Any, d: int) -> bool:
     except (TypeError, ValueError):  # a client says so
         return False
     return True
+
+
+def _are_alike(X: np.ndarray) -> bool:
+    """Whether columns are of like sizes, so that those of each client need no units."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return are_alike(X.std(axis=0, dtype=np.float64)[None])
 
 
 def _rows_and_directions(prototype: StreamingPCA, d: int) -> tuple[int, int]:

@@ -63,7 +63,10 @@ def _same(summary: Subspace) -> Subspace:
 
 
 def merge_units(
-    summaries: Sequence[Subspace], adjusting: Adjusting, n_components: int | float | None
+    summaries: Sequence[Subspace],
+    adjusting: Adjusting,
+    n_components: int | float | None,
+    judged: bool = False,
 ) -> np.ndarray | None:
     """Units for a merge of summaries that fit together; None where their own serve as well."""
     there = [s for s in summaries if s.n_samples > 0]
@@ -73,6 +76,9 @@ def merge_units(
     columns = total.column_scatter
     if columns is None:  # of a site that has cut nothing, or an error
         columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
+    if judged:
+        deviation = np.sqrt(columns / total.n_samples)
+        return np.where(deviation > 0, deviation, 1.0)
     cuts = n_components is not None and total.n_features > SMALL_DIMENSION
     cuts = cuts or any(map(was_truncated, there))
     return units_for(columns, total.n_samples, adjusting, cuts, total.components.dtype)
@@ -82,13 +88,15 @@ def alike(
     summaries: list[Subspace],
     adjusting: Adjusting,
     n_components: int | float | None,
+    judged: bool = False,
     once: Callable[[tuple, Hashable, Callable[[], Subspace]], Subspace] = _now,
 ) -> tuple[list[Subspace], Callable[[Subspace], Subspace]]:
     """Summaries in units in which their columns are alike, and what makes a summary one of rows.
 
+    ``judged``: whether the merge compares sites, so that the units are those of scaled rows.
     ``once(sources, how, make)`` may return what has been made of the same before.
     """
-    units = merge_units(summaries, adjusting, n_components)
+    units = merge_units(summaries, adjusting, n_components, judged)
     if units is None:
         return summaries, _same
     how = units.tobytes()
@@ -125,7 +133,10 @@ class StreamUnits:
         """A summary and the next rows in units that fit both."""
         if not self._adjusting:
             return summary, rows
-        squares, n = self._squares(summary, rows, weight)
+        with np.errstate(over="ignore", invalid="ignore"):  # the update says what is too large
+            squares, n = self._squares(summary, rows, weight)
+        if not np.isfinite(squares).all():
+            return self.undone(summary), rows
         if not self._started or self._outgrown(squares, n):
             summary = self.undone(summary)
             self._units = units_for(squares, n, self._adjusting, self._cuts, summary._dtype)

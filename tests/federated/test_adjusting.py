@@ -22,7 +22,11 @@ from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     LoadingsDisplay,
+    NoiseAwareMerge,
     PersonalizedPCA,
+    ProjectionAverage,
+    RefinementAnswer,
+    RobustMerge,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
@@ -271,6 +275,48 @@ def test_wrong_parameters_leave_no_trace(kind, wrong, why):
         pca.partial_fit(X)
     pca.set_params(scale=True, partial_out=None)
     assert pickle.dumps(vars(pca)) == before
+
+
+@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge(), ProjectionAverage()])
+def test_merges_that_judge_sites_judge_scaled_rows(merge):
+    X, clients = rows_of(16, spread=1.5, mean=3.0), np.arange(120) % 5
+    pca = FederatedPCA(2, scale=True, merge=merge).fit(X, clients=clients)
+    of_scaled = FederatedPCA(2, merge=merge).fit(StandardScaler().fit_transform(X), clients=clients)
+    assert sine(pca.components_, of_scaled.components_) < 1e-9
+    np.testing.assert_allclose(pca.explained_variance_, of_scaled.explained_variance_)
+    with pytest.raises(ValueError, match="merge must be None or SubspaceMerge with partial_out"):
+        FederatedPCA(2, partial_out=[0], merge=merge).fit(X, clients=clients)
+
+
+def test_products_by_files():
+    rng = np.random.default_rng(17)
+    X = make_power_law(300, 280, alpha=1.5, random_state=0) * 10.0 ** rng.uniform(-2, 2, 280)
+    parts = np.split(X, 3)
+    site = StreamingPCA(3, scale=True, oversampling=9, partial_out=[7])
+    sites = [site.fit(rows).subspace_ for rows in parts]
+    pca = FederatedPCA.from_subspaces(sites, 3, scale=True, partial_out=[7])
+    there = FederatedPCA.from_subspaces(sites, 3, scale=True, partial_out=[7])
+    for _ in range(3):
+        query = Subspace.from_bytes(pca.refinement_query().to_bytes())
+        pca.refine_from([RefinementAnswer.from_rows(query, rows) for rows in parts])
+        there.refine(X, clients=np.repeat([0, 1, 2], 100))
+    np.testing.assert_allclose(pca.components_, there.components_, atol=1e-9)
+    V = np.linalg.svd(StandardScaler().fit_transform(left_by(X, [7])), full_matrices=False)[2]
+    assert sine(pca.components_, V[:3]) < 1e-4
+
+
+def test_many_small_clients_and_columns_that_come_late():
+    X = rows_of(18, spread=1.0)
+    pca = FederatedPCA(3, scale=True, partial_out=[0]).fit(X, clients=np.arange(120) // 2)
+    assert_pooled(pca, X, [0])
+    late = rows_of(19)
+    late[:50, 1] = 2.0  # constant so far
+    late[50:, 1] *= 1e9
+    for size in (10, 50):
+        batches = [late[i : i + size] for i in range(0, 120, size)]
+        assert_pooled(StreamingPCA(3, scale=True).fit(iter(batches)), late)
+    with pytest.raises(ValueError, match="too large"):
+        StreamingPCA(3, scale=True).fit(X * 1e200)
 
 
 def test_what_cannot_be_adjusted():
