@@ -2,6 +2,7 @@
 
 from .chunks import RowChunks, chunks_in_order, run
 from .detection import is_dask, is_delayed, refuse_dask
+from .frames import leave_as_it_is
 from .streams import summarise
 from .transform import lazy_transform
 
@@ -11,6 +12,7 @@ __all__ = [
     "is_dask",
     "is_delayed",
     "lazy_transform",
+    "leave_as_it_is",
     "refuse_dask",
     "run",
     "summarise",

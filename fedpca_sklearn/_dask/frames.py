@@ -20,6 +20,11 @@ def header_of(X: Any) -> Any:
     return X._meta if is_dask_frame(X) else X
 
 
+def leave_as_it_is(estimator: Any) -> None:
+    """Have ``set_output`` make nothing of what `transform` of this view of an estimator returns."""
+    vars(estimator)["_sklearn_output_config"] = {"transform": "default"}
+
+
 def transformed_frame(estimator: Any, small: Any, X: Any, dtype: Any) -> Any:
     """Coordinates of the rows of a data frame: one of Dask's if pandas' are asked for.
 
@@ -35,7 +40,7 @@ def transformed_frame(estimator: Any, small: Any, X: Any, dtype: Any) -> Any:
     names = [str(name) for name in estimator.get_feature_names_out()]
     meta = dict.fromkeys(names, dtype)
     frame = X.map_partitions(_transform_part, small, names, dtype, meta=meta)
-    vars(estimator)["_sklearn_output_config"] = {"transform": "default"}
+    leave_as_it_is(estimator)
     return frame if wanted == "pandas" else frame.to_dask_array()
 
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from .._dask import is_dask
+from .._dask import is_dask, leave_as_it_is
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along
@@ -350,7 +350,9 @@ class PersonalizedPCA(FederatedPCA):
         if is_dask(X):
             if clients is not None:
                 raise ValueError("clients cannot be given when X is a dask.array.")
-            return super().transform(X)
+            Z = super().transform(X)
+            leave_as_it_is(self)  # as that method has seen to it
+            return Z
         if clients is None:
             X = self._check_X(X)
             Z = np.zeros((X.shape[0], self._n_features_out), np.result_type(X, self.components_))

@@ -12,6 +12,7 @@ from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     OjaPCA,
+    PersonalizedPCA,
     StreamingPCA,
     StreamingPowerMethod,
     SubspaceTracker,
@@ -103,6 +104,16 @@ def test_coordinates_are_lazy_and_have_names_where_frames_are_asked_for():
     assert list(pca.transform(FRAME).columns) == list(named.columns)
     with pytest.raises(ValueError, match=r"polars.* cannot be had of a Dask data frame"):
         pca.set_output(transform="polars").transform(frame)
+
+
+def test_a_class_with_a_transform_of_its_own_is_lazy_too():
+    pca = PersonalizedPCA(1, 1).fit(of_dask()).set_output(transform="pandas")
+    lazy = pca.transform(of_dask())
+    assert type(lazy).__module__.startswith("dask.dataframe")
+    assert_allclose(lazy.compute(), pca.transform(FRAME))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        in_memory = pca.transform(of_dask().to_dask_array(lengths=True))
+    assert list(in_memory.columns) == list(lazy.columns)
 
 
 def test_partitions_without_rows_float32_and_missing_entries():
