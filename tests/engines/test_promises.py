@@ -16,6 +16,7 @@ from engines.test_secure_private import ROUNDS, SUMMARY, private_fit
 
 from fedpca_sklearn import (
     AnalyzeGauss,
+    AvailablePairs,
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
@@ -23,6 +24,7 @@ from fedpca_sklearn import (
     FederatedSubspaceTracker,
     FedPowerNoise,
     OnlineDistributedPCA,
+    PairMoments,
     PowerRounds,
     Subspace,
     SubspaceMerge,
@@ -52,6 +54,11 @@ TESTED = {
         "the same, in one message of each site; a mechanism draws its noise at the site, whose "
         "ledger is on its disk; with secure sums the server learns the scatter matrix of all rows",
         ["test_summaries", "test_private_summaries", "test_secure_sums"],
+    ),
+    "`missing=AvailablePairs()`": (
+        "the same, in one message of each site, which refuses where one of these is of fewer rows "
+        "than `min_rows`",
+        ["test_moments_of_pairs"],
     ),
     "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
         "server: every site's summary, as it makes the tree itself",
@@ -235,6 +242,22 @@ def test_triangles():
         R[np.triu_indices(8)] = back["factor"]
         centred = PARTS[site] - PARTS[site].mean(axis=0)
         np.testing.assert_allclose(R.T @ R, centred.T @ centred, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [FederatedPCA, DistributedPCA])
+def test_moments_of_pairs(estimator):
+    asked = estimator(2, missing=AvailablePairs())
+    _, found = travelled(asked)
+    assert len(found) == 3
+    for site, _, there, back in found:
+        assert there == {}
+        assert list(back) == ["pairs"]
+        sent, rows = PairMoments.from_bytes(back["pairs"]), PARTS[site]
+        np.testing.assert_allclose(sent.products, np.cov(rows.T, bias=True) * len(rows))
+    few = np.where(np.arange(len(ROWS))[:, None] == np.arange(8), np.nan, ROWS)
+    app = client_app(lambda context: few, asked)  # each column is missing in one row
+    with pytest.raises(RuntimeError, match="refused: fewer than 10 rows have a pair of columns"):
+        fit_sites(InProcessGrid([app] * 2, ["east", "west"]), asked, wait=0)
 
 
 def test_rounds():
