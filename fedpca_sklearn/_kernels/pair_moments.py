@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.blas import dgemm
 
 from .slices import row_slices
 
@@ -32,29 +33,30 @@ def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...
     """
     d = X.shape[1]
     origin, _ = means_of_columns(X, weight)
-    counts, sums, products = (np.zeros((d, d)) for _ in range(3))
+    counts, sums, products = (np.zeros((d, d), order="F") for _ in range(3))
     for rows, w in _blocks(X, weight):
         seen = ~np.isnan(rows)
         Z, there = np.where(seen, rows - origin, 0.0), seen.astype(np.float64)
         wZ, w_there = (Z, there) if w is None else (w[:, None] * Z, w[:, None] * there)
-        counts += w_there.T @ there
-        sums += wZ.T @ there
-        products += wZ.T @ Z
-    counts = _symmetric(counts)
+        counts = _with_product(counts, w_there, there)
+        sums = _with_product(sums, wZ, there)
+        products = _with_product(products, wZ, Z)
+    mirror(counts)
     means = np.divide(sums, counts, out=sums, where=counts > 0)
-    products -= counts * means * means.T
-    return counts, means, settled(products, counts), origin
+    for at in row_slices(d, d):
+        products[at] -= counts[at] * means[at] * means[:, at].T
+    settle(products, counts)
+    return counts, means, products, origin
 
 
-def settled(products: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Products without what rounding leaves where there are no rows, or no variation."""
-    products = _symmetric(products)
-    products[counts == 0] = 0.0
-    squares = np.maximum(np.diag(products), 0.0)
-    np.fill_diagonal(products, squares)
-    most = np.sqrt(squares)
-    bound = most[:, None] * most
-    return np.clip(products, -bound, bound, out=products)
+def settle(products: np.ndarray, counts: np.ndarray) -> None:
+    """Take away, in place, what rounding leaves where there are no rows, or no variation."""
+    mirror(products)
+    most = np.sqrt(np.maximum(np.diag(products), 0.0))
+    for at in row_slices(len(products), len(products)):
+        rows, bound = products[at], most[at, None] * most
+        rows[counts[at] == 0] = 0.0
+        np.clip(rows, -bound, bound, out=rows)
 
 
 def means_of_columns(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -83,8 +85,14 @@ def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.
         yield rows.astype(np.float64, copy=False), w
 
 
-def _symmetric(A: np.ndarray) -> np.ndarray:
-    """The lower triangle, mirrored: products in another order are rounded in another way."""
-    lower = np.tril(A)
-    lower += np.tril(A, -1).T
-    return lower
+def mirror(A: np.ndarray) -> None:
+    """Write the lower triangle over the upper one: other products are rounded in another way."""
+    for at in row_slices(len(A), len(A)):
+        square = A[at, at]
+        square[:] = np.tril(square) + np.tril(square, -1).T
+        A[: at.start, at] = A[at, : at.start].T
+
+
+def _with_product(total: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """``total + A.T @ B`` in the memory of the total, which is in Fortran's order."""
+    return dgemm(1.0, A.T, B.T, beta=1.0, c=total, trans_b=1, overwrite_c=1)

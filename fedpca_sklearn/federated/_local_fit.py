@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import get_tags
 
 from .._validation.texts import check_text
 from ..summary import Subspace
@@ -32,7 +33,7 @@ def fit_site(
 ) -> Site:
     """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
     if before is None:
-        _check_columns_have_entries(X)
+        _check_columns_have_entries(X, prototype)
     n_rows, n_samples, scatter = 0, 0.0, 0.0
     if before is not None:
         estimator, n_rows = _going_on(before, prototype), before.n_rows
@@ -57,7 +58,7 @@ def fit_site(
     return Site(estimator, n_rows, summary)
 
 
-def _check_columns_have_entries(X: Any) -> None:
+def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
     """Raise for a column without entries, of which a tracker's summary says that it is zero."""
     if sp.issparse(X):
         n_missing = np.bincount(X.indices[np.isnan(X.data)], minlength=X.shape[1])
@@ -65,7 +66,7 @@ def _check_columns_have_entries(X: Any) -> None:
         n_missing = np.isnan(X[:1]).sum(axis=0)  # most have entries in the first row
         n_missing = np.isnan(X).sum(axis=0) if n_missing.any() else n_missing
     (lost,) = np.nonzero(n_missing == X.shape[0])
-    if len(lost):
+    if len(lost) and get_tags(estimator).input_tags.allow_nan:
         raise ValueError(
             f"column {lost[0]} has no entries, and a summary would tell that it is constant. "
             "missing=AvailablePairs() and FederatedSubspaceTracker take such rows."

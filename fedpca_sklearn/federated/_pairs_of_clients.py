@@ -70,7 +70,7 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         pca._start()
         parts: list[Any] = pairs
         pca._take_pairs(
-            (label, Site(None, max(1, round(part.n_samples)), part))
+            (label, Site(None, _rows_of(part), part))
             for label, part in zip(labels_of_sites(parts), parts, strict=True)
         )
         pca.clients_ = sorted(pca._clients, key=label_order)
@@ -138,6 +138,11 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
                 "products with directions."
             )
         super()._check_merge()
+
+
+def _rows_of(part: PairMoments) -> int:
+    """Rows that moments stand for, as a whole number."""
+    return max(1, round(part.n_samples)) if part.n_samples > 0 else 0
 
 
 def _check_features(d: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
-from .._kernels.pair_moments import moments_of_pairs, settled
+from .._kernels.pair_moments import moments_of_pairs, settle
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight, float_array, nonnegative_float
@@ -70,7 +70,8 @@ class PairMoments:
     Notes
     -----
     2 d^2 + 2 d + 1 floats: counts and products d (d + 1) / 2 each, means d^2, as that of column i
-    depends on the rows that have j. `from_rows` takes 6 n d^2 operations and three d x d arrays.
+    depends on the rows that have j. `from_rows` takes 6 n d^2 operations, three d x d arrays
+    and a block of rows.
 
     The moments of few rows give them away: where one row has both columns of a pair, the means are
     its entries, and so is the difference of two sums where a column is missing in one row only.
@@ -368,13 +369,14 @@ def merged_pairs(parts: Sequence[PairMoments]) -> PairMoments:
             beyond = part.means + (part.origin - origin)[:, None] - means
             products += part.products
             products += part.counts * beyond * beyond.T
+    settle(products, counts)
     n_samples = float(sum(part.n_samples for part in parts))
     if not (np.isfinite(products).all() and np.isfinite(n_samples)):
         raise too_large("sum of squares", holder="The sum of all clients")
     return PairMoments._trusted(
         counts=counts,
         means=means,
-        products=settled(products, counts),
+        products=products,
         origin=origin,
         n_samples=n_samples,
         feature_names=names,

@@ -1,9 +1,13 @@
 """Rows with missing entries at clients: covariances from the pairs that are there."""
 
+import struct
+import zlib
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import peak_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -309,6 +313,38 @@ def test_a_file_may_come_from_anybody():
             PairMoments.from_bytes(bytes(broken))
     with pytest.raises(ValueError, match=r"header does not fit"):
         PairMoments.from_bytes(data[:-8])
+
+
+def test_changed_files_are_refused_or_are_moments():
+    """Bytes of a file, or its numbers, are changed at random, and the checksum is made right."""
+    rng = np.random.default_rng(0)
+    names = pd.DataFrame(rows_with_holes(18, 30, 3), columns=["a", "b", "c"])
+    original = PairMoments.from_rows(names).to_bytes()
+    read = 0
+    for number in range(400):
+        data = bytearray(original[:-4])
+        at = int(rng.integers(len(data) - 8))
+        if number % 2:
+            data[at] ^= 1 << int(rng.integers(8))
+        else:
+            at -= at % 8
+            value = rng.choice([0.0, -1.0, 1e300, -1e200, np.inf, np.nan, 1e-300, 2.0**60])
+            data[at : at + 8] = struct.pack("<d", value)
+        data += struct.pack("<I", zlib.crc32(data))
+        try:
+            moments = PairMoments.from_bytes(bytes(data))
+        except ValueError:
+            continue
+        read += 1
+        again = PairMoments.from_bytes(moments.to_bytes())
+        assert np.array_equal(again.products, moments.products)
+    assert 0 < read < 200
+
+
+def test_memory_is_that_of_three_matrices_and_a_block():
+    X = rows_with_holes(19, 260, 1000)
+    block = 256 * 1000 * 8
+    assert peak_bytes(lambda: PairMoments.from_rows(X)) < 3 * 8 * 1000**2 + 8 * block
 
 
 def changed(moments, name, i, j, value):
