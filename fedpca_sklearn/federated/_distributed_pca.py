@@ -41,7 +41,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
         As in `StreamingPCA`.
     missing : AvailablePairs or None, default=None
         What to make of missing entries (NaN). None: they are refused. `AvailablePairs`: clients
-        send moments of pairs of columns to the server, in place of factors.
+        send moments of pairs of columns to the server, in one round, in place of factors.
     n_clients : int, default=2
         Contiguous shards that stand in for clients where ``clients`` is not given. Of a dask.array
         every row chunk is a client instead, at work where the chunk is.

@@ -247,7 +247,7 @@ class PairMoments:
         Returns
         -------
         data : bytes
-            ``nbytes`` of them: the floats that ``n_floats`` counts, 36 bytes, and names and sites.
+            ``nbytes`` of them: the floats that ``n_floats`` counts, 28 bytes, and names and sites.
         """
         check_names(self.feature_names, self.n_features)
         return _pair_codec.encode(self)
