@@ -12,6 +12,7 @@ WITHOUT_SCENARIO = {
     "CommunicationDisplay": "draws what has been computed",
     "CommunicationLog": "scenarios read it as communication_",
     "ControlChartDisplay": "draws what has been computed",
+    "JackknifeIntervals": "what jackknife_intervals returns",
     "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
     "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",

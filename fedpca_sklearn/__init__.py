@@ -36,6 +36,7 @@ from .federated import (
     SubspaceMerge,
     TruncatedDistributedPCA,
 )
+from .intervals import JackknifeIntervals, jackknife_intervals
 from .metrics import excess_error, reconstruction_error, subspace_distance
 from .monitoring import SubspaceMonitor
 from .plotting import (
@@ -127,6 +128,7 @@ __all__ = [
     "FrequentDirections",
     "GaussianChannel",
     "Graph",
+    "JackknifeIntervals",
     "LeftVectorMerge",
     "LeftVectors",
     "LoadingsDisplay",
@@ -177,6 +179,7 @@ __all__ = [
     "evaluate_stream",
     "excess_error",
     "iter_batches",
+    "jackknife_intervals",
     "load_balanced_schedule",
     "make_power_law",
     "make_spiked",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import binom
 from sklearn.base import BaseEstimator
 
 import fedpca_sklearn
@@ -159,6 +160,13 @@ def test_sites_count_as_many_components_as_all_rows_have():
     for row in scenario("how_many").ranks(1):
         assert row["parallel: as of all rows"] == row["mle: as scikit-learn's"] == 1
         assert row["as permuted"] == 1 or row["spikes"] == "none"
+
+
+def test_intervals_of_unlike_sites_have_the_populations_value():
+    (row,) = scenario("intervals").coverage("unlike", 40, ["jackknife, blocks"])
+    least = binom(40, 0.93).ppf(1e-4) / 40
+    assert min(row["variance, least"], row["angle"]) >= least
+    assert row["width / variance"] == pytest.approx(0.142, rel=0.05)
 
 
 def test_sites_that_lie_are_named_and_cost_nothing():

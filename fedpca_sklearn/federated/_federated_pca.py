@@ -101,6 +101,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Labels of the clients seen so far, sorted.
     estimators_ : dict
         Label -> fitted sub-estimator; empty with a mechanism.
+    summaries_ : dict
+        Label -> `Subspace` that the client has sent last, for instance for `jackknife_intervals`;
+        not there with ``trust="sum"``.
     noise_variances_, suspects_, evidence_ : dict
         Label -> what the merge found out about the client. Only with `NoiseAwareMerge`,
         `RobustMerge`, or another strategy that keeps such attributes.

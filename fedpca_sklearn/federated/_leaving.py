@@ -1,4 +1,4 @@
-"""A client that leaves a fit."""
+"""What clients have sent, and a client that leaves a fit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from ..communication import CommunicationLog
+from ..summary import Subspace
 from ._clients import StreamingClientsTransformer
 from ._conditional_fill import ConditionalFill
 from ._local_fit import Site
 
 
 class LeavingMixin(StreamingClientsTransformer):
-    """Merge again without a client."""
+    """Show what clients have sent, and merge again without one of them."""
 
     _clients: dict[Any, Site]
     _trust: str | None
@@ -25,6 +26,14 @@ class LeavingMixin(StreamingClientsTransformer):
     @abstractmethod
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
+
+    @property
+    def summaries_(self) -> dict[Any, Subspace]:
+        """What each client has sent last, by its label."""
+        check_is_fitted(self, "components_")
+        if self._trust == "sum":
+            raise AttributeError("With trust='sum' only the sum of all clients is known.")
+        return {label: self._clients[label].summary for label in self.clients_}
 
     def remove(self, label: Any) -> Any:
         """Take a client out: the fit is then that of the others, as if it had never come.

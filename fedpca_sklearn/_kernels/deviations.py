@@ -1,0 +1,102 @@
+"""What leaving out parts of the rows says about statistics of all: spread, and angles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Draws of the largest root, of which a quantile is taken.
+_DRAWS = 4000
+
+
+def deviations_of(errors: np.ndarray, shares: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Deviations whose sum of squares is the variance of a statistic.
+
+    Parameters
+    ----------
+    errors : ndarray of shape (m, q)
+        By how much q statistics would move if the rows of a group were all like one of its parts.
+    shares : ndarray of shape (m,)
+        Share of a part in the rows of its group.
+    groups : ndarray of shape (m,)
+        Group of each part, 0, 1, ...; parts of one group, at least two, are samples of the same.
+
+    Returns
+    -------
+    deviations : ndarray of shape (m, q)
+        From the mean of the group, scaled.
+    """
+    member, free = _members(groups)
+    means = (member * shares) @ errors
+    return np.sqrt(shares / free[groups])[:, None] * (errors - means[groups])
+
+
+def freedom_of(squares: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of a sum of squared deviations, by Satterthwaite; of one group m - 1.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (m, q)
+    groups : ndarray of shape (m,)
+
+    Returns
+    -------
+    freedom : ndarray of shape (q,)
+    """
+    member, free = _members(groups)
+    of_groups = member @ squares
+    uncertain = np.sum(of_groups**2 / free[:, None], axis=0)
+    freedom = np.full(len(uncertain), float(free.sum()))
+    return np.divide(squares.sum(axis=0) ** 2, uncertain, out=freedom, where=uncertain > 0)
+
+
+def _members(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which parts are in each group, and how many less one."""
+    member = groups == np.arange(groups.max() + 1)[:, None]
+    return member, member.sum(axis=1) - 1
+
+
+def sine_bound(deviations: np.ndarray, freedom: float, confidence: float) -> float:
+    """Quantile of the sine of the largest angle, from deviations of its tangents.
+
+    Parameters
+    ----------
+    deviations : ndarray of shape (m, p, k)
+        Tangents of k directions to p others; the sum of their outer products estimates the
+        covariance of the p k numbers.
+    freedom : float
+        Degrees of freedom of the estimate, above 1.
+    confidence : float in (0, 1)
+
+    Returns
+    -------
+    sine : float
+        Of the square of the tangents' largest singular value the quantile is that of the largest
+        root of a matrix F distribution, of k x k or p x p matrices.
+    """
+    if deviations.shape[2] > deviations.shape[1]:
+        deviations = deviations.transpose(0, 2, 1)
+    (_, p, k), f = deviations.shape, freedom
+    second = np.einsum("mij,mik->jk", deviations, deviations)
+    trace = float(np.trace(second))
+    if not trace > 0:
+        return 0.0
+    flat = deviations.reshape(len(deviations), -1)
+    of_square = float(np.sum((flat @ flat.T) ** 2)) - trace**2 / f
+    of_square *= f**2 / ((f - 1) * (f + 2))  # unbiased, for normal deviations
+    dimensions = trace**2 / max(of_square, trace**2 / (p * k))
+    rows = max(k, dimensions * float(np.sum(second**2)) / trace**2)
+    root = np.sqrt(np.maximum(np.linalg.eigvalsh(second), 0))[:, None]
+    rng = np.random.default_rng(0)
+    drawn, known = (_wishart_factors(rng, rows * of, k) for of in (1, f))
+    tangents = root * np.linalg.solve(known, drawn)
+    largest = np.linalg.eigvalsh(tangents @ tangents.transpose(0, 2, 1))[:, -1]
+    square = float(np.quantile(largest, confidence))
+    return float(np.sqrt(square / (1 + square)))
+
+
+def _wishart_factors(rng: np.random.Generator, freedom: float, order: int) -> np.ndarray:
+    """Triangular factors of Wishart matrices with the mean 1."""
+    L = np.tril(rng.standard_normal((_DRAWS, order, order)), -1)
+    at = np.arange(order)
+    L[:, at, at] = np.sqrt(rng.chisquare(freedom - at, (_DRAWS, order)))
+    return L / np.sqrt(freedom)

@@ -1,0 +1,271 @@
+"""How sure the components of merged summaries are: a jackknife over the summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.special import expit, logit
+
+from ._kernels.deviations import deviations_of, freedom_of, sine_bound
+from ._validation.checks import is_integer, is_real
+from .summary import Subspace
+from .summary._merging import check_subspaces
+from .summary._origin import check_each_site_once
+
+__all__ = ["JackknifeIntervals", "jackknife_intervals"]
+
+
+@dataclass(frozen=True)
+class JackknifeIntervals:
+    """Result of `jackknife_intervals`, for k components.
+
+    Attributes
+    ----------
+    confidence : float
+        Probability with which each interval, by itself, has the value of the population.
+    explained_variance : ndarray of shape (k,)
+        Variances along the components, less the bias that the jackknife finds.
+    explained_variance_interval : ndarray of shape (k, 2)
+        Intervals for them.
+    explained_variance_ratio_interval : ndarray of shape (k, 2)
+        Intervals for their shares of the total variance.
+    cumulative_ratio_interval : ndarray of shape (k, 2)
+        Intervals for the shares of the first 1, ..., k components together.
+    subspace_sine_bound : float
+        Bound on the sine of the largest angle between the k components of all rows and those of the
+        population; between 0 and 1.
+    """
+
+    confidence: float
+    explained_variance: np.ndarray
+    explained_variance_interval: np.ndarray
+    explained_variance_ratio_interval: np.ndarray
+    cumulative_ratio_interval: np.ndarray
+    subspace_sine_bound: float
+
+
+def jackknife_intervals(
+    subspaces: Sequence[Any], n_components: int, *, confidence: float = 0.95
+) -> JackknifeIntervals:
+    """Find intervals for the components of the population that rows were drawn from.
+
+    Each summary is left out in turn. How much the components of the others then differ tells how
+    much those of all would in other rows, whatever their distribution, without another look at any.
+
+    Parameters
+    ----------
+    subspaces : sequence of Subspace, or of sequences of Subspace
+        One summary of each site: sites are then a sample of sites, and the intervals are about all
+        sites there are. Or the summaries of several blocks of rows for each site: then these sites,
+        with their shares of the rows, are all there are. Ten summaries are enough; at least three,
+        and two of each site.
+    n_components : int
+        Number of components k. Their variances should differ from each other and from the next one
+        by several times what is uncertain.
+    confidence : float in (0, 1), default=0.95
+        Probability with which an interval has the value of the population.
+
+    Returns
+    -------
+    intervals : JackknifeIntervals
+        Of variances, shares of the variance, and the angle to the population's subspace.
+
+    Raises
+    ------
+    ValueError
+        If there are too few summaries, if two have rows of one site but are not given as its
+        blocks, if fewer than k directions have variance, or for summaries with the noise of a
+        privacy mechanism, which is not that of drawing rows.
+
+    See Also
+    --------
+    ScreeDisplay : Draws the intervals as bands.
+
+    Notes
+    -----
+    Each summary is weighted by its rows [1]_. Logarithms of variances, and logits of shares, are
+    corrected for their bias: sample variances of leading components are too large by a share of
+    about (d / n) / (r - 1), with r the ratio to the noise. Their quantiles are Student's t with one
+    degree of freedom less than there are summaries; with blocks Satterthwaite's number, of at most
+    one less for each site.
+
+    The angle is that of the sample's subspace to the population's, so that it has a bound and no
+    interval: with probability ``confidence`` the population's subspace is not farther away. To
+    first order its tangents are normal in k (d - k) dimensions [2]_. Of their covariance few
+    summaries tell little but the trace, and an unbiased estimate of the trace of its square, which
+    says over how many dimensions it is spread. The bound is the quantile of the largest root of a
+    matrix F distribution with so many degrees of freedom, for k = 1 of F itself, from 4,000 draws
+    with a fixed seed.
+
+    With ten sites, 2,000 rows and 50 features 93 to 97 % of 500 intervals have the population's
+    value, for normal and for skewed rows (``bench intervals``); percentiles of a Poisson bootstrap
+    over the sites have 89 to 91 % of the variances, and of skewed rows the normal theory has 67 %.
+    Where variances of neighbours are equal in the population, there are no such components, and the
+    intervals mean nothing. Summaries that were cut are taken for what they hold.
+
+    Time is O(m r^3) for m summaries, with r the number of features, or of all directions if these
+    are fewer; memory O(r^2 + m k r), with blocks O(r^2) a site, and a copy of the summaries.
+    Nothing else is sent.
+
+    References
+    ----------
+    .. [1] F. Busing, E. Meijer, R. van der Leeden, "Delete-m jackknife for unequal m", Statistics
+       and Computing 9, 1999.
+    .. [2] A. W. Davis, "Asymptotic theory for principal component analysis: non-normal case",
+       Australian Journal of Statistics 19, 1977.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import Subspace, jackknife_intervals, make_spiked
+    >>> X, V = make_spiked(2000, 50, spikes=[9, 4], random_state=0)  # variances 10 and 5
+    >>> sites = [Subspace.from_rows(X[i : i + 200]) for i in range(0, 2000, 200)]
+    >>> intervals = jackknife_intervals(sites, 2)
+    >>> intervals.explained_variance_interval.round(2)
+    array([[ 9.18, 10.26],
+           [ 4.51,  4.98]])
+    >>> round(intervals.subspace_sine_bound, 3)
+    0.109
+    """
+    if not (is_real(confidence) and 0 < confidence < 1):
+        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}.")
+    parts = _Parts(*_checked(subspaces))
+    if not is_integer(n_components) or not 1 <= n_components <= parts.order:
+        raise ValueError(
+            f"n_components must be an integer from 1 to {parts.order}, the number of directions, "
+            f"got {n_components!r}."
+        )
+    k = int(n_components)
+    values, V, total = parts.decomposed()
+    if not values[k - 1] > parts.order * np.finfo(float).eps * values[0]:
+        raise ValueError(
+            f"n_components={k} must be at most the number of directions with variance."
+        )
+    theta = _transformed(values, total, k)
+    of_values, of_tangents = [], []
+    for i in range(len(parts.shares)):
+        others, W, rest = parts.decomposed(without=i)
+        of_values.append(theta - _transformed(others, rest, k))
+        of_tangents.append(V[:, k:].T @ W[:, :k] @ np.linalg.pinv(V[:, :k].T @ W[:, :k]))
+    shares, groups = parts.shares, parts.groups
+    odds = ((1 - shares) / shares)[:, None]
+    errors = odds * np.array(of_values)
+    squares = deviations_of(errors, shares, groups) ** 2
+    quantile = stats.t.ppf(0.5 + confidence / 2, freedom_of(squares, groups))
+    middle, half = theta + shares @ errors, quantile * np.sqrt(squares.sum(axis=0))
+    ends = np.stack([middle - half, middle + half], axis=1)
+    tangents = deviations_of(odds * np.reshape(of_tangents, (len(shares), -1)), shares, groups)
+    freedom = freedom_of(np.sum(tangents**2, axis=1, keepdims=True), groups)[0]
+    tangents = tangents.reshape(len(shares), -1, k)
+    return JackknifeIntervals(
+        confidence=float(confidence),
+        explained_variance=np.exp(middle[:k]),
+        explained_variance_interval=np.exp(ends[:k]),
+        explained_variance_ratio_interval=expit(ends[k : 2 * k]),
+        cumulative_ratio_interval=expit(ends[2 * k :]),
+        subspace_sine_bound=sine_bound(tangents, freedom, confidence),
+    )
+
+
+def _checked(subspaces: Any) -> tuple[list[Subspace], np.ndarray]:
+    """Summaries with rows, and the group of each: sites with blocks are groups, others one."""
+    items = subspaces if isinstance(subspaces, Subspace) else list(subspaces)
+    if not items or isinstance(items, Subspace) or isinstance(items[0], Subspace):
+        groups = [check_subspaces(items)]
+    else:
+        groups = [_blocks(i, item) for i, item in enumerate(items)]
+        check_subspaces([part._replace(site=None) for group in groups for part in group])
+        check_each_site_once([group[0] for group in groups])
+    groups = [[part for part in group if part.n_samples > 0] for group in groups]
+    groups = [group for group in groups if group]
+    parts = [part for group in groups for part in group]
+    if len(parts) < 3 or min(map(len, groups)) < 2:
+        raise ValueError(
+            "subspaces must hold at least three summaries with rows, and two of each site that has "
+            f"blocks, got {' and '.join(str(len(group)) for group in groups) or 'none'}."
+        )
+    if any(part.privacy is not None for part in parts):
+        raise ValueError("subspaces must not have the noise of a privacy mechanism.")
+    return parts, np.repeat(np.arange(len(groups)), list(map(len, groups)))
+
+
+def _blocks(i: int, blocks: Any) -> list[Subspace]:
+    """The summaries of one site, of which each has its name."""
+    if not isinstance(blocks, Sequence) or not all(isinstance(part, Subspace) for part in blocks):
+        raise TypeError(
+            "subspaces must be all Subspace, or all sequences of Subspace, got "
+            f"{type(blocks).__name__} as subspaces[{i}]."
+        )
+    if not blocks:
+        raise ValueError(f"subspaces[{i}] must hold at least two blocks, got none.")
+    return list(blocks)
+
+
+class _Parts:
+    """Summaries in the coordinates of all their directions and means.
+
+    Attributes
+    ----------
+    groups : ndarray of shape (m,)
+        Group of each part.
+    shares : ndarray of shape (m,)
+        Share of a part in the rows of its group.
+    order : int
+        Number of coordinates.
+    """
+
+    def __init__(self, parts: list[Subspace], groups: np.ndarray):
+        n = np.array([part.n_samples for part in parts])
+        self.groups = groups
+        self.shares = n / np.bincount(groups, n)[groups]
+        self._centered = parts[0].centered
+        means = np.array([part.mean for part in parts])
+        off = means - n / n.sum() @ means if self._centered else np.zeros_like(means)
+        rows = [part.singular_values[:, None] * part.components.astype(float) for part in parts]
+        scatter = np.array([part.scatter for part in parts]) + n * np.sum(off**2, axis=1)
+        stack = np.concatenate([*rows, off])
+        if len(stack) < stack.shape[1]:
+            Q = np.linalg.qr(stack.T)[0]
+            rows, off = [block @ Q for block in rows], off @ Q
+        self.order = off.shape[1]
+        self._parts = list(zip(n, rows, off, scatter, strict=True))
+        self._of_groups = np.zeros((groups.max() + 1, 2 + self.order + self.order**2))
+        for i, group in enumerate(groups):
+            self._of_groups[group] += self._moments(i)
+
+    def _moments(self, i: int) -> np.ndarray:
+        """What adds up over parts: count, scatter, sum and products of coordinates."""
+        n, rows, off, scatter = self._parts[i]
+        products = rows.T @ rows + n * np.outer(off, off)
+        return np.concatenate([[n, scatter], n * off, products.ravel()])
+
+    def decomposed(self, without: int | None = None) -> tuple[np.ndarray, np.ndarray, float]:
+        """Variances, decreasing, with their directions as columns, and the total variance.
+
+        The rest of a group without one of its parts stands for the whole group.
+        """
+        total = self._of_groups.sum(axis=0)
+        squared_weights = total[0]
+        if without is not None:
+            group = self._of_groups[self.groups[without]]
+            rest = group - self._moments(without)
+            factor = group[0] / rest[0]
+            total = total - group + factor * rest
+            squared_weights += factor**2 * rest[0] - group[0]
+        n, scatter, off, products = np.split(total, [1, 2, 2 + self.order])
+        products = products.reshape(self.order, -1)
+        divisor = n[0] - self._centered * squared_weights / n[0]
+        shift = off / n[0]
+        values, V = np.linalg.eigh((products - n[0] * np.outer(shift, shift)) / divisor)
+        rest_scatter = (scatter[0] - n[0] * shift @ shift) / divisor
+        return values[::-1], V[:, ::-1], float(rest_scatter)
+
+
+def _transformed(values: np.ndarray, total: float, k: int) -> np.ndarray:
+    """Logarithms of k variances, logits of their shares, and of the shares of the first ones."""
+    values = np.maximum(values[:k], np.finfo(float).tiny)
+    shares = np.concatenate([values, np.cumsum(values)]) / total
+    return np.concatenate([np.log(values), logit(np.minimum(shares, 1 - np.finfo(float).eps))])
