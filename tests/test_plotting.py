@@ -20,6 +20,8 @@ from fedpca_sklearn import (
     ScoresDisplay,
     ScreeDisplay,
     StreamingPCA,
+    Subspace,
+    jackknife_intervals,
     make_power_law,
 )
 
@@ -61,6 +63,29 @@ def test_scree_without_clients(model):
     assert_allclose(display.line_.get_ydata(), shares(X, 3), rtol=1e-10)
     assert display.client_lines_ == []
     assert display.ax_.get_legend().get_texts()[0].get_text() == "mine"
+
+
+def test_scree_with_a_cumulative_line_and_bands():
+    model = FederatedPCA(4).fit(X, clients=np.arange(120) % 6)
+    intervals = jackknife_intervals(model.summaries_.values(), 3, confidence=0.9)
+    display = ScreeDisplay.from_estimator(model, cumulative=True, intervals=intervals)
+    assert_allclose(display.cumulative_line_.get_ydata(), np.cumsum(shares(X, 4)), rtol=1e-10)
+    ends = (intervals.explained_variance_ratio_interval, intervals.cumulative_ratio_interval)
+    for band, expected in zip(display.bands_, ends, strict=True):
+        x, y = band.get_paths()[0].vertices.T
+        for i, (low, high) in enumerate(expected, start=1):
+            assert_allclose([y[x == i].min(), y[x == i].max()], [low, high])
+        assert x.max() == 3
+    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert names == ["FederatedPCA", "each client", "90% intervals", "first components together"]
+
+
+def test_scree_shows_intervals_of_the_components_that_it_shows():
+    parts = [Subspace.from_rows(part) for part in np.split(X, 6)]
+    display = ScreeDisplay(shares(X, 2), intervals=jackknife_intervals(parts, 4)).plot()
+    (band,) = display.bands_
+    assert band.get_paths()[0].vertices[:, 0].max() == 2
+    assert display.cumulative_line_ is None
 
 
 def test_scree_of_private_clients_is_of_all_only():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from ..evaluation import StreamEvaluation, evaluate_stream
 __all__ = [
     "CommunicationDisplay",
     "RankDisplay",
-    "ScreeDisplay",
     "SubspaceErrorDisplay",
 ]
 
@@ -221,71 +219,6 @@ class _FittedDisplay(_LineDisplay):
     @abstractmethod
     def _of(cls, estimator: Any, name: str) -> _FittedDisplay:
         """A display of what the estimator holds."""
-
-
-class ScreeDisplay(_FittedDisplay):
-    """Share of the variance by component, of all rows and of each client's own components.
-
-    Parameters
-    ----------
-    explained_variance_ratio : array-like of shape (n_components,)
-        Share of the total variance along each component, of all rows.
-    client_ratios : mapping, default=None
-        Label of a client -> shares of the variance of its rows along its own components.
-    estimator_name : str, default=None
-        Name in the legend.
-
-    Attributes
-    ----------
-    line_, ax_, figure_ : matplotlib artists
-        After `plot`.
-    client_lines_ : list of matplotlib lines
-        In the order of ``client_ratios``.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from fedpca_sklearn import FederatedPCA, ScreeDisplay
-    >>> X, y = load_digits(return_X_y=True)
-    >>> display = ScreeDisplay.from_estimator(FederatedPCA(5).fit(X, clients=y))
-    >>> display.line_.get_ydata().round(3), len(display.client_lines_)
-    (array([0.149, 0.136, 0.118, 0.084, 0.058]), 10)
-    """
-
-    _xlabel = "component"
-    _ylabel = "share of the variance"
-    _marker = "o"
-
-    def __init__(
-        self,
-        explained_variance_ratio: Sequence[float],
-        client_ratios: Mapping[Any, Sequence[float]] | None = None,
-        *,
-        estimator_name: str | None = None,
-    ):
-        self.explained_variance_ratio = explained_variance_ratio
-        self.client_ratios = client_ratios
-        self.estimator_name = estimator_name
-
-    @classmethod
-    def _of(cls, estimator, name):
-        models = getattr(estimator, "estimators_", {})
-        clients = {label: model.explained_variance_ratio_ for label, model in models.items()}
-        return cls(estimator.explained_variance_ratio_, clients, estimator_name=name)
-
-    def _points(self):
-        ratios = np.asarray(self.explained_variance_ratio)
-        return np.arange(1, len(ratios) + 1), ratios
-
-    def _add_to_line(self):
-        n_shown, self.client_lines_ = len(self.explained_variance_ratio), []
-        for ratios in (self.client_ratios or {}).values():
-            shown = np.asarray(ratios)[:n_shown]
-            self.client_lines_ += self.ax_.plot(
-                np.arange(1, len(shown) + 1), shown, color="grey", linewidth=0.8, zorder=1
-            )
-        if self.client_lines_:
-            self.client_lines_[0].set_label("each client")
 
 
 class CommunicationDisplay(_FittedDisplay):
