@@ -7,18 +7,27 @@ from time import perf_counter
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent
-RESULTS = ROOT / "results"
-DATA = ROOT.parent.parent / "shared" / "data"
+from benchmarks import _data
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# What the scenario that runs has left out.
+LEFT_OUT = []
 
 
 def load(name):
-    """Open a file of the shared data folder, or None if the folder is not there."""
-    path = DATA / name
-    if path.exists():
-        return path
-    print(f"skipped: {name} is not in {DATA.parent.name}/{DATA.name}")
-    return None
+    """Path of a file of public data, or None, after `left_out`, if it cannot be had."""
+    try:
+        return _data.path_of(name)
+    except _data.NotHadError as error:
+        left_out(name, str(error))
+        return None
+
+
+def left_out(what, why):
+    """Say that a part of the scenario cannot run; it is then said at the end, too."""
+    print(f"skipped: {what}, {why}")
+    if what not in LEFT_OUT:
+        LEFT_OUT.append(what)
 
 
 def interleaved(calls, repeats=5, clock=perf_counter):

@@ -5,7 +5,7 @@ The floor is a tree of delayed Gram matrices written by hand. Needs the extra: f
 
 import numpy as np
 
-from benchmarks._tools import interleaved, table
+from benchmarks._tools import interleaved, left_out, table
 from fedpca_sklearn import DistributedPCA, FederatedPCA, StreamingPCA
 
 RANK = 10
@@ -48,7 +48,7 @@ def main(quick=False):
         from dask_ml.decomposition import IncrementalPCA
         from distributed import Client, LocalCluster
     except ImportError as error:
-        print(f"skipped: {error.name} is not installed")
+        left_out(error.name, "which is not installed")
         return
     n, d = (500 if quick else 20_000), 500
     chunks = ((n,) * 20, (d,))

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from benchmarks._tools import table
+from benchmarks._tools import left_out, table
 from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
@@ -92,7 +92,7 @@ def main(quick=False):
     try:
         import flwr  # noqa: F401
     except ImportError:
-        print("skipped: Flower is not installed")
+        left_out("Flower", "which is not installed")
     else:
         table("secure_sums", costs(*(((3,), (100,)) if quick else ((3, 10), (100, 1000)))))
     table("secure_sums_rounding", rounding())

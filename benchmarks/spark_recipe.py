@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks._tools import table
+from benchmarks._tools import left_out, table
 from fedpca_sklearn import StreamingPCA, excess_error, make_power_law, merge_subspaces
 
 KEPT = 45  # 20 components and as many again and a quarter, as StreamingPCA keeps
@@ -37,7 +37,7 @@ def make_partition(d, seed):
 
 def main(quick=False):
     if find_spec("pyspark") is None:
-        print("pyspark is not installed: nothing to compare.")
+        left_out("pyspark", "which is not installed: nothing to compare")
         return
     from pyspark.sql import SparkSession
 

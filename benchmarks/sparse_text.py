@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.decomposition import TruncatedSVD
 
-from benchmarks._tools import interleaved, load, peak_bytes, picture, table
+from benchmarks._tools import interleaved, left_out, load, peak_bytes, picture, table
 from fedpca_sklearn import StreamingPCA, excess_error
 
 RANK = 10
@@ -86,7 +86,7 @@ def _gensim_calls(X):
         from gensim.matutils import Sparse2Corpus
         from gensim.models import LsiModel
     except ImportError:
-        print("gensim is not installed: left out")
+        left_out("gensim", "which is not installed")
         return {}
 
     def matrix():

@@ -6,10 +6,13 @@ import math
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
 from sklearn.base import BaseEstimator
 
@@ -18,13 +21,28 @@ import fedpca_sklearn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import WITHOUT_SCENARIO, __main__  # noqa: E402
+from benchmarks import WITHOUT_SCENARIO, __main__, _data, _tools  # noqa: E402
 
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
 
 
 def scenario(name):
     return import_module(f"benchmarks.{name}")
+
+
+@pytest.fixture(autouse=True)
+def fetched(monkeypatch, tmp_path):
+    """No test downloads: the names that fetchers were asked for; they fail as without a network."""
+    asked = []
+
+    def unreachable(name=None, **_):
+        asked.append(name)
+        raise URLError("no network\nhere")
+
+    monkeypatch.setattr(_data.datasets, "get_data_home", lambda: str(tmp_path))
+    for fetcher in ("fetch_openml", "fetch_20newsgroups_vectorized"):
+        monkeypatch.setattr(_data.datasets, fetcher, unreachable)
+    return asked
 
 
 def names_used(path):
@@ -99,6 +117,131 @@ def test_an_unknown_scenario_is_named(capsys):
 def test_every_scenario_is_on_the_page():
     missing = [name for name in __main__.SCENARIOS if f"`bench {name}`" not in PAGE]
     assert missing == []
+
+
+# ------------------------------------------------------------------------------ public data
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    """A clone without the folder of data beside it."""
+    monkeypatch.setattr(_data, "BESIDE", tmp_path / "nowhere")
+
+
+def openml(**arrays):
+    """A stand-in for scikit-learn's fetcher: data and target by name and version."""
+
+    def fetch(name, *, version, as_frame, parser):
+        assert (version, as_frame, parser) == (1, False, "auto")
+        data, target = arrays[name.replace("-", "_")]
+        return SimpleNamespace(data=data, target=target)
+
+    return fetch
+
+
+def test_data_are_fetched_once_and_kept(elsewhere, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    pixels, digits = rng.integers(0, 256, (70_000, 2)).astype(float), np.arange(70_000) % 10
+    monkeypatch.setitem(
+        _data.OPENML,
+        "mnist_test.npz",
+        ("mnist_784", 1, slice(60_000, None), (10_000, 2), pixels[60_000:].mean()),
+    )
+    fetch = openml(mnist_784=(pixels, digits.astype(str).astype(object)))
+    monkeypatch.setattr(_data.datasets, "fetch_openml", fetch)
+    path = _data.path_of("mnist_test.npz")
+    assert path.parent.parent == tmp_path
+    data = np.load(path)
+    assert data["X"].dtype == np.uint8
+    assert_array_equal(data["X"], pixels[60_000:])
+    assert_array_equal(data["y"], digits[60_000:])
+    monkeypatch.delattr(_data.datasets, "fetch_openml")
+    assert _tools.load("mnist_test.npz") == path
+    assert [file.name for file in path.parent.iterdir()] == ["mnist_test.npz"]
+
+
+def test_wines_and_classes_are_those_of_the_folder(elsewhere, monkeypatch):
+    rng = np.random.default_rng(1)
+    red, white = rng.random((1_599, 11)), rng.random((4_898, 11))
+    for name, X in (("wine_red.npz", red), ("wine_white.npz", white)):
+        monkeypatch.setitem(_data.OPENML, name, (*_data.OPENML[name][:4], X.mean()))
+    qualities = np.resize(np.arange(3, 9), 1_599), np.resize(np.arange(1, 8), 4_898)
+    fetch = openml(
+        wine_quality_red=(red, qualities[0].astype(str)), wine_quality_white=(white, qualities[1])
+    )
+    monkeypatch.setattr(_data.datasets, "fetch_openml", fetch)
+    data = np.load(_data.path_of("wine_redwhite.npz"))
+    assert_allclose(data["X"], np.concatenate([red, white]), rtol=1e-6)
+    assert_array_equal(data["y"], np.concatenate([qualities[0], qualities[1] + 2]))
+    assert_array_equal(np.bincount(data["colour"]), [1_599, 4_898])
+    sonar = rng.random((208, 60))
+    monkeypatch.setitem(_data.OPENML, "sonar.npz", (*_data.OPENML["sonar.npz"][:4], sonar.mean()))
+    fetch = openml(sonar=(sonar, np.repeat(["Rock", "Mine"], [97, 111])))
+    monkeypatch.setattr(_data.datasets, "fetch_openml", fetch)
+    assert_array_equal(np.load(_data.path_of("sonar.npz"))["y"], np.repeat([1, 0], [97, 111]))
+
+
+def test_counts_of_words_are_a_sparse_file(elsewhere, monkeypatch, capsys):
+    counts = sp.csr_matrix(np.eye(3))
+
+    def fetch(*, subset, normalize):
+        assert (subset, normalize) == ("all", False)
+        return SimpleNamespace(data=counts)
+
+    monkeypatch.setattr(_data.datasets, "fetch_20newsgroups_vectorized", fetch)
+    found = sp.load_npz(_data.path_of("newsgroups20_counts.npz"))
+    assert found.dtype == np.int32
+    assert_array_equal(found.toarray(), np.eye(3))
+    assert "18,846 texts" in capsys.readouterr().out
+
+
+def test_other_data_of_the_same_name_are_refused(elsewhere, monkeypatch, tmp_path):
+    for X in (np.zeros((208, 60)), np.full((208, 59), 0.28132)):
+        monkeypatch.setattr(_data.datasets, "fetch_openml", openml(sonar=(X, np.zeros(len(X)))))
+        with pytest.raises(_data.NotHadError, match="sonar of OpenML is not what it was"):
+            _data.path_of("sonar.npz")
+    assert not (tmp_path / "fedpca_benchmarks").exists()
+
+
+def test_data_of_the_folder_are_what_a_fetcher_must_have():
+    for name, (*_, shape, mean) in _data.OPENML.items():
+        of_both = name == "wine_white.npz"
+        file = _data.BESIDE / ("wine_redwhite.npz" if of_both else name)
+        if not file.exists():
+            pytest.skip(f"the data set {name} is not beside the repository")
+        X = np.load(file)["X"][1_599 if of_both else 0 :]
+        assert X.shape == shape
+        assert_allclose(X.mean(dtype=np.float64), mean, rtol=1e-6)
+
+
+def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
+    elsewhere, fetched, monkeypatch, capsys, tmp_path
+):
+    def main(quick=False):
+        assert _tools.load("sonar.npz") is _tools.load("motes_light.npz") is None
+
+    monkeypatch.setattr(_tools, "RESULTS", tmp_path)
+    monkeypatch.setattr(scenario("accuracy"), "main", main)
+    monkeypatch.setattr(scenario("privacy"), "main", lambda quick=False: None)
+    assert __main__.main(["accuracy", "privacy"]) == 1
+    out = capsys.readouterr().out
+    assert "skipped: sonar.npz, it cannot be fetched: <urlopen error no network here>\n" in out
+    assert "skipped: motes_light.npz, no fetcher has it, but db.csail.mit.edu/labdata\n" in out
+    assert out.splitlines()[-1] == (
+        "NOT RUN IN FULL, for want of what is in brackets: accuracy (sonar.npz, motes_light.npz)"
+    )
+    assert fetched == ["sonar"]
+    assert __main__.main(["privacy"]) == 0
+    assert "NOT RUN" not in capsys.readouterr().out
+
+
+def test_all_files_of_data_can_be_asked_for(elsewhere, fetched, capsys):
+    assert _data.main([]) == 1
+    said = {line.split(":")[0] for line in capsys.readouterr().out.splitlines()}
+    table = (ROOT / "docs" / "reproduction.md").read_text().split("## Data\n")[1].split("\n## ")[0]
+    needed = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    assert said == needed | {"wine_white.npz"}
+    assert len(fetched) == 7
 
 
 # ------------------------------------------------------------------------------ accuracy
