@@ -1,0 +1,145 @@
+"""
+=======================================
+From five parquet files to one biplot
+=======================================
+
+Five clinics measure the same ten quantities of their patients (scikit-learn's diabetes data). Each
+has a parquet file, none has a Python programmer, and no row may leave. All that they run is the
+command ``fedpca``; its output below is that of a real run. At the end the pooled rows are put
+through scikit-learn, to compare.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+import tempfile
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.datasets import load_diabetes
+from sklearn.decomposition import PCA
+
+from fedpca_sklearn import BiplotDisplay, FederatedPCA, Subspace, subspace_distance
+from fedpca_sklearn.__main__ import main
+
+plt.style.use("tableau-colorblind10")
+folder = tempfile.TemporaryDirectory()
+started_in = os.getcwd()
+os.chdir(folder.name)
+
+
+def fedpca(line):
+    """Run a command as a shell does, with errors and warnings in the same place."""
+    print("$ fedpca", line)
+    with contextlib.redirect_stderr(sys.stdout):
+        main(shlex.split(line))
+
+
+# %%
+# The files
+# ---------
+# The clinics are unlike: the patients of one are younger than those of the next. Each has its own
+# order of columns and a number for each patient. The west notes the day of the visit besides, and
+# its laboratory gives cholesterol in mmol/l, where the others have mg/dl.
+
+names = {"s1": "chol", "s2": "ldl", "s3": "hdl", "s4": "tch", "s5": "ltg", "s6": "glu"}
+patients = load_diabetes(as_frame=True, scaled=False).data.rename(columns=names)
+rng = np.random.default_rng(0)
+ordered = patients.iloc[np.argsort(patients["age"] + 15 * rng.standard_normal(len(patients)))]
+sites = ("north", "east", "south", "west", "centre")
+parts = dict(zip(sites, np.array_split(np.arange(len(ordered)), 5), strict=True))
+clinics = {site: ordered.iloc[rows] for site, rows in parts.items()}
+
+
+def write(site, frame):
+    """The clinic's own table."""
+    frame = frame[rng.permutation(frame.columns)].assign(patient=np.arange(len(frame)))
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), f"{site}.parquet")
+
+
+for site, frame in clinics.items():
+    if site == "west":
+        frame = frame.assign(day=pd.Timestamp("2024-01-01"))
+        frame[["chol", "ldl", "hdl"]] /= 38.67
+    write(site, frame)
+print(pd.DataFrame({site: frame.mean() for site, frame in clinics.items()}).round(1))
+
+# %%
+# At each clinic
+# --------------
+# One pass over the file. A text, a date or a gap would be an error that names column and row.
+
+for site in sites:
+    fedpca(f"fit {site}.parquet -o {site}.subspace --site {site} --without patient")
+
+# %%
+# The date is refused, and the clinic leaves it out:
+
+fedpca("fit west.parquet -o west.subspace --site west --without patient,day")
+
+# %%
+# At the coordinator
+# ------------------
+# Five files of some kB have come by mail. Columns in another order are an error; ``--align``
+# matches them by name. Then the units of the west are asked about.
+
+files = " ".join(f"{site}.subspace" for site in sites)
+fedpca(f"merge {files} -o all.subspace")
+fedpca(f"merge {files} -o all.subspace --align")
+
+# %%
+# The laboratory's unit is put right at the clinic, which sends another file:
+
+write("west", clinics["west"])
+fedpca("fit west.parquet -o west.subspace --site west --without patient --force")
+fedpca(f"merge {files} -o all.subspace --align --force")
+
+# %%
+# How many components
+# -------------------
+# Those that explain nine tenths of the variance.
+
+fedpca(f"merge {files} -o model.subspace --align -n 0.9")
+
+# %%
+# A clinic withdraws
+# ------------------
+# The model is made again without its file. What is printed last is the sine of the angle by which
+# the components have moved.
+
+fedpca(f"remove south {files} -o model.subspace --align -n 0.9 --force")
+
+# %%
+# Back at the clinics
+# -------------------
+# Each computes the scores of its patients, and shows what it wants to show.
+
+left = [site for site in sites if site != "south"]
+for site in left:
+    fedpca(f"transform model.subspace {site}.parquet -o {site}_scores.parquet -n 2")
+
+# %%
+# The biplot, and the same of pooled rows
+# ---------------------------------------
+
+model = FederatedPCA.from_subspaces([Subspace.load("model.subspace")])
+columns = list(model.feature_names_in_)
+pooled = pd.concat([clinics[site] for site in left])[columns]
+labels = np.repeat(left, [len(clinics[site]) for site in left])
+exact = PCA(model.n_components_).fit(pooled)
+scores = np.concatenate([pd.read_parquet(f"{site}_scores.parquet").to_numpy() for site in left])
+off = np.abs(np.abs(scores) - np.abs(exact.transform(pooled)[:, :2])).max()
+distance = subspace_distance(model.components_, exact.components_)
+print(f"sine of the angle to scikit-learn: {distance:.0e}")
+print(f"largest difference of a score: {off:.0e}, of scores up to {np.abs(scores).max():.0f}")
+
+fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
+BiplotDisplay.from_estimator(model, pooled, labels=labels, ax=ax)
+ax.set(title="Four clinics, by files")
+plt.show()
+os.chdir(started_in)
+folder.cleanup()
