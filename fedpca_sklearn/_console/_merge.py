@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ._output import Report, add_output, check_output, written
-from ._summaries import add_model, add_sites, model_of_sites, together
-from ._texts import described, facts
+from ._output import Report, add_output, check_output
+from ._summaries import add_model, add_sites, model_of_sites, report_of, together
 
 
 def add(commands: Any) -> None:
@@ -23,9 +22,4 @@ def run(options: argparse.Namespace) -> Report:
     """Merge them, as FederatedPCA.from_subspaces does."""
     check_output(options, options.files, "merge")
     summaries, warnings = together(options)
-    fitted = model_of_sites(options, summaries)
-    merged = fitted.subspace_.truncate(fitted.n_components_)
-    with written(options.output) as path:
-        merged.save(path)
-    text = f"{options.output}\n{described(merged)}"
-    return Report(text, {"output": options.output, **facts(merged)}, warnings=warnings)
+    return report_of(options, model_of_sites(options, summaries), warnings)

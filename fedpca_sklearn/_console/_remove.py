@@ -7,9 +7,9 @@ from typing import Any
 
 from ..federated._local_fit import labels_of_sites
 from ..metrics import subspace_distance
-from ._output import Report, add_output, check_output, written
-from ._summaries import add_model, add_sites, model_of_sites, together
-from ._texts import described, facts, listed
+from ._output import Report, add_output, check_output
+from ._summaries import add_model, add_sites, model_of_sites, report_of, together
+from ._texts import listed
 
 
 def add(commands: Any) -> None:
@@ -38,11 +38,9 @@ def run(options: argparse.Namespace) -> Report:
     fitted = model_of_sites(options, summaries)
     before = fitted.components_
     fitted.remove(labels_of_sites(summaries)[own[0]])
-    merged = fitted.subspace_.truncate(fitted.n_components_)
-    with written(options.output) as path:
-        merged.save(path)
+    report = report_of(options, fitted, warnings)
     k = min(len(before), len(fitted.components_))
     moved = subspace_distance(before[:k], fitted.components_[:k])
-    text = f"{options.output}\n{described(merged)}\n  {'moved':<11}{moved:.2g}, of {k} components"
-    report = {"output": options.output, **facts(merged), "moved": moved, "of_components": k}
-    return Report(text, report, warnings=warnings)
+    report.text += f"\n  {'moved':<11}{moved:.2g}, of {k} components"
+    report.facts |= {"moved": moved, "of_components": k}
+    return report

@@ -10,8 +10,9 @@ from typing import Any
 from ..federated import FederatedPCA
 from ..summary import Subspace
 from ._align import aligned
+from ._output import Report, written
 from ._rows import errors_of
-from ._texts import number
+from ._texts import described, facts, listed, names_in, number, shares
 from ._units import unlike_units
 
 
@@ -23,6 +24,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         type=number,
         help="components to keep, or a share of the variance, as 0.9 (default: all)",
         metavar="N",
+    )
+    parser.add_argument("--scale", action="store_true", help="columns of one variance")
+    parser.add_argument(
+        "--partial-out",
+        type=names_in,
+        help="confounders, with commas, whose effects are taken out of the other columns",
+        metavar="COLUMNS",
     )
 
 
@@ -61,7 +69,41 @@ def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
 
 def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
     """Fitted estimator of summaries, by the options of `add_model`."""
-    return FederatedPCA.from_subspaces(summaries, options.n_components)
+    return FederatedPCA.from_subspaces(
+        summaries, options.n_components, scale=options.scale, partial_out=options.partial_out
+    )
+
+
+def report_of(
+    options: argparse.Namespace, fitted: FederatedPCA, warnings: Sequence[str] = ()
+) -> Report:
+    """Write the summary of a fit, and tell what is in it.
+
+    Of columns as they are it is cut to the components. Scaled ones, and those without confounders,
+    follow from the summary of the columns as they are, which is written whole.
+    """
+    adjusted = bool(options.scale or options.partial_out)
+    summary = fitted.subspace_
+    if not adjusted:
+        summary = summary.truncate(fitted.n_components_)
+    with written(options.output) as path:
+        summary.save(path)
+    found, model = {"output": options.output, **facts(summary)}, {}
+    if adjusted:
+        ratios = fitted.explained_variance_ratio_
+        found["model"] = {
+            "components": fitted.n_components_,
+            "scale": options.scale,
+            "partial_out": options.partial_out or [],
+            "explained_variance_ratio": ratios,
+        }
+        how = ["scaled"] if options.scale else []
+        if options.partial_out:
+            how.append(f"without effects of {listed(options.partial_out)}")
+        model["explained"] = shares(ratios)
+        model["model"] = f"{fitted.n_components_} components, {', '.join(how)}"
+    text = f"{options.output}\n{described(summary, **model)}"
+    return Report(text, found, warnings=list(warnings))
 
 
 def model_of_sites(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:

@@ -33,8 +33,10 @@ def names_in(text: str) -> list[str]:
     return next(csv.reader([text]))
 
 
-def number(text: str) -> int | float:
-    """An integer, or else a share such as 0.9."""
+def number(text: str) -> int | float | str:
+    """An integer, a share such as 0.9, or the name of a rule, which the estimator knows."""
+    if text.isalpha():
+        return text
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
@@ -66,9 +68,13 @@ def facts(subspace: Subspace) -> dict[str, Any]:
     }
 
 
-def described(subspace: Subspace) -> str:
-    """What is told of a summary, in lines."""
-    ratios = subspace.explained_variance_ratio[:5]
+def shares(ratios: Any) -> str:
+    """The first explained variance ratios."""
+    return " ".join(f"{r:.3f}" for r in ratios[:5]) + (" ..." if len(ratios) >= 5 else "")
+
+
+def described(subspace: Subspace, **other: str) -> str:
+    """What is told of a summary, in lines; other lines, or others of the same name."""
     of_all = subspace.site is not None or not subspace.sites
     lines = {
         "site" if of_all else "sites": _shown(subspace.sites) or "-",
@@ -76,7 +82,7 @@ def described(subspace: Subspace) -> str:
         "features": str(subspace.n_features),
         "components": f"{subspace.n_components}, {subspace.components.dtype}",
         "about": "the mean" if subspace.centered else "the origin",
-        "explained": " ".join(f"{r:.3f}" for r in ratios) + (" ..." if len(ratios) == 5 else ""),
+        "explained": shares(subspace.explained_variance_ratio),
     }
     if subspace.feature_names is not None:
         lines["names"] = _shown(subspace.feature_names)
@@ -87,6 +93,7 @@ def described(subspace: Subspace) -> str:
             f"epsilon {epsilon:.6g}, delta {delta:g}, rows up to {bound}, {printable(mechanism)}, "
             f"trust: {printable(trust)}"
         )
+    lines |= other
     return "\n".join(f"  {name:<11}{value}" for name, value in lines.items())
 
 

@@ -8,8 +8,9 @@ import pytest
 from console_helpers import NAMES, WRITERS, X, as_csv, assert_is_of, refused, run
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
 
-from fedpca_sklearn import StreamingPCA, Subspace
+from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace
 from fedpca_sklearn._console._units import unlike_units
 from fedpca_sklearn.summary._columns import select_columns
 
@@ -184,6 +185,73 @@ def test_a_site_that_cannot_leave(run, sites):
     assert_is_of(Subspace.load("x"), X[:35])
 
 
+# ------------------------------------------------------------------------------ scales, confounders
+
+
+def without_age(rows, left_in):
+    """What a linear model on the age leaves of the other columns, scaled."""
+    fitted = LinearRegression().fit(rows[left_in, :1], rows[left_in, 1:])
+    left = rows[:, 1:] - fitted.predict(rows[:, :1])
+    return left / left[left_in].std(axis=0)
+
+
+def test_scaled_columns_without_a_confounder_are_those_of_pooled_rows(run, sites):
+    """Merged, a site removed, and transformed, beside scikit-learn."""
+    adjusting = ["--scale", "--partial-out", "age", "-n", "2"]
+    mixed = X + 0.5 * X[:, :1]
+    for name, rows in zip(PARTS, np.split(mixed, [20, 35]), strict=True):
+        site(name, rows)
+    for command, left_in in (
+        (["merge"], np.arange(50)),
+        (["remove", "south"], np.r_[:20, 35:50]),
+    ):
+        code, out, _ = run(*command, *sites, "-o", "m.fed", "--force", "--json", *adjusting)
+        assert code == 0
+        adjusted = without_age(mixed, left_in)
+        want = PCA(2).fit(adjusted[left_in])
+        told = json.loads(out)["model"]
+        assert (told["scale"], told["partial_out"]) == (True, ["age"])
+        ratios = told["explained_variance_ratio"]
+        assert_allclose(ratios, want.explained_variance_ratio_, rtol=1e-10)
+        as_csv("rows.csv", mixed)
+        run("transform", "m.fed", "rows.csv", "-o", "s.npy", "--force", *adjusting)
+        scores, found = want.transform(adjusted), np.load("s.npy")
+        assert_allclose(found * np.sign(np.sum(found * scores, axis=0)), scores, atol=1e-10)
+    out = run("merge", *sites, "-o", "m.fed", "--force", *adjusting)[1]
+    assert "components 4, float64" in out  # of the columns as they are
+    assert "model      2 components, scaled, without effects of 'age'\n" in out
+    assert "'size' must be a column" in refused(
+        run, "merge", *sites, "-o", "x.fed", "--partial-out", "size"
+    )
+
+
+def test_scaled_columns_are_refined(run):
+    """Three of forty directions sent, then all products of what is asked: nearer to the rows'."""
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((600, 40)) * np.geomspace(1, 0.2, 40) @ rng.standard_normal((40, 40))
+    rows = rows * 10.0 ** rng.integers(-2, 3, 40)
+    files = []
+    for name, part in zip("abc", np.split(rows, 3), strict=True):
+        np.save(f"{name}.npy", part)
+        run("fit", f"{name}.npy", "-o", f"{name}.fed", "--site", name)
+        files.append(f"{name}.fed")
+    want = PCA(3).fit(rows / rows.std(axis=0))
+    run("merge", *files, "-o", "m.fed", "--scale", "-n", "3")
+    run("refine", "m.fed", "-o", "q.fed", "--scale", "-n", "3")
+    for name in "abc":
+        assert run("answer", "q.fed", f"{name}.npy", "-o", f"{name}.answer")[0] == 0
+    answers = [f"{name}.answer" for name in "abc"]
+    code, out, _ = run("refine", "m.fed", *answers, "-o", "r.fed", "--scale", "-n", "3", "--json")
+    assert code == 0
+    assert json.loads(out)["error_bound"] < 1e-6
+    fitted = FederatedPCA.from_subspaces([Subspace.load("r.fed")], 3, scale=True)
+    assert_allclose(fitted.explained_variance_, want.explained_variance_, rtol=1e-6)
+
+
+def test_a_rule_that_counts_components_is_the_estimators(run, sites):
+    assert "'n_components'" in refused(run, "merge", *sites, "-o", "x.fed", "-n", "few")
+
+
 # ------------------------------------------------------------------------------ JSON and codes
 
 
@@ -231,7 +299,7 @@ def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
 
 
 def test_a_command_that_is_none_exits_with_2(run, capsys):
-    for wrong in ([], ["fitt"], ["fit", "rows.csv"], ["merge", "a", "-o", "b", "-n", "few"]):
+    for wrong in ([], ["fitt"], ["fit", "rows.csv"], ["merge", "a", "-o", "b", "-n", "2x"]):
         with pytest.raises(SystemExit) as stop:
             run(*wrong)
         assert stop.value.code == 2
