@@ -25,7 +25,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import scale
 
-from fedpca_sklearn import BiplotDisplay, FederatedPCA, Subspace
+from fedpca_sklearn import BiplotDisplay, FederatedPCA, LoadingsDisplay, Subspace
 from fedpca_sklearn.__main__ import main
 
 plt.style.use("tableau-colorblind10")
@@ -147,9 +147,14 @@ scores = np.concatenate([pd.read_parquet(f"{site}_scores.parquet") for site in l
 off = np.abs(scores * np.sign(np.sum(scores * want, axis=0)) - want).max()
 print(f"largest difference of a score from scikit-learn: {off:.0e}, of {np.abs(scores).max():.1f}")
 
-fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-BiplotDisplay.from_estimator(pca, pooled, labels=labels, ax=ax)
-ax.set(title="Four clinics: scaled, without the age")
+fig, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
+circle = LoadingsDisplay.from_estimator(pca, ax=axes[0])
+biplot = BiplotDisplay(
+    scores[:, :2], circle.correlations, circle.names, labels=labels, axis_names=circle.axis_names
+)
+biplot.plot(axes[1])
+axes[0].set(title="What the components are made of")
+axes[1].set(title="Four clinics: scaled, without the age")
 plt.show()
 os.chdir(started_in)
 folder.cleanup()

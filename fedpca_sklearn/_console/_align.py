@@ -27,24 +27,22 @@ def aligned(
     warnings : list of str
         A line for each file that lacks columns of others.
     """
-    names = []
+    places = []
     for file, summary in zip(files, summaries, strict=True):
         if summary.feature_names is None:
             raise ValueError(f"{file}: it has no names of columns, which --align matches.")
-        names.append(summary.feature_names)
-    common = set(names[0]).intersection(*names[1:])
-    if not common:
+        places.append({name: j for j, name in enumerate(summary.feature_names)})
+    order = [name for name in places[0] if all(name in place for place in places)]
+    if not order:
         raise ValueError(f"no column is in all of {listed(files)}.")
-    order = [name for name in names[0] if name in common]
+    everywhere = dict.fromkeys(name for place in places for name in place)
     found, warnings = [], []
-    everywhere = dict.fromkeys(name for those in names for name in those)
-    for file, summary, those in zip(files, summaries, names, strict=True):
-        lacking = [name for name in everywhere if name not in set(those)]
+    for file, summary, place in zip(files, summaries, places, strict=True):
+        lacking = [name for name in everywhere if name not in place]
         if lacking:
             warnings.append(f"{file} has no {listed(lacking)}: left out of all.")
-        position = {name: j for j, name in enumerate(those)}
-        columns = [position[name] for name in order]
+        columns = [place[name] for name in order]
         with errors_of(file):
-            same = columns == list(range(len(those)))
+            same = columns == list(range(len(place)))
             found.append(summary if same else select_columns(summary, columns))
     return found, warnings

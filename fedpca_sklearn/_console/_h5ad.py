@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ._row_files import RowFile, needed
+
+# What h5py raises where a file holds other things than it should.
+_ERRORS = AttributeError, KeyError, OSError, RuntimeError, TypeError
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 class H5adRows(RowFile):
@@ -17,25 +29,24 @@ class H5adRows(RowFile):
     def __init__(self, path: str):
         super().__init__(path)
         self._h5py = needed("h5py", "h5ad")
-        try:
+        with _reading("it is no HDF5 file"):
             self._file = self._h5py.File(path, "r")
-        except OSError as error:
-            raise ValueError(f"it is no HDF5 file: {error}") from None
-        self._X = self._own(self._file, "X")
-        kind = self._X.attrs.get("encoding-type", self._X.attrs.get("h5sparse_format", "array"))
-        self._sparse = not isinstance(self._X, self._h5py.Dataset)
-        if self._sparse and kind not in ("csr_matrix", "csr"):
+        with _reading("it is no .h5ad file"):
+            X = self._own(self._file, "X")
+            self._sparse = not isinstance(X, self._h5py.Dataset)
+            shape = self._shape_of_sparse(X) if self._sparse else X.shape
+            names = ("data", "indices", "indptr")
+            self._parts = [self._own(X, name) for name in names] if self._sparse else [X]
+            if len(shape) != 2 or any(part.dtype.kind not in "biuf" for part in self._parts):
+                raise ValueError(f"X must be a 2-D array of numbers, got shape {shape}.")
+            self.n_rows, self.n_columns = map(int, shape)
+            self.names = self._names()
+
+    def _shape_of_sparse(self, X: Any) -> Sequence[int]:
+        kind = X.attrs.get("encoding-type", X.attrs.get("h5sparse_format"))
+        if kind not in ("csr_matrix", "csr"):
             raise ValueError(f"X must be dense or stored by rows (CSR), got {str(kind)[:40]!r}.")
-        shape = self._X.attrs.get("shape", self._X.attrs.get("h5sparse_shape"))
-        shape = tuple(map(int, shape)) if self._sparse else self._X.shape
-        if self._sparse:
-            self._parts = [self._own(self._X, name) for name in ("data", "indices", "indptr")]
-        else:
-            self._parts = [self._X]
-        if len(shape) != 2 or any(part.dtype.kind not in "biuf" for part in self._parts):
-            raise ValueError(f"X must be a 2-D array of numbers, got shape {shape}.")
-        self.n_rows, self.n_columns = shape
-        self.names = self._names()
+        return tuple(X.attrs.get("shape", X.attrs.get("h5sparse_shape")))
 
     def _own(self, group: Any, name: str) -> Any:
         """A member of a group that is in this file, and not a link to another one."""
@@ -68,26 +79,29 @@ class H5adRows(RowFile):
         assert self.n_rows is not None
         step = self.at_once(self.n_columns)
         for start in range(0, self.n_rows, step):
-            rows = self._rows(start, min(start + step, self.n_rows))
+            with _reading("X is damaged"):
+                rows = self._rows(start, min(start + step, self.n_rows))
             yield rows if everything else rows[:, list(columns)]
 
     def _rows(self, start: int, stop: int) -> Any:
         if not self._sparse:
-            rows = self._X[start:stop]
-            return rows.astype(np.float32 if rows.dtype == np.float32 else np.float64, copy=False)
+            return _floats(self._parts[0][start:stop])
         data, indices, indptr = self._parts
         ends = indptr[start : stop + 1].astype(np.int64)
-        shape = (stop - start, self.n_columns)
-        if len(ends) != shape[0] + 1 or np.any(np.diff(ends) < 0) or ends[-1] > len(data):
-            raise ValueError("X is damaged: its rows do not fit to its entries.")
-        if ends[0] < 0 or ends[-1] - ends[0] > shape[0] * shape[1]:
-            raise ValueError("X is damaged: it has more entries than a matrix of its shape.")
-        part = slice(int(ends[0]), int(ends[-1]))
-        values = data[part]
-        values = values.astype(np.float32 if values.dtype == np.float32 else np.float64)
-        where = indices[part].astype(np.int64)
-        if len(where) and not (where.min() >= 0 and where.max() < self.n_columns):
+        n, d = stop - start, self.n_columns
+        if len(ends) != n + 1 or np.any(np.diff(ends) < 0) or ends[0] < 0:
+            raise ValueError("X is damaged: its rows have no beginnings.")
+        first, last = map(int, ends[[0, -1]])
+        if last > min(len(data), len(indices)) or last - first > n * d:
+            raise ValueError("X is damaged: its rows have other entries than there are.")
+        where = indices[first:last].astype(np.int64)
+        if len(where) and not 0 <= where.min() <= where.max() < d:
             raise ValueError("X is damaged: an entry is in no column.")
-        rows = sp.csr_array((values, where, ends - ends[0]), shape=shape)
+        rows = sp.csr_array((_floats(data[first:last]), where, ends - first), shape=(n, d))
         rows.sum_duplicates()
         return rows
+
+
+def _floats(values: np.ndarray) -> np.ndarray:
+    """Values in single precision if they are, in double precision otherwise."""
+    return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)

@@ -137,14 +137,13 @@ class NpyRows(RowFile):
         super().__init__(path)
         try:
             with np.errstate(over="raise"):  # a shape of more entries than can be counted
-                rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ArithmeticError, EOFError, SyntaxError) as error:
+                rows = np.lib.format.open_memmap(path, mode="r")
+        except Exception as error:  # of the parser of Python's literals, too
             raise ValueError(f"it is no .npy file: {error}") from None
-        if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "biuf":
-            found = (
-                f"shape {rows.shape} of {rows.dtype}" if hasattr(rows, "dtype") else "an archive"
+        if rows.ndim != 2 or rows.dtype.kind not in "biuf":
+            raise ValueError(
+                f"it must hold a 2-D array of numbers, got shape {rows.shape} of {rows.dtype}."
             )
-            raise ValueError(f"it must hold a 2-D array of numbers, got {found}.")
         self._rows = rows
         self.n_rows, self.n_columns = rows.shape
 
@@ -162,9 +161,10 @@ class ParquetRows(RowFile):
     def __init__(self, path: str):
         super().__init__(path)
         pyarrow, parquet = needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
+        self._errors = (pyarrow.ArrowException, OSError)
         try:
             self._file = parquet.ParquetFile(path)
-        except (pyarrow.ArrowException, OSError) as error:
+        except self._errors as error:
             raise ValueError(f"it is no parquet file: {error}") from None
         schema = self._file.schema_arrow
         kinds = pyarrow.types
@@ -188,9 +188,12 @@ class ParquetRows(RowFile):
             for batch in iter_batches(self._file, batch_size=size, columns=names):
                 rows = np.empty((batch.num_rows, len(names)), dtype)
                 for j, column in enumerate(batch.columns):
-                    rows[:, j] = column.to_numpy(zero_copy_only=False)
+                    numbers = (
+                        column if column.null_count == 0 else column.cast("double", safe=False)
+                    )
+                    rows[:, j] = numbers.to_numpy(zero_copy_only=False)
                 yield rows
-        except OSError as error:
+        except self._errors as error:
             raise ValueError(f"it is damaged: {error}") from None
 
 

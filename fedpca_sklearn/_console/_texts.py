@@ -9,6 +9,9 @@ from typing import Any
 
 from ..summary import Subspace
 
+# Characters of a message, and of a name in it, that are shown.
+_PAGE, _NAME = 4000, 80
+
 
 def printable(text: str) -> str:
     """Text of an untrusted file; escaped if it has characters that a terminal would not print."""
@@ -16,15 +19,15 @@ def printable(text: str) -> str:
 
 
 def one_line(message: object) -> str:
-    """A message in one line, without what a terminal would obey."""
-    text = " ".join(str(message).split())
+    """A message in one line of a page at most, without what a terminal would obey."""
+    text = " ".join(str(message)[:_PAGE].split())
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
     """The first names, quoted, and how many more there are."""
     names = list(names)
-    shown = ", ".join(map(repr, names[:most]))
+    shown = ", ".join(repr(name[:_NAME]) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 

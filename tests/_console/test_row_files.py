@@ -6,6 +6,7 @@ The oracle is numpy's singular value decomposition of the rows that were written
 import json
 import os
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -96,6 +97,24 @@ def test_names_with_dots_are_names(run):
     as_parquet("rows.parquet", names=["age", "age.two", "c", "d"])
     assert run("fit", "rows.parquet", "-o", "rows.fed", "--columns", "age,d")[0] == 0
     assert_is_of(Subspace.load("rows.fed"), X[:, [0, 3]])
+
+
+def test_gaps_and_kinds_of_numbers_in_parquet(run):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "whole": pa.array([1, 2, None, 2**60]),
+        "yes": pa.array([True, False, True, None]),
+        "money": pa.array([Decimal("1.5"), Decimal("2.5"), Decimal("0.5"), None]),
+        "small": pa.array([1, 2, 3, 4], pa.uint8()),
+        "single": pa.array([1.5, None, 3.0, 4.0], pa.float32()),
+    }
+    parquet.write_table(pa.table(columns), "rows.parquet")
+    assert "column 'single' has no value in row 2" in refused(
+        run, "fit", "rows.parquet", "-o", "x.fed"
+    )
+    assert run("fit", "rows.parquet", "-o", "x.fed", "--drop-missing")[0] == 0
+    assert_array_equal(Subspace.load("x.fed").mean, [1, 1, 1.5, 1, 1.5])
 
 
 def test_an_index_of_a_frame_is_no_column(run):
@@ -235,6 +254,8 @@ HOSTILE_ARRAYS = {
     "text": npy("{'descr': '<U4', 'fortran_order': False, 'shape': (2, 2), }", bytes(64)),
     "complex": npy("{'descr': '<c16', 'fortran_order': False, 'shape': (2, 2), }", bytes(64)),
     "cut": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4, 2), }", bytes(60)),
+    "no end": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2, ("),
+    "zip": b"PK\x03\x04" + bytes(60),
     "code": npy("__import__('os').abort()"),
     "nothing": b"",
     "junk": b"\x93NUMPY" + bytes(9),
@@ -251,7 +272,7 @@ def test_hostile_arrays_are_refused(what, run):
 def test_arrays_in_an_archive_are_refused(run):
     np.savez("rows.npz", X)
     os.rename("rows.npz", "rows.npy")
-    assert "got an archive" in refused(run, "fit", "rows.npy", "-o", "x.fed")
+    assert "it is no .npy file" in refused(run, "fit", "rows.npy", "-o", "x.fed")
     np.save("a.npy", X)
     message = refused(run, "fit", "a.npy", "-o", "x.fed", "--columns", "age")
     assert "has no names of columns" in message
@@ -297,17 +318,24 @@ def test_hostile_h5ad_is_refused(run):
             {"encoding-type": "csc_matrix"}
         ),
         "entry is in no column": lambda f: f["X/indices"].__setitem__(0, 99),
-        "rows do not fit": lambda f: f["X/indptr"].__setitem__(3, 99),
+        "rows have no beginnings": lambda f: f["X/indptr"].__setitem__(3, 99),
         "it must hold 'X' itself": lambda f: (
             f.pop("X"),
             f.__setitem__("X", h5py.ExternalLink("other.h5", "/X")),
         ),
         "must hold 'data' itself, got NoneType": lambda f: f["X"].pop("data"),
+        "it is no .h5ad file": lambda f: f["X"].attrs.pop("shape"),
+        "no .h5ad file": lambda f: (f["X"].pop("data"), f.create_group("X/data")),
+        "4 columns, but 0 have names": lambda f: (f["var"].pop("gene"), f.create_group("var/gene")),
+        "must hold 'var' itself": lambda f: (
+            f.pop("var"),
+            f.__setitem__("var", h5py.SoftLink("/X")),
+        ),
         "4 columns, but 3 have names": lambda f: (
             f["var"].pop("gene"),
             f["var"].__setitem__("gene", np.array(["a", "b", "c"], h5py.string_dtype())),
         ),
-        "more entries than": lambda f: (
+        "other entries than": lambda f: (
             [f["X"].pop(p) for p in ("data", "indices", "indptr")],
             f["X"].__setitem__("data", np.ones(999)),
             f["X"].__setitem__("indices", np.zeros(999, int)),
