@@ -18,8 +18,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("fit", help="summarise the rows of a site")
     parser.add_argument("rows", nargs="+", metavar="ROWS", help=".csv, .npy, .parquet or .h5ad")
     add_output(parser)
-    add_rows(parser)
-    parser.add_argument("--like", help="a summary, whose columns are taken", metavar="FILE")
+    columns = add_rows(parser)
+    columns.add_argument("--like", help="a summary, whose columns are taken", metavar="FILE")
     parser.add_argument("--site", help="name of the site", metavar="NAME")
     parser.add_argument(
         "-n",
@@ -37,6 +37,8 @@ def run(options: argparse.Namespace) -> Report:
     check_output(options, [*options.rows, *([options.like] if options.like else [])])
     site = None if options.site is None else check_text("--site", options.site)
     names = load(options.like).feature_names if options.like else None
+    if options.like and names is None:
+        raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
     rows = Rows(options.rows, options, names)
     pca = StreamingPCA(options.n_components)
     for batch in rows:

@@ -28,12 +28,22 @@ _FORMATS: dict[str, Callable[[str], RowFile]] = {
 _TEXTS = {".csv": ",", ".tsv": "\t"}
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Options of commands that read rows."""
+def add_rows(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Options of commands that read rows; those that choose columns are in the group returned."""
     columns = parser.add_mutually_exclusive_group()
     columns.add_argument("--columns", type=names_in, help="those to take, with commas")
     columns.add_argument("--without", type=names_in, help="those to leave out", metavar="COLUMNS")
-    parser.add_argument("--separator", help="of csv (default: a comma, of tsv a tab)")
+    parser.add_argument(
+        "--separator", type=_separator, help="of csv (default: a comma, of tsv a tab)", metavar="C"
+    )
+    return columns
+
+
+def _separator(text: str) -> str:
+    text = {"tab": "\t", r"\t": "\t"}.get(text, text)
+    if len(text) != 1 or text in '"\r\n':
+        raise ValueError("a separator is one character, or the word tab")
+    return text
 
 
 class Rows:

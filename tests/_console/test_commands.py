@@ -1,7 +1,10 @@
 """The commands between sites: columns matched by name, units, a site that leaves, JSON, codes."""
 
 import json
+import tomllib
 import warnings
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._units import unlike_units
 from fedpca_sklearn.summary._columns import select_columns
 
@@ -299,11 +303,25 @@ def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
 
 
 def test_a_command_that_is_none_exits_with_2(run, capsys):
-    for wrong in ([], ["fitt"], ["fit", "rows.csv"], ["merge", "a", "-o", "b", "-n", "2x"]):
+    rows = ["fit", "rows.csv", "-o", "b"]
+    for wrong in (
+        [],
+        ["fitt"],
+        rows[:2],
+        [*rows, "--separator", "::"],
+        [*rows, "--separator", '"'],
+        [*rows, "--like", "a", "--columns", "b"],
+        ["merge", "a", "-o", "b", "-n", "2x"],
+    ):
         with pytest.raises(SystemExit) as stop:
             run(*wrong)
         assert stop.value.code == 2
         assert "usage: fedpca" in capsys.readouterr().err
+
+
+def test_the_script_that_is_installed_is_this_one():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert EntryPoint("fedpca", project["scripts"]["fedpca"], "console_scripts").load() is main
 
 
 def test_a_warning_of_the_library_is_one_line(run, sites):

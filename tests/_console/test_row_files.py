@@ -73,6 +73,7 @@ def test_csv_of_other_places(run):
     as_csv("a.csv", separator=";")
     assert "--separator" in refused(run, "fit", "a.csv", "-o", "x.fed")
     assert run("fit", "a.csv", "-o", "a.fed", "--separator", ";")[0] == 0
+    assert "--separator" in refused(run, "fit", "a.csv", "-o", "x.fed", "--separator", "tab")
     as_csv("b.tsv", names=["größe", 'a, "b"', " c", "d"], separator="\t")
     with open("b.tsv", "rb") as stream:
         data = stream.read()
@@ -389,6 +390,13 @@ def test_columns_that_are_not_there_are_named(run):
     assert "no column is left" in refused(
         run, "fit", "rows.csv", "-o", "x.fed", "--without", ",".join(NAMES)
     )
+
+
+def test_the_columns_of_a_summary_without_names_are_not_taken(run):
+    as_csv("rows.csv")
+    Subspace.from_rows(X[:, :2]).save("two.fed")
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed", "--like", "two.fed")
+    assert "two.fed: it has no names of columns" in message
 
 
 def test_a_name_of_a_site_that_no_terminal_should_see(run):
