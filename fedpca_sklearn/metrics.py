@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, svds
 from sklearn.utils import check_array
 
+from ._validation.arrays import in_numpy
+
 __all__ = ["excess_error", "reconstruction_error", "subspace_distance"]
 
 METRICS = ("sin", "projection", "chordal", "euclidean")
@@ -17,7 +19,7 @@ METRICS = ("sin", "projection", "chordal", "euclidean")
 
 def _orthonormal_columns(name: str, components: Any) -> np.ndarray:
     """Orthonormal basis (d x rank) of the span of the rows."""
-    array = check_array(components, dtype=np.float64, input_name=name)
+    array = check_array(in_numpy(components), dtype=np.float64, input_name=name)
     if array.shape[0] > array.shape[1]:
         raise ValueError(f"{name} must have at most as many rows as columns, got {array.shape}.")
     Q, R, _ = scipy.linalg.qr(array.T, mode="economic", pivoting=True, check_finite=False)
@@ -95,7 +97,9 @@ def _centred(X: Any, mean: Any):
     Dense rows are centred, ``rest = 0``. In sparse rows only the columns without an implicit zero
     are, so that nothing is densified, and nothing cancels.
     """
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
+    X = check_array(
+        in_numpy(X), accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X"
+    )
     n, d = X.shape
     if mean is None:
         mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()

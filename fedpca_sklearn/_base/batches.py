@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 from .._dask import chunks_in_order, is_dask
 from .._kernels.slices import rows_within, slices_of
 from .._validation.checks import check_finite
-from .._validation.containers import as_rows, validate_data
+from .._validation.containers import validate_data
 from .disk import slices
 from .sources import is_stream, iter_batches
 
@@ -54,7 +54,6 @@ def validated_batches(
         if none_yet:
             raise ValueError("X is a stream without batches; at least one row is required.")
         return
-    X = as_rows(X)
     if is_on_disk(X):
         for rows in slices(X, 1 if block_size is None else block_size(X.shape[1])):
             yield validate_data(estimator, rows, reset=reset, **checks)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from .._dask import is_dask
 from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
+from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
@@ -111,7 +112,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         stream = self._stream
         n, d = stream.waiting.shape
         room = self._block_rows(d, stream.n_rows == n)
-        subspace = getattr(self, "subspace_", None)
+        subspace = in_numpy(getattr(self, "subspace_", None))
         if (
             n + 1 >= room
             or hasattr(self, "feature_names_in_")

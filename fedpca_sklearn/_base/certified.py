@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.certificates import Certificate
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
+from .places import bring_home, shown_like
 from .published_state import PublishedStateMixin
 
 # Where an estimator keeps the certificate of a refinement, with the summary that it is of.
@@ -31,6 +32,7 @@ class CertifiedMixin(PublishedStateMixin):
         """The summary that is fitted, and what is certain about its first directions."""
         view: Any = self._published()
         check_is_fitted(view, "components_")
+        bring_home(vars(view))
         subspace: Subspace = view.subspace_
         of, certificate = vars(view).get(CERTIFIED, (None, None))
         if of is subspace:
@@ -49,4 +51,5 @@ class CertifiedMixin(PublishedStateMixin):
     def explained_variance_interval_(self) -> np.ndarray:
         """Two variances for each component, between which that of all rows at once is."""
         subspace, certificate = self._with_certificate()
-        return certificate.eigenvalues / (subspace.degrees_of_freedom or 1.0)
+        interval = certificate.eigenvalues / (subspace.degrees_of_freedom or 1.0)
+        return shown_like(self, interval)

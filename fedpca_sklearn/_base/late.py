@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._kernels.tame import is_tame
+from .._validation.arrays import PLACE
+from .places import show
 from .published_state import BEFORE, LATE, UnchangedOnErrorMixin
 
 # Names of the columns are those of the rows that were validated, whatever waits.
@@ -76,6 +78,9 @@ class Late:
             view.__dict__ = dict(self.base)
             view._replay(self.rows[:n])
             made = vars(view)
+            if PLACE in self.base:
+                made[PLACE] = self.base[PLACE]
+                show(made)
             self.made = n, made
         return made
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from .callbacks import callback_state
 from .doc_link import DocLinkMixin
+from .places import bring_home, call_at_home, show
 
 # Where an estimator keeps, while it is fitted, by which thread, and what it was before.
 BEFORE = "_before_fit"
@@ -52,7 +53,7 @@ class PublishedStateMixin:
 def _of_one_state(method: Callable) -> Callable:
     @wraps(method)
     def on_view(self, *args, **kwargs):
-        return method(self._published(), *args, **kwargs)
+        return call_at_home(method, self._published(), args, kwargs)
 
     return on_view
 
@@ -66,7 +67,11 @@ class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
         before = dict(vars(self))
         vars(self).setdefault(BEFORE, (threading.get_ident(), before))
         try:
+            if BEFORE not in before:
+                bring_home(vars(self))
             yield
+            if BEFORE not in before:
+                show(vars(self))
         except BaseException:
             self.__dict__ = {**before, **callback_state(self)}
             raise

@@ -51,6 +51,8 @@ class SubspaceTransformer(
     """
 
     whiten = False
+    # whether rows may be arrays of other libraries
+    _takes_arrays = False
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -394,5 +396,6 @@ class SubspaceTransformer(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.array_api_support = self._takes_arrays
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

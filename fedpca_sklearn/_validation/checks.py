@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
+from .arrays import in_numpy
 from .containers import as_rows
 
 # Components of the estimators that follow a few directions, where nothing is said.
@@ -28,7 +29,7 @@ def is_real(value: Any) -> TypeGuard[float]:
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
     """Copy of an array as a finite, C-contiguous float array."""
-    array = np.array(value, dtype=dtype, order="C")
+    array = np.array(in_numpy(value), dtype=dtype, order="C")
     if dtype is None and array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "iufb":
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
@@ -88,7 +89,7 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
     """Validated float64 weights, or None if there are none."""
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight)
+    weight = np.asarray(in_numpy(sample_weight))
     weight = float_array("sample_weight", np.full(n, weight) if weight.ndim == 0 else weight, 1)
     weight = weight.astype(np.float64, copy=False)
     if len(weight) != n:

@@ -7,8 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data as _validate_data
 
+from .arrays import PLACE, Place, in_numpy, place_of
+
+# The estimators whose rows may be arrays of other libraries, in an error.
+TAKE_ARRAYS = (
+    "StreamingPCA, FederatedPCA, DistributedPCA, FederatedPowerPCA, FrequentDirections, OjaPCA and "
+    "StreamingPowerMethod"
+)
 # Library and class of what holds rows that it has not read, and how to get at them.
 _READ_BY = {
     ("polars", "LazyFrame"): "X.collect() reads them, iter_batches(X) in batches",
@@ -25,8 +33,25 @@ _READ_BY = {
 
 
 def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
-    """scikit-learn's `validate_data` for any container that `as_rows` takes."""
+    """scikit-learn's `validate_data` for any container that `as_rows` takes.
+
+    An estimator that takes arrays of other libraries remembers where they are.
+    """
+    place = place_of(X)
+    if place is not None:
+        check_takes_arrays(estimator, place)
+        vars(estimator)[PLACE], X = place, in_numpy(X)
     return _validate_data(estimator, as_rows(X), **checks)
+
+
+def check_takes_arrays(estimator: Any, place: Place | None) -> None:
+    """Raise a TypeError where who takes arrays of numpy only is given others."""
+    if place is not None and not get_tags(estimator).array_api_support:
+        raise TypeError(
+            f"{type(estimator).__name__} takes arrays of numpy, got one of {place} while "
+            "array_api_dispatch=True. X.detach().cpu().numpy() is a numpy array of a tensor, "
+            f"X.get() one of a CuPy array. {TAKE_ARRAYS} take arrays of other libraries."
+        )
 
 
 def as_rows(X: Any) -> Any:

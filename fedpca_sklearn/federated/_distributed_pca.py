@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.batches import count_rows
+from .._base.places import shown_like
 from .._dask import RowChunks, run
 from .._validation.checks import check_rows
 from .._validation.too_large import largest_named
@@ -122,6 +123,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
 
     _takes_dask = True
     _keeps_clients = False
+    _takes_arrays = True
 
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
@@ -223,7 +225,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
             raise AttributeError("r_factor_ is not known with missing=AvailablePairs().")
         R = whole.factor
         signs = np.where(np.diag(R) < 0, -1.0, 1.0)
-        return (signs[:, None] * R).astype(self._state.dtype)
+        return shown_like(self, (signs[:, None] * R).astype(self._state.dtype))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.metaestimators import available_if
 
 from .._base.callbacks import has_callbacks
+from .._base.places import show_in
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.too_large import largest_named
@@ -22,7 +23,7 @@ from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ..summary._merging import check_subspaces, tighter_fraction
+from ..summary._merging import check_subspaces, checked_with_place, tighter_fraction
 from ..summary._units import alike
 from ._available_pairs import AvailablePairs, MissingStrategy
 from ._clients import label_order, rows_of
@@ -167,6 +168,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     """
 
     _takes_dask = True
+    _takes_arrays = True
 
     _parameter_constraints: dict = {
         **PairsOfClientsMixin._parameter_constraints,
@@ -276,7 +278,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     def _from(self, subspaces: Sequence[Subspace]) -> Any:
         """The estimator, fitted on summaries."""
         self._check_parameters()
-        subspaces = check_subspaces(subspaces)
+        subspaces, place = checked_with_place(subspaces)
         check_at_most_features(self.n_components, subspaces[0].n_features)
         if not any(s.n_samples > 0 for s in subspaces):
             raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
@@ -290,6 +292,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         self.n_features_in_ = subspaces[0].n_features
         if self.subspace_.feature_names is not None:
             self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
+        show_in(place, self)
         return self
 
     def _reset(self) -> None:

@@ -129,6 +129,8 @@ class PersonalizedPCA(FederatedPCA):
     __metadata_request__transform = {"clients": True}
     __metadata_request__inverse_transform = {"clients": True}
 
+    _takes_arrays = False
+
     _parameter_constraints: dict = {
         **FederatedPCA._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],

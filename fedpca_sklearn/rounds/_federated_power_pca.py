@@ -156,6 +156,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     0.0
     """
 
+    _takes_arrays = True
+
     _parameter_constraints: dict = {
         **ClientsTransformer._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],

@@ -80,6 +80,8 @@ class FrequentDirections(Tracker):
     0.0
     """
 
+    _takes_arrays = True
+
     _parameter_constraints: dict = {
         **Tracker._parameter_constraints,
         "sketch_size": [Interval(Integral, 1, None, closed="left"), None],

@@ -75,6 +75,8 @@ class OjaPCA(StartedTracker):
     0.0
     """
 
+    _takes_arrays = True
+
     _parameter_constraints: dict = {
         **StartedTracker._parameter_constraints,
         "learning_rate": [

@@ -16,13 +16,14 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import with_callbacks
 from .._base.late import Late
+from .._base.places import show_in
 from .._base.published_state import LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
 from .._validation.checks import check_at_most_features
 from ..rank import RankRule
 from ..summary import Subspace
-from ..summary._merging import check_subspaces
+from ..summary._merging import checked_with_place
 from ._blocks import State
 from ._half_life import duration_of, times_of
 from ._one_by_one import ROWS_THAT_WAIT
@@ -183,6 +184,7 @@ class StreamingPCA(SecondPassMixin):
     # `times` travels through pipelines and searches without a request by the user
     __metadata_request__fit = {"times": True}
     __metadata_request__partial_fit = {"times": True}
+    _takes_arrays = True
 
     _parameter_constraints: dict = {
         "n_components": [
@@ -290,7 +292,7 @@ class StreamingPCA(SecondPassMixin):
         >>> bool(np.array_equal(goes_on.components_, stays.components_))
         True
         """
-        (subspace,) = check_subspaces([subspace])
+        (subspace,), place = checked_with_place([subspace])
         pca = cls(n_components, **{"center": subspace.centered, **parameters})
         pca._check_parameters()
         if pca.center != subspace.centered:
@@ -313,6 +315,7 @@ class StreamingPCA(SecondPassMixin):
             rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
         last_time = None if last_time is None else times_of([last_time], 1)[0]
         pca._publish(State(subspace, int(n_samples_seen), rank, last_time=last_time))
+        show_in(place, pca)
         return pca
 
     @with_callbacks

@@ -74,6 +74,8 @@ class StreamingPowerMethod(StartedTracker):
     (7, 0.0)
     """
 
+    _takes_arrays = True
+
     _parameter_constraints: dict = {
         **StartedTracker._parameter_constraints,
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],

@@ -13,6 +13,7 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.too_large import TooLargeError
+from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer
 from .._validation.feature_names import check_same_names
 from .._validation.too_large import largest_named
@@ -54,7 +55,12 @@ def names_of_parts(subspaces: Sequence[Subspace]) -> list[str]:
 
 
 def check_subspaces(subspaces: Any) -> list[Subspace]:
-    """Return a non-empty list of summaries that fit together, or raise."""
+    """Return a non-empty list of summaries that fit together, in numpy, or raise."""
+    return checked_with_place(subspaces)[0]
+
+
+def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
+    """What `check_subspaces` returns, and where the first is that has arrays of another library."""
     if isinstance(subspaces, Subspace):
         raise TypeError("subspaces must be a sequence of Subspace objects, got one Subspace.")
     subspaces = list(subspaces)
@@ -87,7 +93,7 @@ def check_subspaces(subspaces: Any) -> list[Subspace]:
                 f"{who[i]}, unlike {who[known]},",
             )
     check_each_site_once(subspaces)
-    return subspaces
+    return [in_numpy(subspace) for subspace in subspaces], place_among(subspaces)
 
 
 def merge_subspaces(
@@ -165,7 +171,7 @@ def merge_subspaces(
     >>> np.linalg.svd(X - X.mean(axis=0), compute_uv=False).round(3)
     array([20.332, 14.663, 10.487,  4.801])
     """
-    subspaces = check_subspaces(subspaces)
+    subspaces, place = checked_with_place(subspaces)
     if method not in MERGE_METHODS:
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
@@ -178,7 +184,8 @@ def merge_subspaces(
         return _cut(_in_steps(parts, n_components, method), n_components)
 
     with largest_named(partial(names_of_parts, subspaces), subspaces):
-        return merged_rows(subspaces, merge)
+        result = merged_rows(subspaces, merge)
+    return result if place is None else result._shown_in(place)
 
 
 def merged_rows(

@@ -13,6 +13,7 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.sizes import exact_dimension, kept_directions
 from .._kernels.tolerances import VALID_BASIS_TOL
+from .._validation.arrays import Place, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
     check_n_components,
@@ -264,6 +265,16 @@ class Subspace:
     def __setstate__(self, state):
         self._set(**state)
 
+    def _shown_in(self, place: Place) -> Subspace:
+        """The summary with arrays of another library, on the device of rows."""
+        from ._elsewhere import SubspaceElsewhere  # a subclass
+
+        return SubspaceElsewhere.of(self, place)
+
+    def _in_numpy(self) -> Subspace:
+        """The summary with arrays of numpy."""
+        return self
+
     def _named(self, names: Any) -> Subspace:
         """Summary with the names of the columns, if they are known."""
         return self if names is None else self._replace(feature_names=composed_names(names))
@@ -363,6 +374,7 @@ class Subspace:
         )
 
     @classmethod
+    @where_rows_are
     def from_rows(
         cls,
         X: Any,
@@ -426,18 +438,18 @@ class Subspace:
                 raise TypeError(
                     f"estimator must be a fitted PCA-like estimator, but {name} has no {attribute}."
                 )
-        components = np.asarray(estimator.components_)
-        singular_values = np.asarray(estimator.singular_values_, dtype=np.float64)
+        components = np.asarray(in_numpy(estimator.components_))
+        singular_values = np.asarray(in_numpy(estimator.singular_values_), dtype=np.float64)
         if n_samples is None:
             for attribute in ("n_samples_seen_", "n_samples_"):
                 n_samples = getattr(estimator, attribute, n_samples)
         if n_samples is None:
             raise ValueError(f"{name} does not know how many rows it saw: give n_samples.")
-        mean = getattr(estimator, "mean_", None)
+        mean = in_numpy(getattr(estimator, "mean_", None))
         energy = float(singular_values @ singular_values)
         if scatter is None:
             scatter = energy
-            ratio = getattr(estimator, "explained_variance_ratio_", None)
+            ratio = in_numpy(getattr(estimator, "explained_variance_ratio_", None))
             if mean is not None and ratio is not None and len(ratio) and ratio[0] > 0:
                 scatter = max(energy, float(singular_values[0] ** 2 / ratio[0]))
         order = np.argsort(-singular_values, kind="stable")  # TruncatedSVD's may be out of order
@@ -453,6 +465,7 @@ class Subspace:
 
     # ---------------------------------------------------------------- operations
 
+    @where_rows_are
     def update(
         self,
         X: Any,

@@ -1,0 +1,139 @@
+"""Arrays of other libraries: where they are, how numpy reads them, and how results go back.
+
+The only module that calls scikit-learn's helpers for such arrays, which are private. It does so
+only for an array that is not numpy's, so that whoever has no other pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from sklearn import config_context, get_config
+
+# Where an estimator, or a summary, keeps the `Place` of its arrays if they are not numpy's.
+PLACE = "_place"
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A library of arrays, and the device on which they are.
+
+    Parameters
+    ----------
+    like : array
+        One of that library on that device, without entries.
+    """
+
+    like: Any
+
+    @property
+    def library(self) -> str:
+        """Name of the library."""
+        return type(self.like).__module__.partition(".")[0]
+
+    def __str__(self):
+        return f"{self.library} on {self.like.device}"
+
+    def same(self, other: Place | None) -> bool:
+        """Whether another place is of the same library and the same device."""
+        if other is None or self.library != other.library:
+            return False
+        return bool(self.like.device == other.like.device)
+
+    def array(self, values: np.ndarray) -> Any:
+        """Numbers of numpy as an array here, not copied where the two can share memory."""
+        from sklearn.utils._array_api import _max_precision_float_dtype
+
+        xp, device = _namespace_and_device(self.like)
+        if not values.flags.writeable or any(stride < 0 for stride in values.strides):
+            values = values.copy()
+        if values.dtype == np.float64 and _max_precision_float_dtype(xp, device) == xp.float32:
+            values = values.astype(np.float32)
+        return xp.asarray(values, device=device)
+
+    def shown(self, value: Any) -> Any:
+        """An array of numbers of numpy, or a summary of such, as one here; else the value."""
+        if isinstance(value, np.ndarray):
+            return self.array(value) if value.dtype.kind in "biuf" else value
+        return value._shown_in(self) if hasattr(value, "_shown_in") else value
+
+
+def place_of(X: Any) -> Place | None:
+    """Where an array of another library is, while ``array_api_dispatch`` is on; else None."""
+    if not _is_foreign(X) or not get_config()["array_api_dispatch"]:
+        return None
+    try:
+        xp, device = _namespace_and_device(X)
+    except TypeError:  # a column of Arrow: numpy reads it
+        return None
+    return Place(xp.zeros((0,), dtype=xp.float32, device=device))
+
+
+def in_numpy(value: Any) -> Any:
+    """An array of another library, or a summary of such, in numpy; else the value.
+
+    What is in the memory of the host is not copied.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "_shown_in"):
+        return value._in_numpy()
+    if not _is_foreign(value):
+        return value
+    from sklearn.utils._array_api import _convert_to_numpy
+
+    if hasattr(value, "detach"):  # nothing here has gradients
+        value = value.detach()
+    xp, _ = _namespace_and_device(value)
+    if str(value.dtype).endswith("bfloat16"):  # which numpy has not
+        value = xp.astype(value, xp.float32)
+    with config_context(array_api_dispatch=True):
+        return np.asarray(_convert_to_numpy(value, xp))
+
+
+def place_among(values: Iterable[Any]) -> Place | None:
+    """Where the first summary of another library is; None if all are of numpy."""
+    return next((value._place for value in values if hasattr(value, PLACE)), None)
+
+
+def where_rows_are(method: Callable) -> Callable:
+    """Let a method of rows take arrays of other libraries; what it returns is where they are."""
+
+    @wraps(method)
+    def call(self, X, *args, **kwargs):
+        place = place_of(X)
+        if place is None:
+            return method(self, X, *args, **kwargs)
+        return place.shown(method(self, in_numpy(X), *args, **kwargs))
+
+    return call
+
+
+def refuse_other_places(fitted: Place | None, given: Place | None, who: str) -> None:
+    """Raise unless rows are where those of the fit were, while ``array_api_dispatch`` is on."""
+    if not get_config()["array_api_dispatch"]:
+        return
+    if fitted is given or (fitted is not None and fitted.same(given)):
+        return
+    raise ValueError(
+        f"Inputs passed to {who}() must use the same namespace and the same device as those passed "
+        f"to fit(): it got arrays of {given or 'numpy'}, and was fitted with those of "
+        f"{fitted or 'numpy'}. sklearn.utils._array_api.move_estimator_to moves an estimator."
+    )
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether something may be an array of another library than numpy."""
+    return hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic))
+
+
+def _namespace_and_device(array: Any) -> tuple[Any, Any]:
+    from sklearn.utils._array_api import get_namespace_and_device
+
+    with config_context(array_api_dispatch=True):
+        xp, _, device = get_namespace_and_device(array)
+    return xp, device

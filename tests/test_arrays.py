@@ -1,0 +1,321 @@
+"""Rows in arrays of torch and of the strict implementation of the array API.
+
+scikit-learn's own checks of the array API run in test_common.py, in a process of their own.
+"""
+
+import copy
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.utils import get_tags
+
+import fedpca_sklearn
+from fedpca_sklearn import (
+    GROUSE,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FrequentDirections,
+    OjaPCA,
+    PersonalizedPCA,
+    RobustSubspaceTracker,
+    StreamingPCA,
+    StreamingPowerMethod,
+    Subspace,
+    VerticalFederatedPCA,
+    make_power_law,
+    merge_subspaces,
+    subspace_distance,
+)
+
+strict = pytest.importorskip("array_api_strict")
+torch = pytest.importorskip("torch")
+ON_A_DEVICE = strict.Device("device1")
+
+ROWS = make_power_law(300, 12, random_state=0) + np.linspace(-5, 5, 12)
+OWNERS = np.arange(300) % 3
+PLACES = {
+    "torch": torch.asarray,
+    "strict": strict.asarray,
+    "strict on a device": lambda X: strict.asarray(X, device=ON_A_DEVICE),
+}
+ESTIMATORS = [
+    StreamingPCA(4),
+    StreamingPCA(3, whiten=True),
+    StreamingPCA(0.8, forgetting_factor=0.99),
+    FederatedPCA(4, n_clients=3),
+    DistributedPCA(4, n_clients=3),
+    FederatedPowerPCA(4, n_clients=3, random_state=0),
+    FrequentDirections(4),
+    OjaPCA(4, random_state=0),
+    StreamingPowerMethod(4, random_state=0),
+]
+OTHERS = [GROUSE(2), PersonalizedPCA(), RobustSubspaceTracker(2), VerticalFederatedPCA(2)]
+
+
+def named(value):
+    return str(value).replace(" ", "")
+
+
+@pytest.fixture(autouse=True)
+def dispatch(monkeypatch):
+    """scikit-learn asks for this variable; scipy, which reads it once, is given numpy's arrays."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    with config_context(array_api_dispatch=True):
+        yield
+
+
+@pytest.fixture(params=PLACES)
+def put(request):
+    return PLACES[request.param]
+
+
+def at_home(array):
+    """An array of another library in numpy; numpy's is refused, so that none is there by chance."""
+    assert not isinstance(array, np.ndarray)
+    if isinstance(array, torch.Tensor):
+        return array.numpy()
+    return np.asarray(strict.asarray(array, device=strict.Device("CPU_DEVICE")))
+
+
+def close(found, expected, tol=1e-12):
+    assert_allclose(at_home(found), expected, rtol=tol, atol=tol * np.abs(expected).max())
+
+
+def shown(model):
+    """Names of the fitted attributes that are arrays of numbers."""
+    return [
+        name
+        for name, value in vars(model).items()
+        if name.endswith("_") and isinstance(value, np.ndarray) and value.dtype.kind in "fi"
+    ]
+
+
+@pytest.mark.parametrize("model", ESTIMATORS, ids=named)
+def test_results_are_those_of_numpy_and_where_the_rows_are(model, put):
+    X, weight = put(ROWS), np.linspace(0.5, 1.5, len(ROWS))
+    weights = [None, weight] if "sample_weight" in model.fit.__code__.co_varnames else [None]
+    for w in weights:
+        options = {} if w is None else {"sample_weight": w}
+        ours = {} if w is None else {"sample_weight": put(w)}
+        expected, found = clone(model).fit(ROWS, **options), clone(model).fit(X, **ours)
+        assert shown(expected)
+        for name in shown(expected):
+            close(getattr(found, name), getattr(expected, name))
+            assert getattr(found, name).device == X.device
+        Z = found.transform(X)
+        assert Z.device == X.device
+        close(Z, expected.transform(ROWS))
+        close(found.inverse_transform(Z), expected.inverse_transform(at_home(Z)))
+        close(found.score_samples(X), expected.score_samples(ROWS))
+        close(found.get_covariance(), expected.get_covariance())
+        close(found.get_precision(), expected.get_precision())
+        assert isinstance(found.score(X), float)
+        score = expected.score(ROWS, sample_weight=weight)
+        assert np.isclose(found.score(X, sample_weight=put(weight)), score, rtol=1e-12)
+        close(found.subspace_.components, expected.subspace_.components)
+        close(found.subspace_.mean, expected.subspace_.mean)
+        assert found.subspace_.to_bytes() == expected.subspace_.to_bytes()
+
+
+@pytest.mark.parametrize("model", [m for m in ESTIMATORS if hasattr(m, "partial_fit")], ids=named)
+def test_batches_of_any_size_and_streams(model, put):
+    cuts = [0, 1, 2, 3, 103, 290, 300]
+    batches = [ROWS[a:b] for a, b in pairwise(cuts)]
+    expected, found = clone(model), clone(model)
+    for batch in batches:
+        found.partial_fit(put(batch))
+        expected.partial_fit(batch)
+        close(found.components_, expected.components_)
+        assert found.n_samples_ == expected.n_samples_
+    if not hasattr(model, "n_clients"):
+        streamed = clone(model).fit(put(batch) for batch in batches)
+        close(streamed.components_, clone(model).fit(iter(batches)).components_)
+
+
+@pytest.mark.parametrize("model", [FederatedPCA(3), DistributedPCA(3), FederatedPowerPCA(3)])
+def test_clients_are_told_apart_by_labels_of_any_library(model, put):
+    model.set_params(**({"random_state": 0} if "random_state" in model.get_params() else {}))
+    expected = clone(model).fit(ROWS, clients=OWNERS)
+    for labels in (OWNERS, put(OWNERS)):
+        found = clone(model).fit(put(ROWS), clients=labels)
+        close(found.components_, expected.components_)
+        assert found.clients_ == [0, 1, 2]
+
+
+def test_what_else_a_fit_shows_is_where_its_rows_are(put):
+    X = put(ROWS)
+    exact = DistributedPCA(3).fit(X)
+    close(exact.r_factor_, DistributedPCA(3).fit(ROWS).r_factor_)
+    streams = [StreamingPCA(2, oversampling=0, block_size=20).fit(part) for part in (X, ROWS)]
+    close(streams[0].explained_variance_interval_, streams[1].explained_variance_interval_)
+    bounds = [
+        stream.refine(part).subspace_error_bound_
+        for stream, part in zip(streams, (X, ROWS), strict=True)
+    ]
+    assert bounds[0] == bounds[1] < 1
+    close(streams[0].explained_variance_interval_, streams[1].explained_variance_interval_)
+
+
+@pytest.mark.parametrize("model", [StreamingPCA(3), OjaPCA(3, random_state=0)], ids=named)
+def test_one_row_at_a_time(model, put):
+    expected, found = clone(model), clone(model)
+    for i in range(20):
+        expected.partial_fit(ROWS[i : i + 1])
+        found.partial_fit(put(ROWS[i : i + 1]))
+    close(found.components_, expected.components_)
+    close(found.transform(put(ROWS)), expected.transform(ROWS))
+
+
+def test_summaries_are_where_their_rows_are(put):
+    parts = [Subspace.from_rows(put(part)) for part in (ROWS[:100], ROWS[100:250])]
+    expected = [Subspace.from_rows(part) for part in (ROWS[:100], ROWS[100:250])]
+    parts.append(parts[0].update(put(ROWS[250:]), 5))
+    expected.append(expected[0].update(ROWS[250:], 5))
+    for part, other in zip(parts, expected, strict=True):
+        for name in ("components", "singular_values", "mean", "column_scatter"):
+            close(getattr(part, name), getattr(other, name))
+            assert getattr(part, name).device == put(ROWS).device
+        close(part.explained_variance_ratio, other.explained_variance_ratio)
+        assert repr(part) == repr(other)
+        assert (part.n_components, part.nbytes) == (other.n_components, other.nbytes)
+    for method in ("auto", "gram", "qr", "svd", "orthogonal"):
+        merged = merge_subspaces(parts[:2], 4, method=method)
+        close(merged.components, merge_subspaces(expected[:2], 4, method=method).components)
+        assert merged.n_samples == 250
+    close(
+        merged.truncate(2).decay(0.5).singular_values,
+        at_home(merged.singular_values)[:2] * 0.5**0.5,
+    )
+
+
+def test_summaries_come_home(put):
+    home, there = Subspace.from_rows(ROWS, 3), Subspace.from_rows(put(ROWS), 3)
+    message = there.to_bytes()
+    assert message == home.to_bytes()
+    loaded = Subspace.from_bytes(message)
+    assert isinstance(loaded.components, np.ndarray)
+    assert_array_equal(loaded.components, home.components)
+    close(pickle.loads(pickle.dumps(there)).components, home.components)
+    assert isinstance(there.update(ROWS).components, np.ndarray)
+    close(home.update(put(ROWS)).components, home.update(ROWS).components)
+
+
+def test_fits_go_on_from_summaries_where_they_are(put):
+    there = Subspace.from_rows(put(ROWS[:200]))
+    expected = StreamingPCA.from_subspace(Subspace.from_rows(ROWS[:200]), 3)
+    found = StreamingPCA.from_subspace(there, 3)
+    close(found.components_, expected.components_)
+    found.partial_fit(put(ROWS[200:]))
+    close(found.components_, expected.partial_fit(ROWS[200:]).components_)
+    federated = FederatedPCA.from_subspaces([there, there.update(put(ROWS[200:]))], 3)
+    close(federated.transform(put(ROWS)), at_home(federated.transform(put(ROWS))))
+    close(federated.components_, np.array(at_home(federated.subspace_.components)[:3]))
+
+
+def test_the_last_rows_say_where_results_are(put):
+    pca = StreamingPCA(3).fit(put(ROWS[:100]))
+    pca.partial_fit(ROWS[100:])
+    assert isinstance(pca.components_, np.ndarray)
+    assert_allclose(pca.components_, StreamingPCA(3).fit(ROWS).components_, atol=1e-12)
+    pca.partial_fit(put(ROWS))
+    assert not isinstance(pca.components_, np.ndarray)
+
+
+def test_rows_from_elsewhere_than_those_of_the_fit_are_refused(put):
+    for rows, others in ((put(ROWS), ROWS), (ROWS, put(ROWS)), (put(ROWS), ROWS.tolist())):
+        pca = StreamingPCA(3).fit(rows)
+        with pytest.raises(ValueError, match=r"StreamingPCA\.transform\(\) must use the same name"):
+            pca.transform(others)
+
+
+def test_what_fails_leaves_everything_as_it_was(put):
+    pca = StreamingPCA(3).fit(put(ROWS))
+    before = dict(vars(pca))
+    broken = ROWS.copy()
+    broken[7, 2] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        pca.partial_fit(put(broken))
+    with pytest.raises(ValueError, match="contains NaN"):
+        pca.fit(broken)
+    assert vars(pca) == before or all(vars(pca)[name] is before[name] for name in before)
+
+
+def test_copies_and_pickles_are_where_the_fit_was(put):
+    pca = StreamingPCA(3).fit(put(ROWS))
+    for twin in (copy.deepcopy(pca), pickle.loads(pickle.dumps(pca))):
+        assert twin.components_.device == pca.components_.device
+        close(twin.transform(put(ROWS)), at_home(pca.transform(put(ROWS))))
+
+
+def test_float32_stays(put):
+    X = ROWS.astype(np.float32)
+    expected, found = StreamingPCA(3).fit(X), StreamingPCA(3).fit(put(X))
+    assert at_home(found.components_).dtype == at_home(found.transform(put(X))).dtype == np.float32
+    close(found.components_, expected.components_)
+
+
+def test_tensors_that_numpy_cannot_read():
+    with_gradients = torch.tensor(ROWS, requires_grad=True)
+    found = StreamingPCA(3).fit(with_gradients)
+    assert not found.transform(with_gradients).requires_grad
+    close(found.components_, StreamingPCA(3).fit(ROWS).components_)
+    brain_floats = torch.tensor(ROWS).to(torch.bfloat16)
+    found = StreamingPCA(3).fit(brain_floats)
+    close(found.components_, StreamingPCA(3).fit(brain_floats.float().numpy()).components_)
+
+
+def test_a_device_without_float64_gets_float32():
+    X = strict.asarray(ROWS.astype(np.float32), device=strict.Device("no_float64"))
+    found = StreamingPCA(3).fit(X)
+    assert found.mean_.dtype == found.subspace_.mean.dtype == strict.float32
+    close(found.components_, StreamingPCA(3).fit(ROWS.astype(np.float32)).components_)
+
+
+@pytest.mark.parametrize("model", OTHERS, ids=named)
+def test_other_estimators_say_what_to_call(model, put):
+    words = r"got one of .* while array_api_dispatch=True\. X\.detach\(\)\.cpu\(\)\.numpy\(\)"
+    with pytest.raises(TypeError, match=words):
+        model.fit(put(ROWS))
+    fitted = clone(model).fit(ROWS)
+    with pytest.raises(TypeError, match=words):
+        fitted.transform(put(ROWS))
+
+
+def test_the_error_names_those_that_take_arrays():
+    listed = [
+        name
+        for name in fedpca_sklearn.__all__
+        if isinstance(getattr(fedpca_sklearn, name), type)
+        and hasattr(getattr(fedpca_sklearn, name), "_takes_arrays")
+        and getattr(fedpca_sklearn, name)._takes_arrays
+    ]
+    with pytest.raises(TypeError) as error:
+        GROUSE(2).fit(torch.tensor(ROWS))
+    assert [name for name in listed if name not in str(error.value)] == []
+    assert len(listed) == 7
+    assert all(get_tags(model).array_api_support for model in ESTIMATORS)
+
+
+def test_without_dispatch_numpy_reads_what_it_can():
+    with config_context(array_api_dispatch=False):
+        for model in [*ESTIMATORS, *OTHERS]:
+            fitted = clone(model).fit(torch.tensor(ROWS))
+            assert isinstance(fitted.transform(torch.tensor(ROWS)), np.ndarray)
+    pca = StreamingPCA(3).fit(torch.tensor(ROWS))
+    with config_context(array_api_dispatch=False):
+        assert isinstance(pca.transform(ROWS), np.ndarray)
+        assert isinstance(pca.transform(torch.tensor(ROWS)), np.ndarray)
+
+
+def test_components_of_other_libraries_are_compared():
+    pca, reference = StreamingPCA(3).fit(torch.tensor(ROWS)), PCA(3).fit(ROWS)
+    assert subspace_distance(pca.components_, reference.components_) < 1e-10
+    summary = Subspace.from_estimator(PCA(3).fit(torch.tensor(ROWS)))
+    assert subspace_distance(summary.components, reference.components_) < 1e-10
