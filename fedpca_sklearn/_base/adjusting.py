@@ -45,6 +45,11 @@ class AdjustingMixin(SubspaceTransformer):
         """Whether rows are adjusted."""
         return self.scale or self.partial_out is not None
 
+    @property
+    def _reads_at_home(self) -> bool:
+        """Whether rows on a device are brought to the host."""
+        return self._asks()
+
     def _with_confounders(self, n_components: Any) -> Any:
         """Directions to keep of rows, so that as many are left without confounders."""
         if self.partial_out is None or not is_integer(n_components):

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import get_tags
 
 from .._dask import chunks_in_order, is_dask
+from .._kernels.device_rows import DeviceRows
 from .._kernels.slices import rows_within, slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import validate_data
@@ -23,7 +24,7 @@ _CONVERTED_ENTRIES = 2**22
 def is_on_disk(X: Any) -> bool:
     """Whether X is an array-like outside numpy that is to be read slice by slice (HDF5, zarr)."""
     return (
-        not isinstance(X, np.ndarray)
+        not isinstance(X, (np.ndarray, DeviceRows))
         and not sp.issparse(X)
         and hasattr(X, "dtype")
         and hasattr(X, "__getitem__")

@@ -251,7 +251,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         started, full = stream.n_rows > len(waiting), True
         while full:
             size = self._block_rows(d, not started)
-            rows = batch[at : at + size - len(waiting)]
+            rows = in_numpy(batch[at : at + size - len(waiting)])
             at += rows.shape[0]
             rows = rows.toarray() if sp.issparse(rows) else rows
             rows = rows.astype(np.float64, order="C")

@@ -57,7 +57,10 @@ def call_at_home(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any
             who = f"{type(view).__name__}.{method.__name__}"
             refuse_other_places(fitted, place, who)
         if place is not None:
-            args, kwargs = (in_numpy(X), *args[1:]), {k: v for k, v in kwargs.items() if k != "X"}
+            args, kwargs = (
+                (place.rows(X, view), *args[1:]),
+                {k: v for k, v in kwargs.items() if k != "X"},
+            )
     result = method(view, *args, **kwargs)
     return result if place is None else place.shown(result)
 

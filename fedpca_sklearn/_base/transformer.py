@@ -14,12 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
+from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
 from .._kernels.tame import is_tame_row
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
+from .._validation.arrays import in_numpy
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace, n_components_by
@@ -173,7 +175,7 @@ class SubspaceTransformer(
         check_finite(X)
         return X
 
-    def _project(self, X: Any) -> np.ndarray:
+    def _project(self, X: Any) -> Any:
         """Coordinates of validated rows."""
         return self._coordinates(X, self.components_)
 
@@ -183,14 +185,14 @@ class SubspaceTransformer(
         V: np.ndarray,
         squared_norms: np.ndarray | None = None,
         scale: np.ndarray | None = None,
-    ) -> np.ndarray:
+    ) -> Any:
         """Coordinates in V of validated rows, centred and divided by ``scale``.
 
         Optionally also the squared norms of these rows.
         """
         return coordinates_and_norms(X, V, self.mean_, squared_norms, scale)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Project rows on the components.
 
         Parameters
@@ -216,7 +218,7 @@ class SubspaceTransformer(
             Z /= scale.astype(Z.dtype)
         return Z
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
+    def inverse_transform(self, X: Any) -> Any:
         """Map coordinates back to the original space.
 
         Parameters
@@ -230,7 +232,8 @@ class SubspaceTransformer(
             The rows in the plane of the components that have these coordinates.
         """
         check_is_fitted(self, "components_")
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if not isinstance(X, DeviceRows):
+            X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         if X.shape[1] != self.components_.shape[0]:
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
@@ -238,6 +241,8 @@ class SubspaceTransformer(
         V = self.components_
         if self.whiten:
             V = V * np.sqrt(self.explained_variance_)[:, None]
+        if isinstance(X, DeviceRows):
+            return rows_of_coordinates(X, V, self.mean_)
         return self._from_model(X @ V)
 
     def _from_model(self, Y: np.ndarray) -> np.ndarray:
@@ -297,8 +302,8 @@ class SubspaceTransformer(
         """
         X = self._check_X(X)
         norms, model = np.empty(X.shape[0]), self._model()
-        Z = self._coordinates(X, model.basis, norms, model.scale).astype(np.float64, copy=False)
-        return model.log_density(Z, norms)
+        Z = in_numpy(self._coordinates(X, model.basis, norms, model.scale))
+        return model.log_density(Z.astype(np.float64, copy=False), norms)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Average log-likelihood of rows under probabilistic PCA.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .slices import row_slices, rows_within, slices_of
 
 # Entries of rows that are read twice, beside the rows themselves.
@@ -31,8 +32,10 @@ def coordinates_and_norms(
     mean: np.ndarray,
     squared_norms: np.ndarray | None = None,
     scale: np.ndarray | None = None,
-) -> np.ndarray:
+) -> Any:
     """``(X - mean) / scale @ V.T`` in the dtype of X and V; squared norms of the same rows."""
+    if isinstance(X, DeviceRows):
+        return coordinates(X, V, mean, squared_norms, scale)
     if sp.issparse(X):  # centred after the product, hence in float64
         mean, unit = mean.astype(np.float64), np.ones(1)
         if scale is not None:
@@ -68,6 +71,9 @@ def scatter_product(
     Two products with each block of rows; dense rows are centred first, so that a large mean does
     not cancel. O(n d k) time, O(d k) memory; sparse rows are not densified.
     """
+    if isinstance(X, DeviceRows):
+        root_w = None if weight is None else np.sqrt(weight)
+        return times_scatter(X, V.T, mean, np.float64, root_w).T
     if sp.issparse(X):
         C = X @ V.T - mean @ V.T
         if weight is not None:
@@ -89,6 +95,9 @@ def scatter_product(
 def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
     """Weighted sum of the squared distances of rows to a mean."""
     n = X.shape[0]
+    if isinstance(X, DeviceRows):
+        root_w = None if weight is None else np.sqrt(weight)
+        return float(sums_and_squares(X, mean, np.float64, root_w)[1].sum())
     w = np.ones(n) if weight is None else weight
     if sp.issparse(X):
         squares = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
@@ -98,3 +107,12 @@ def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
         Z = X[rows] - mean
         total += float(w[rows] @ np.einsum("ij,ij->i", Z, Z))
     return total
+
+
+def sum_of_rows(X: Any, weight: np.ndarray | None) -> np.ndarray:
+    """Weighted sum of rows, in float64."""
+    if isinstance(X, DeviceRows):
+        root_w = None if weight is None else np.sqrt(weight)
+        return sums_and_squares(X, np.zeros(X.shape[1]), np.float64, root_w)[0]
+    total = X.sum(axis=0, dtype=np.float64) if weight is None else weight @ X
+    return np.asarray(total).ravel()

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
+from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
 from .sizes import rows_of_scatter
 from .slices import row_slices, rows_within, slices_of
@@ -82,7 +83,7 @@ def dense(rows: Any) -> np.ndarray:
 
     BLAS copies others anyway, and sums over them in another order.
     """
-    return rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(rows)
+    return rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(in_memory(rows))
 
 
 def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
@@ -154,6 +155,8 @@ def _products(
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
     """
+    if isinstance(Y, DeviceRows):
+        return scatter_and_sums(Y, root_w, shift + offset, dtype)
     n, d = Y.shape
     moved, twice = bool(shift.any()), bool(offset.any())
     as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype

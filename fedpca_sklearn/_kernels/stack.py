@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .device_rows import DeviceStack, sums_and_squares
 from .leading_first import LeadingFirst, leading_first
 from .linalg import (
     eigh_top,
@@ -39,7 +40,7 @@ from .linalg import (
 from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
 from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
-from .subspace_passes import RowsOfPasses, leading_by_passes
+from .subspace_passes import DeviceRowsOfPasses, RowsOfPasses, leading_by_passes
 from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
@@ -181,6 +182,8 @@ class DenseBlock(Block):
         self.offset = np.zeros(self.d)
         self.column_scatter = np.zeros(self.d)
 
+    _passes = RowsOfPasses
+
     def _fill(self, M: np.ndarray, cols: slice, first_visit: bool) -> np.ndarray:
         """Write the unscaled stack [V; sqrt(w)(Y - mean); correction] of some columns into M."""
         c = cols.stop - cols.start
@@ -223,16 +226,7 @@ class DenseBlock(Block):
 
     def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
         k, R = self.k, self.n_rows
-        chunks = self._chunks(columns_at_once(R))
-        M = np.empty((R, chunks[0].stop), dtype=dtype)
-        G = np.zeros((R, R))
-        for cols in chunks:
-            part = self._fill(M, cols, True)
-            new = part[k:]
-            G[k:, k:] += new @ new.T
-            if k:
-                G[k:, :k] += new @ part[:k].T
-            self.column_scatter[cols] = squares_of_columns(new)
+        G, turned = self._gram(dtype)
         if not math.isfinite(self.scatter + G.trace()):  # products in float32 overflow earlier
             if dtype == np.float32:
                 return None
@@ -252,16 +246,35 @@ class DenseBlock(Block):
         s = np.sqrt(lam[:p])
         W = W[:, :p] / s
         W[:k] *= self.s[:, None]
-        W = np.ascontiguousarray(W.T, dtype=dtype)
-        V = np.empty((p, self.d), dtype=dtype)
-        for cols in chunks:
-            part = M if len(chunks) == 1 else self._fill(M, cols, False)
-            np.matmul(W, part, out=V[:, cols])
+        V = turned(np.ascontiguousarray(W.T, dtype=dtype))
         if not is_orthonormal(V, tol):
             if not forced:
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
+
+    def _gram(self, dtype: np.dtype) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+        """Products of the rows of the unscaled stack, but for those of V, and how to turn it."""
+        k, R = self.k, self.n_rows
+        chunks = self._chunks(columns_at_once(R))
+        M = np.empty((R, chunks[0].stop), dtype=dtype)
+        G = np.zeros((R, R))
+        for cols in chunks:
+            part = self._fill(M, cols, True)
+            new = part[k:]
+            G[k:, k:] += new @ new.T
+            if k:
+                G[k:, :k] += new @ part[:k].T
+            self.column_scatter[cols] = squares_of_columns(new)
+
+        def turned(W: np.ndarray) -> np.ndarray:
+            V = np.empty((len(W), self.d), dtype=dtype)
+            for cols in chunks:
+                part = M if len(chunks) == 1 else self._fill(M, cols, False)
+                np.matmul(W, part, out=V[:, cols])
+            return V
+
+        return G, turned
 
     def by_passes(self, max_keep):
         """Return ``(V, s)`` from a few passes over many rows, None where that is not certain.
@@ -274,7 +287,7 @@ class DenseBlock(Block):
 
     def _by_passes(self, max_keep, n_threads):
         kind = (self.n_block, self.center, self.V.dtype)
-        rows = RowsOfPasses(self.Y, self.root_w, *kind, n_threads=n_threads)
+        rows = self._passes(self.Y, self.root_w, *kind, n_threads=n_threads)
         rows.moments()
         self._centre(rows.shift, rows.offset)
         self.column_scatter = rows.squares
@@ -358,3 +371,26 @@ class DenseBlock(Block):
         if not math.isfinite(self.scatter):
             raise too_large("sum of squares")
         return R
+
+
+class DeviceBlock(DenseBlock):
+    """A dense block on a device, where its products are made; the rest is done at home."""
+
+    _passes = DeviceRowsOfPasses
+
+    def _gram(self, dtype):
+        k, none = self.k, np.zeros(self.d)
+        if self.center:
+            sums, _ = sums_and_squares(self.Y, self.shift, dtype, self.root_w)
+            self.offset = sums / self.n_block
+        correction = self.correction_scale * self.offset if self.has_correction else None
+        centre = self.shift + self.offset if self.center else none
+        stack = DeviceStack(self.V, self.Y, centre, self.root_w, correction, dtype)
+        self.column_scatter = stack.squares()
+        G = np.zeros((self.n_rows, self.n_rows))
+        G[k:, k:], G[k:, :k] = stack.gram()
+        return G, stack.turned
+
+    def _by_qr(self, max_keep, keep, past_scatter):
+        self.Y = self.Y.in_numpy()
+        return super()._by_qr(max_keep, keep, past_scatter)

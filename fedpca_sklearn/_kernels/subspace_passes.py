@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 
+from .device_rows import gram_within, in_memory, sums_and_squares, times_scatter
 from .linalg import flip_signs
 from .scatter import guessed_mean
 from .sizes import rows_of_passes, rows_of_product, vectors_of_passes
@@ -64,7 +65,7 @@ class RowsOfPasses:
     def moments(self) -> None:
         """Set the offset of the mean from the shift, and sums of squares about the mean."""
         for _ in range(2):
-            sums, squares = self._added_up((2, len(self.shift)), _moments)
+            sums, squares = self._sums_and_squares()
             if not self.center:
                 self.squares = squares
                 return
@@ -78,14 +79,14 @@ class RowsOfPasses:
     def scatter_times(self, Q: np.ndarray) -> np.ndarray:
         """Scatter matrix about the mean, times vectors, in float64."""
         B = Q.astype(self.dtype, copy=False)
-        T = self._added_up(Q.shape, lambda Z, _: Z.T @ (Z @ B))
+        T = self._times_scatter(B)
         T -= np.outer(self.n * self.offset, self.offset @ Q)
         return T
 
     def gram(self, Q: np.ndarray) -> np.ndarray:
         """Scatter matrix about the mean in the coordinates of vectors, in float64."""
         B = Q.astype(self.dtype, copy=False)
-        H = self._added_up((B.shape[1],) * 2, lambda Z, _: _square(Z @ B))
+        H = self._gram(B)
         a = self.offset @ Q
         return H - self.n * np.outer(a, a)
 
@@ -98,10 +99,19 @@ class RowsOfPasses:
         mean = self.shift + self.offset
         S = np.empty((len(past) - (-len(self.Y) // step), len(mean)), np.float32)
         np.divide(past, unit, out=S[: len(past)], casting="same_kind")
-        for i, row in enumerate(self.Y[::step]):
+        for i, row in enumerate(in_memory(self.Y[::step])):
             weight = 1.0 if self.root_w is None else self.root_w[i * step]
             S[len(past) + i] = (row - mean) * (weight * np.sqrt(step) / unit)
         return S
+
+    def _sums_and_squares(self) -> np.ndarray:
+        return self._added_up((2, len(self.shift)), _moments)
+
+    def _times_scatter(self, B: np.ndarray) -> np.ndarray:
+        return self._added_up(B.shape, lambda Z, _: Z.T @ (Z @ B))
+
+    def _gram(self, B: np.ndarray) -> np.ndarray:
+        return self._added_up((B.shape[1],) * 2, lambda Z, _: _square(Z @ B))
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
         """Sum over the rows of what a function makes of some of them and of their weights' roots.
@@ -142,6 +152,21 @@ class RowsOfPasses:
                     weights = self.root_w[rows].astype(self.dtype, copy=False)
                     Z *= weights[:, None]
             yield Z, weights
+
+
+class DeviceRowsOfPasses(RowsOfPasses):
+    """The same where the rows are on a device."""
+
+    Y: Any
+
+    def _sums_and_squares(self) -> np.ndarray:
+        return sums_and_squares(self.Y, self.shift, self.dtype, self.root_w)
+
+    def _times_scatter(self, B: np.ndarray) -> np.ndarray:
+        return times_scatter(self.Y, B, self.shift, self.dtype, self.root_w)
+
+    def _gram(self, B: np.ndarray) -> np.ndarray:
+        return gram_within(self.Y, B, self.shift, self.dtype, self.root_w)
 
 
 def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 from sklearn import config_context, get_config
 
+from .._kernels.device_rows import DeviceRows
+
+# Device type of DLPack for memory of the host.
+_HOST = 1
 # Where an estimator, or a summary, keeps the `Place` of its arrays if they are not numpy's.
 PLACE = "_place"
 
@@ -46,14 +50,54 @@ class Place:
 
     def array(self, values: np.ndarray) -> Any:
         """Numbers of numpy as an array here, not copied where the two can share memory."""
-        from sklearn.utils._array_api import _max_precision_float_dtype
-
         xp, device = _namespace_and_device(self.like)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
             values = values.copy()
-        if values.dtype == np.float64 and _max_precision_float_dtype(xp, device) == xp.float32:
+        if values.dtype == np.float64 and _widest(xp, device) == xp.float32:
             values = values.astype(np.float32)
         return xp.asarray(values, device=device)
+
+    @property
+    def xp(self) -> Any:
+        """Namespace of the array API standard."""
+        return _namespace_and_device(self.like)[0]
+
+    @property
+    def widest(self) -> Any:
+        """The widest floating type of the device."""
+        return _widest(*_namespace_and_device(self.like))
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether numpy reads what is here without a copy."""
+        if self.like.__dlpack_device__()[0] != _HOST:
+            return False
+        try:
+            np.asarray(self.like)
+        except Exception:  # each library has its own
+            return False
+        return True
+
+    def numpy(self, array: Any) -> np.ndarray:
+        """An array here as one of numpy."""
+        return in_numpy(array)
+
+    def rows(self, X: Any, reader: Any = None) -> Any:
+        """Rows as estimators take them: an array of numpy, or what stays on its device.
+
+        A reader with a true ``_reads_at_home`` has kernels for arrays of numpy only.
+        """
+        if self.is_on_host or getattr(reader, "_reads_at_home", False):
+            return in_numpy(X)
+        shape = tuple(X.shape)
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"Expected 2D array with at least one row and column, got {shape}.")
+        xp = self.xp
+        if not xp.isdtype(X.dtype, "real floating"):
+            if not xp.isdtype(X.dtype, ("bool", "integral")):
+                raise ValueError(f"X must be real numbers, got dtype {X.dtype}.")
+            X = xp.astype(X, self.widest)
+        return DeviceRows(_readable(xp, X), self)
 
     def shown(self, value: Any) -> Any:
         """An array of numbers of numpy, or a summary of such, as one here; else the value."""
@@ -86,11 +130,8 @@ def in_numpy(value: Any) -> Any:
         return value
     from sklearn.utils._array_api import _convert_to_numpy
 
-    if hasattr(value, "detach"):  # nothing here has gradients
-        value = value.detach()
     xp, _ = _namespace_and_device(value)
-    if str(value.dtype).endswith("bfloat16"):  # which numpy has not
-        value = xp.astype(value, xp.float32)
+    value = _readable(xp, value)
     with config_context(array_api_dispatch=True):
         return np.asarray(_convert_to_numpy(value, xp))
 
@@ -108,7 +149,7 @@ def where_rows_are(method: Callable) -> Callable:
         place = place_of(X)
         if place is None:
             return method(self, X, *args, **kwargs)
-        return place.shown(method(self, in_numpy(X), *args, **kwargs))
+        return place.shown(method(self, place.rows(X), *args, **kwargs))
 
     return call
 
@@ -124,6 +165,18 @@ def refuse_other_places(fitted: Place | None, given: Place | None, who: str) -> 
         f"to fit(): it got arrays of {given or 'numpy'}, and was fitted with those of "
         f"{fitted or 'numpy'}. sklearn.utils._array_api.move_estimator_to moves an estimator."
     )
+
+
+def _readable(xp: Any, array: Any) -> Any:
+    """The array without gradients, and of a type that numpy has."""
+    array = array.detach() if hasattr(array, "detach") else array
+    return xp.astype(array, xp.float32) if "bfloat16" in str(array.dtype) else array
+
+
+def _widest(xp: Any, device: Any) -> Any:
+    from sklearn.utils._array_api import _max_precision_float_dtype
+
+    return _max_precision_float_dtype(xp, device)
 
 
 def _is_foreign(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
+from .._kernels.device_rows import DeviceRows
 from .arrays import in_numpy
 from .containers import as_rows
 
@@ -54,9 +55,13 @@ def nonnegative_float(name: str, value: Any) -> float:
     return number
 
 
-def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> np.ndarray | sp.csr_array:
-    """Finite float rows, dense or CSR."""
+def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> Any:
+    """Finite float rows, dense or CSR, or on a device."""
     checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
+    if isinstance(X, DeviceRows):
+        X = X.astype(X.dtype if X.dtype in dtypes else dtypes[0])
+        check_finite(X)
+        return X
     with np.errstate(over="ignore"):  # what overflows a dtype is not finite
         X = check_array(as_rows(X), input_name="X", **checks)
     check_finite(X)
@@ -65,6 +70,10 @@ def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> np.ndarray | s
 
 def check_finite(X: Any, allow_nan: bool = False) -> None:
     """Raise unless all entries of rows are finite, and say who takes missing ones."""
+    if isinstance(X, DeviceRows):
+        if X.is_finite():
+            return
+        X = X.in_numpy()  # which says what is wrong
     values = X.data if sp.issparse(X) else X
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither

@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data as _validate_data
 
-from .arrays import PLACE, Place, in_numpy, place_of
+from .._kernels.device_rows import DeviceRows
+from .arrays import PLACE, Place, place_of
 
 # The estimators whose rows may be arrays of other libraries, in an error.
 TAKE_ARRAYS = (
@@ -40,7 +41,11 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
     place = place_of(X)
     if place is not None:
         check_takes_arrays(estimator, place)
-        vars(estimator)[PLACE], X = place, in_numpy(X)
+        vars(estimator)[PLACE], X = place, place.rows(X, estimator)
+    if isinstance(X, DeviceRows):  # which have two dimensions and are numbers
+        reset = checks.get("reset", True)
+        _validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
     return _validate_data(estimator, as_rows(X), **checks)
 
 
@@ -56,7 +61,7 @@ def check_takes_arrays(estimator: Any, place: Place | None) -> None:
 
 def as_rows(X: Any) -> Any:
     """X as scikit-learn can read it with the names of its columns, or a TypeError that says how."""
-    if isinstance(X, np.ndarray):
+    if isinstance(X, (np.ndarray, DeviceRows)):
         return X
     if hasattr(X, "__next__"):
         raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")

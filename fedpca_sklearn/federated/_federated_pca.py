@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .._base.callbacks import has_callbacks
 from .._base.places import show_in
+from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.too_large import largest_named
@@ -336,7 +337,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
             )
         self._trust = trust
         if trust is not None:
-            return self._private_step(X, weight, shards, fresh=method == "fit")
+            return self._private_step(in_memory(X), weight, shards, fresh=method == "fit")
         if method == "fit":
             self.__dict__.pop("_accounts", None)
         seen = self._clients

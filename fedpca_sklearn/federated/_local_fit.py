@@ -10,7 +10,9 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
+from .._kernels.device_rows import in_memory
 from .._validation.texts import check_text
+from ..streaming import StreamingPCA
 from ..summary import Subspace
 
 
@@ -32,8 +34,6 @@ def fit_site(
     method: str,
 ) -> Site:
     """Local work of one client: fit its estimator, or a copy of it, and read off the summary."""
-    if before is None:
-        _check_columns_have_entries(X, prototype)
     n_rows, n_samples, scatter = 0, 0.0, 0.0
     if before is not None:
         estimator, n_rows = _going_on(before, prototype), before.n_rows
@@ -42,6 +42,10 @@ def fit_site(
         estimator = clone(prototype)
         if seed is not None and "random_state" in estimator.get_params(deep=False):
             estimator.set_params(random_state=int(seed))
+    if not isinstance(estimator, StreamingPCA):
+        X = in_memory(X)
+        if before is None:
+            _check_columns_have_entries(X, prototype)
     if weight is None:
         getattr(estimator, method)(X)
         n_rows, n_samples = n_rows + X.shape[0], n_samples + X.shape[0]

@@ -16,6 +16,7 @@ from .._base.adjusting import AdjustingMixin
 from .._base.certified import CertifiedMixin
 from .._kernels.sizes import passes_fit
 from .._kernels.too_large import too_large
+from .._validation.arrays import in_numpy
 from ..communication import Federation
 from ..communication._federation import message_of
 from ..streaming import StreamingPCA
@@ -207,7 +208,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
     def _refinable(self) -> Subspace | None:
         """The summary, if there is any variance."""
-        subspace = vars(self)["subspace_"]
+        subspace = in_numpy(vars(self)["subspace_"])
         return subspace if subspace.scatter > 0 else None
 
     def _check_merge(self) -> None:

@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
+from .._kernels.device_rows import in_memory
 from .._validation.checks import check_rows, float_array
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel, RobustSum
 from ..communication._channel import check_channel
@@ -244,6 +245,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         federation = Federation(self.n_jobs, channel, rng, self.communication_)
         d, n_rows = X.shape[1], count_rows(X, weight)
         self._given_basis(d, n_rows)  # before anybody is charged
+        X = X if self.mechanism is None else in_memory(X)
         terms = self._terms(X, weight, shards)
         clients = self._make_clients(X, weight, shards, terms, rng)
         start = self._first_basis(d, n_rows, rng)

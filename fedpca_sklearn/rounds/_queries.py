@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.rows import scatter_about, scatter_product
+from .._kernels.rows import scatter_about, scatter_product, sum_of_rows
 from .._kernels.too_large import too_large
 from ._client import Client
 from ._private_client import PrivateClient
@@ -78,8 +78,7 @@ class Moments(Query):
         X, w = client.rows, client.weight
         if not np.isfinite(scatter_about(X, np.zeros(X.shape[1]), w)):
             raise too_large("sum of products")
-        total = X.sum(axis=0, dtype=np.float64) if w is None else w @ X
-        return np.append(np.asarray(total).ravel(), client.n_samples)
+        return np.append(sum_of_rows(X, w), client.n_samples)
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The client's noisy sum, the same release whenever it is sent, and the number of rows."""

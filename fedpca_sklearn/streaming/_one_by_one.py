@@ -15,6 +15,7 @@ from .._base.published_state import BEFORE, LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
+from .._validation.arrays import in_numpy
 
 # Entries of the rows that wait: 2 MB of float64, or a square where a square is kept anyway.
 _WAITING_ENTRIES = 2**18
@@ -91,7 +92,7 @@ class OneByOneMixin(LateMixin):
 
     def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
         """The rows that wait with validated ones after them, or None if these cannot wait."""
-        subspace = None if state is None else state.subspace
+        subspace, rows = None if state is None else state.subspace, in_numpy(rows)
         if (
             sp.issparse(rows)
             or self._room(rows.shape[1]) == 1

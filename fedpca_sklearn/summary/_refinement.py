@@ -16,7 +16,7 @@ from .._kernels.certificates import (
 )
 from .._kernels.linalg import flip_signs
 from .._kernels.nystrom import ProductSpace, nystrom
-from .._kernels.rows import scatter_about, scatter_product
+from .._kernels.rows import scatter_about, scatter_product, sum_of_rows
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows, is_integer
 from ._merging import in_float64
@@ -35,8 +35,7 @@ def products_of(rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.nd
     with np.errstate(over="ignore", invalid="ignore"):
         products = scatter_product(rows, mean, V, weight)
         count = float(rows.shape[0] if weight is None else weight.sum())
-        total = rows.sum(axis=0, dtype=np.float64) if weight is None else weight @ rows
-        deviation = np.asarray(total).ravel() - count * mean
+        deviation = sum_of_rows(rows, weight) - count * mean
         answer = np.append(products, [*deviation, scatter_about(rows, mean, weight), count])
     if not np.isfinite(answer).all():
         raise too_large("sum of products")

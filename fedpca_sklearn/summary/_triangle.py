@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
 from .._kernels import linalg
+from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_and_squares
 from .._kernels.slices import slices_of
 from .._kernels.too_large import too_large
 from ._scaling import all_directions, are_alike
@@ -56,6 +57,8 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     weight : ndarray of shape (n,), default=None
         Rows without weight count for nothing.
     """
+    if isinstance(X, DeviceRows) and weight is not None and not weight.all():
+        X, weight = X[weight > 0], weight[weight > 0]
     n, d = X.shape
     n_rows = n if weight is None else int(np.count_nonzero(weight))
     if not n_rows:
@@ -74,18 +77,23 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
 
     def mean_beyond(origin):
         """Mean of the rows less ``origin``."""
+        if isinstance(X, DeviceRows):
+            return sums_and_squares(X, origin, np.float64, root_w)[0] / n_samples
         total = np.zeros(d)
         for at in blocks:
             rest, w = block(at, origin)
             total += rest.sum(axis=0) if w is None else w @ rest
         return total / n_samples
 
-    first = X[[0 if weight is None else int(np.argmax(weight > 0))]]
+    root_w = None if weight is None else np.sqrt(weight)
+    first = in_memory(X[[0 if weight is None else int(np.argmax(weight > 0))]])
     first = (first.toarray() if sp.issparse(first) else first)[0].astype(np.float64)
     factor = np.empty((0, d))
     with np.errstate(over="ignore", invalid="ignore"):
         mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
         mean, rest = _two_sum(mean, mean_beyond(mean))
+        if isinstance(X, DeviceRows):
+            factor, blocks = r_factor_about(X, mean, rest, root_w, max(1000, 3 * d)), []
         for at in blocks:
             rows, w = block(at, mean)
             rows -= rest

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.device_rows import DeviceRows
 from .._kernels.leading_first import LeadingFirst
 from .._kernels.routes import block_slices, passes_pay
 from .._kernels.sizes import (
@@ -19,7 +20,7 @@ from .._kernels.sizes import (
 )
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import Block, DenseBlock, Keep
+from .._kernels.stack import Block, DenseBlock, DeviceBlock, Keep
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
@@ -191,5 +192,7 @@ def _spread(subspace: Summary, columns: np.ndarray, d: int) -> Summary:
 def _block_kind(Y: Any, max_keep: int) -> type[Block]:
     """Class that reduces a block: sparse rows stay sparse unless their products cost more."""
     n, d = Y.shape
+    if isinstance(Y, DeviceRows):
+        return DeviceBlock
     many = max_keep == d <= min(n, MAX_EXACT_DIMENSION) and Y.size > DENSE_SHARE * n * d
     return DenseBlock if not sp.issparse(Y) or many else SparseBlock
