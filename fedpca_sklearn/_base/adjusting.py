@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.slices import row_slices
 from .._validation.checks import is_integer
 from ..summary import Subspace
-from ..summary._adjusted import AdjustedRefinement, Adjusting, Adjustment, adjusted
+from ..summary._adjusted import Adjusting, Adjustment, adjusted
+from ..summary._adjusted_refinement import AdjustedRefinement
 from ..summary._refinement import Refinement
 from ..summary._scaling import scatter_of_columns
 from .transformer import SubspaceTransformer
@@ -98,7 +99,7 @@ class AdjustingMixin(SubspaceTransformer):
                 f"partial_out={self.partial_out!r} leaves."
             )
         most = n_components if is_integer(n_components) else None
-        model, how, _ = adjusted(subspace, adjusting, most)
+        model, how, *_ = adjusted(subspace, adjusting, most)
         shown: dict[str, Any] = {_HOW: how, _MODEL: model}
         if adjusting.scale:
             shown["scale_"] = how.scale.copy()

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from ._partial_out import what_is_left
-from ._refinement import Refinement
 from ._scaling import (
     all_directions,
     is_constant,
@@ -86,11 +84,14 @@ class Adjusted(NamedTuple):
     adjustment : Adjustment
     along : ndarray of shape (r, d)
         Rows of the summary that the confounders explain.
+    is_cut : bool
+        Whether the summary has cut confounders, so that their effects are not those of all rows.
     """
 
     model: Subspace
     adjustment: Adjustment
     along: np.ndarray
+    is_cut: bool = False
 
     def undone(self, model: Subspace, before: Subspace) -> Subspace:
         """A summary of the rows themselves, whose adjusted summary has a model's directions."""
@@ -131,13 +132,14 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     constant = is_constant(scatter, summary.mean, n)
     rows[:, confounders[constant[confounders]]] = 0  # rounding errors, which explain nothing
     effects, along = np.zeros((len(confounders), len(others))), np.zeros((0, d))
+    is_cut = False
     if len(confounders):
         left = what_is_left(
             *(rows[:, confounders], rows[:, others]),
             *(scatter[confounders], scatter[others]),
             summary._dtype,
         )
-        effects, rows, scatter = left.effects, left.rows, left.scatter
+        effects, rows, scatter, is_cut = left.effects, left.rows, left.scatter, left.is_cut
         along = np.zeros((len(left.along), d))
         along[:, np.concatenate([confounders, others])] = left.along
     scale = np.ones(len(others))
@@ -149,45 +151,4 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     model = with_directions(summary, V, s, np.zeros(len(others)), scatter / scale**2)._replace(
         feature_names=None if names is None else tuple(names[i] for i in others)
     )
-    return Adjusted(model, Adjustment(confounders, others, effects, scale), along)
-
-
-class AdjustedRefinement(Refinement):
-    """Rounds of products for the summary of adjusted rows.
-
-    Sites multiply the scatter matrix of their rows, as they are, with orthonormal directions that
-    span those of the adjusted rows in the columns of the rows; scales and effects are those of the
-    summary before.
-
-    Parameters
-    ----------
-    summary : Subspace
-        Of the rows.
-    adjusting : Adjusting
-    """
-
-    def __init__(self, summary: Subspace, adjusting: Adjusting):
-        self._adjusted = adjusted(summary, adjusting)
-        super().__init__(self._adjusted.model)
-        self.rows = summary
-        self._asked: tuple[int, np.ndarray, np.ndarray] | None = None
-
-    @property
-    def block(self) -> np.ndarray:
-        """Directions whose products are wanted, of the rows as they are."""
-        return self._question()[0]
-
-    def _question(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal rows W and L, of which L W are the directions in the columns of the rows."""
-        if self._asked is None or self._asked[0] != self.n_rounds:
-            loadings = self._adjusted.adjustment.loadings(super().block)
-            Q, R = scipy.linalg.qr(loadings.T, mode="economic")
-            self._asked = self.n_rounds, np.ascontiguousarray(Q.T), R.T
-        return self._asked[1:]
-
-    def _products(self, products: np.ndarray) -> np.ndarray:
-        return self._adjusted.adjustment.adjust(self._question()[1] @ products)
-
-    def summary(self) -> Subspace:
-        """The summary of the rows, of which that of the adjusted rows is refined."""
-        return self._adjusted.undone(super().summary(), self.rows)
+    return Adjusted(model, Adjustment(confounders, others, effects, scale), along, is_cut)

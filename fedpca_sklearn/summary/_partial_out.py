@@ -28,12 +28,15 @@ class Left(NamedTuple):
     scatter : ndarray of shape (o,)
         Sum of squares that is left of each column: of ``rows``, and at most as much as confounders
         leave of what the summary has cut.
+    is_cut : bool
+        Whether the summary has cut more than rounding errors from a confounder.
     """
 
     effects: np.ndarray
     along: np.ndarray
     rows: np.ndarray
     scatter: np.ndarray
+    is_cut: bool
 
 
 def what_is_left(
@@ -85,6 +88,5 @@ def what_is_left(
         )
     )
     scatter = squares + (cut_O + cut_C @ np.abs(effects)) ** 2
-    return Left(
-        effects, np.concatenate([(s[:r, None] * W.T) * size, fitted], axis=1), rows, scatter
-    )
+    along = np.concatenate([(s[:r, None] * W.T) * size, fitted], axis=1)
+    return Left(effects, along, rows, scatter, bool(cut_C.any()))

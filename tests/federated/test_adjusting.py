@@ -288,11 +288,14 @@ def test_merges_that_judge_sites_judge_scaled_rows(merge):
         FederatedPCA(2, partial_out=[0], merge=merge).fit(X, clients=clients)
 
 
-def test_products_by_files():
+@pytest.mark.parametrize("known", [False, True])
+def test_products_by_files(known):
+    """Sites that know of no confounder cut it; the first round makes its effects exact."""
     rng = np.random.default_rng(17)
     X = make_power_law(300, 280, alpha=1.5, random_state=0) * 10.0 ** rng.uniform(-2, 2, 280)
     parts = np.split(X, 3)
-    site = StreamingPCA(3, scale=True, oversampling=9, partial_out=[7])
+    X[:, 7] += 0.1 * X[:, 8]
+    site = StreamingPCA(3, scale=True, oversampling=9, partial_out=[7] if known else None)
     sites = [site.fit(rows).subspace_ for rows in parts]
     pca = FederatedPCA.from_subspaces(sites, 3, scale=True, partial_out=[7])
     there = FederatedPCA.from_subspaces(sites, 3, scale=True, partial_out=[7])
@@ -301,8 +304,16 @@ def test_products_by_files():
         pca.refine_from([RefinementAnswer.from_rows(query, rows) for rows in parts])
         there.refine(X, clients=np.repeat([0, 1, 2], 100))
     np.testing.assert_allclose(pca.components_, there.components_, atol=1e-9)
-    V = np.linalg.svd(StandardScaler().fit_transform(left_by(X, [7])), full_matrices=False)[2]
-    assert sine(pca.components_, V[:3]) < 1e-4
+    Y = StandardScaler().fit_transform(left_by(X, [7]))
+    s, V = np.linalg.svd(Y, full_matrices=False)[1:]
+    assert sine(pca.components_, V[:3]) < min(1e-4, pca.subspace_error_bound_)
+    low, high = pca.explained_variance_interval_.T
+    slack = 1e-6 if known else 1e-12  # effects from what sites have kept, or from a round
+    assert (low <= s[:3] ** 2 / 299 * (1 + slack)).all()
+    assert (high >= s[:3] ** 2 / 299 * (1 - slack)).all()
+    effects = LinearRegression().fit(X[:, [7]], np.delete(X, 7, axis=1)).coef_.T
+    error = X[:, 7].std() * (pca.confounder_effects_ - effects) / np.delete(X, 7, axis=1).std(0)
+    assert np.abs(error).max() < slack
 
 
 def test_many_small_clients_and_columns_that_come_late():

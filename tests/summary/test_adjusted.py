@@ -47,7 +47,7 @@ def test_any_split_and_weights(seed, sizes, weighted, confounders, scale):
         Subspace.from_rows(x, sample_weight=v)
         for x, v in zip(np.split(X, at), np.split(w, at), strict=True)
     ]
-    model, how, _ = adjusted(merge_subspaces(parts), Adjusting(scale, confounders))
+    model, how, *_ = adjusted(merge_subspaces(parts), Adjusting(scale, confounders))
     Y = np.repeat(X, w, axis=0)
     Y = left_by(Y, list(confounders)) if confounders else Y
     scaler = StandardScaler(with_std=scale).fit(Y)
@@ -93,7 +93,7 @@ def test_a_full_set_of_dummies_and_a_constant_confounder():
     X = rows_of(1, 60, mean=5.0)
     X[:, :3] = np.eye(3)[np.arange(60) % 3]  # add up to one
     X[:, 3] = 7.0
-    model, how, along = adjusted(Subspace.from_rows(X), Adjusting(False, (0, 1, 2, 3)))
+    model, how, along, _ = adjusted(Subspace.from_rows(X), Adjusting(False, (0, 1, 2, 3)))
     groups = np.stack([X[i::3, 4:] - X[i::3, 4:].mean(axis=0) for i in range(3)]).reshape(60, 2)
     np.testing.assert_allclose(
         model.singular_values, np.linalg.svd(groups, compute_uv=False), rtol=1e-12
@@ -107,7 +107,7 @@ def test_a_full_set_of_dummies_and_a_constant_confounder():
 def test_a_column_that_confounders_explain_is_constant():
     X = rows_of(2, 50)
     X[:, 1] = 3 * X[:, 0] - 2 * X[:, 5] + 1
-    model, how, _ = adjusted(Subspace.from_rows(X), Adjusting(True, (0, 5)))
+    model, how, *_ = adjusted(Subspace.from_rows(X), Adjusting(True, (0, 5)))
     assert how.scale[0] == 1.0
     assert model.column_scatter[0] == 0.0
     np.testing.assert_allclose(model.column_scatter[1:], 50)
@@ -119,7 +119,7 @@ def test_what_was_cut_is_never_exceeded(confounders):
     rng = np.random.default_rng(3)
     X = rng.standard_normal((80, 12)) @ rng.standard_normal((12, 12))
     cut = Subspace.from_rows(X).truncate(5)
-    model, how, _ = adjusted(cut, Adjusting(True, confounders))
+    model, how, *_ = adjusted(cut, Adjusting(True, confounders))
     Y = left_by(X, list(confounders)) if confounders else X - X.mean(axis=0)
     Y = Y / how.scale
     A = (model.components.T * model.singular_values**2) @ model.components
