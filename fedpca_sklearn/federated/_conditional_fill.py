@@ -49,7 +49,8 @@ class ConditionalFill(MissingStrategy):
     Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
     1); ``communication_`` counts summaries and models as rounds of their own. A row costs O(d k^2)
     a round; the rows are copied. No row leaves its client, but a server that chose another model
-    would learn more, so that it is for parties that trust each other.
+    would learn more, so that it is for parties that trust each other; it runs in one process,
+    and is refused over Flower.
 
     References
     ----------

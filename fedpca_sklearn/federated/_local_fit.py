@@ -73,7 +73,7 @@ def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
     if len(lost) and get_tags(estimator).input_tags.allow_nan:
         raise ValueError(
             f"column {lost[0]} has no entries, and a summary would tell that it is constant. "
-            "missing=AvailablePairs() and FederatedSubspaceTracker take such rows."
+            "missing=AvailablePairs() and missing=ConditionalFill() take such rows."
         )
 
 

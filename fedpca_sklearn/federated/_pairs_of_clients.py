@@ -150,5 +150,5 @@ def _check_features(d: int) -> None:
         raise ValueError(
             f"X has d={d} features; FederatedPCA with missing=AvailablePairs() takes at most "
             f"{SMALL_DIMENSION}, as clients send 2 d^2 floats. DistributedPCA takes any number, "
-            "and FederatedSubspaceTracker sends directions only."
+            "and missing=ConditionalFill() sends directions only."
         )

@@ -126,6 +126,9 @@ class PairMoments:
         self._set(fields)
         return self
 
+    def __setstate__(self, state):
+        self._set(state)
+
     def __repr__(self):
         own = np.diag(self.counts).sum() / ((self.n_samples or 1.0) * self.n_features)
         return (
