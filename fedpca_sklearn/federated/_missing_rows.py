@@ -113,9 +113,9 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
         unknown = int(np.sum(self.explained_variance_ <= negative)) if negative else 0
         if unknown:
             warnings.warn(
-                f"The covariance of available pairs has negative eigenvalues, the largest as large "
-                f"as {negative:.3g}, which are set to zero: {unknown} of {self.n_components_} "
-                "components have no more variance than that, and may be anything. Ask for fewer.",
+                f"The covariance of available pairs has negative eigenvalues, down to "
+                f"{-negative:.3g}, which are set to zero: {unknown} of {self.n_components_} "
+                "components have no more variance than that, as errors have. Ask for fewer.",
                 UserWarning,
                 stacklevel=2,
             )

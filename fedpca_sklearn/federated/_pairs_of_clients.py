@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,12 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         kinds = sorted({type(part).__name__ for part in pairs})
         if kinds != [PairMoments.__name__]:
             raise TypeError(f"pairs must be one PairMoments object or more, got {kinds or None}.")
-        pca = cls(n_components, missing=AvailablePairs() if missing is None else missing)
+        if "missing" not in signature(cls).parameters:
+            raise TypeError(f"{cls.__name__} takes no moments of pairs.")
+        missing = AvailablePairs() if missing is None else missing
+        if not isinstance(missing, AvailablePairs):
+            raise TypeError(f"missing must be AvailablePairs() for moments, got {missing!r}.")
+        pca = cls(n_components, missing=missing)
         pca._check_parameters()
         pca.n_features_in_ = d = pairs[0].n_features
         check_at_most_features(n_components, d)

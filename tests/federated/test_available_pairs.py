@@ -16,9 +16,11 @@ from pair_helpers import covariance_of_pairs, nearest_model, rows_with_holes
 from fedpca_sklearn import (
     AnalyzeGauss,
     AvailablePairs,
+    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     PairMoments,
+    PersonalizedPCA,
     StreamingPCA,
     SubspaceMerge,
     SubspaceTracker,
@@ -156,7 +158,7 @@ def test_negative_eigenvalues_are_set_to_zero_and_told(Estimator):
     assert_allclose(pca.negative_variance_, -values[0], rtol=1e-10)
     assert_is_of_pairs(pca, X)
     assert pca.explained_variance_ratio_.sum() <= 1
-    with pytest.warns(UserWarning, match="negative eigenvalues.*as large as"):
+    with pytest.warns(UserWarning, match=r"negative eigenvalues, down to -.*: 1 of 3"):
         fit(Estimator, X, 3)
     complete = fit(Estimator, np.nan_to_num(X), 3)
     assert complete.negative_variance_ == 0
@@ -292,6 +294,13 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
         FederatedPCA.from_pairs([PairMoments.load(files[0])] * 2, 3)
     PairMoments.from_rows(X.rename(columns={"a": "e"})).save(tmp_path / "other", site="other")
     other = PairMoments.load(tmp_path / "other")
+    for wrong, text in (([], "got None"), ([here.subspace_], "got \\['Subspace'\\]")):
+        with pytest.raises(TypeError, match=text):
+            FederatedPCA.from_pairs(wrong, 3)
+    with pytest.raises(TypeError, match="missing must be AvailablePairs"):
+        FederatedPCA.from_pairs([other], 3, missing=ConditionalFill())
+    with pytest.raises(TypeError, match="PersonalizedPCA takes no moments of pairs"):
+        PersonalizedPCA.from_pairs([other], 3)
     with pytest.raises(ValueError, match="lacks 'a'"):
         FederatedPCA.from_pairs([PairMoments.load(files[0]), other], 3)
     pca.partial_fit(X, clients=["east"] * 90)
