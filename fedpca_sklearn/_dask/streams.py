@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from .._validation.checks import number_or_none
 from ..summary import Subspace
 from ..summary._adjusted import Adjusting
 from ..summary._merging import tighter_fraction
@@ -39,7 +40,10 @@ def summarise(
     """
     from dask import delayed
 
-    model = clone(pca).set_params(**pca._adjustments(before.n_features))  # rows without names
+    model = clone(pca).set_params(
+        n_components=number_or_none(pca.n_components),
+        **pca._adjustments(before.n_features),  # rows without names
+    )
     if pca._half_life_in_time is not None:  # the weights say it
         model.set_params(half_life=None)
     if isinstance(between, float):

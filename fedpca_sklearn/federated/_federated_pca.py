@@ -403,13 +403,13 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         whole = check_subspaces([client.summary for client in self._clients.values()])
         made = Made(self._made)
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
+        wanted = number_or_none(self.n_components)
         summaries, undone = alike(
-            whole, adjusting, self.n_components, judged=not self._takes_all, once=made.of
+            whole, adjusting, wanted, judged=not self._takes_all, once=made.of
         )
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
-        wanted = self._with_confounders(number_or_none(self.n_components))
-        kept = strategy.directions_kept(summaries, wanted)
+        kept = strategy.directions_kept(summaries, self._with_confounders(wanted))
         names = partial(clients_named, self._clients)
         with largest_named(names, summaries):
             subspace = merge_in_rounds(

@@ -196,6 +196,16 @@ def test_a_worker_holds_a_few_chunks():
     assert max(growth) < 4 * chunk
 
 
+@pytest.mark.parametrize("pca", [StreamingPCA, FederatedPCA, DistributedPCA])
+def test_chunks_with_fewer_rows_than_features_count_components_together(pca, threads):
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    X = rng.standard_normal((90, 12)) * ([4.0, 3.0] + [1.0] * 10) @ Q
+    for rule in ("parallel", "mle"):
+        on_dask = pca(rule).fit(da.from_array(X, chunks=(10, 12)))
+        assert on_dask.n_components_ == pca(rule).fit(X).n_components_ == 2
+
+
 def test_joblib_on_dask_around_federated_fits(cluster):
     X = rows()
     labels = np.arange(1000) % 4
