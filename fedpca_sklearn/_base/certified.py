@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,15 @@ from .published_state import PublishedStateMixin
 
 # Where an estimator keeps the certificate of a refinement, with the summary that it is of.
 CERTIFIED = "_certified"
+
+
+def name_columns(fitted: Any, names: Sequence[str]) -> None:
+    """Set the names of the columns in a fitted summary, of which the same stays certain."""
+    before = fitted.subspace_
+    of, certificate = vars(fitted).get(CERTIFIED, (None, None))
+    vars(fitted)["subspace_"] = before._named(names)
+    if of is before:
+        fitted._certify(certificate)
 
 
 class CertifiedMixin(PublishedStateMixin):

@@ -87,6 +87,7 @@ def certificate_of_products(
     rank: int,
     scatter: float,
     rounding: float,
+    off: float = 0.0,
 ) -> Certificate:
     """Certificate of the leading directions of Nystroem's approximation A.
 
@@ -106,13 +107,16 @@ def certificate_of_products(
         Blocks of the space.
     rank, scatter, rounding
         As in `certificate_of_cut`.
+    off : float
+        As in `nystrom_factor`.
     """
     d = basis.shape[1]
-    V, s = nystrom(basis, products)
+    rounding += off
+    V, s = nystrom(basis, products, off)
     s = s**2
     left = max(scatter - float(s.sum()), 0.0)
     if len(probes) and left > rounding:
-        F = nystrom_factor(basis[:n_start], products[:n_start])
+        F = nystrom_factor(basis[:n_start], products[:n_start], off)
 
         def times(P):
             return (P @ basis.T) @ products - (P @ F.T) @ F

@@ -16,23 +16,28 @@ from .tolerances import GRAM_ROUNDING
 _EXHAUSTED = 1e-13
 
 
-def nystrom_factor(basis: np.ndarray, products: np.ndarray) -> np.ndarray:
+def nystrom_factor(basis: np.ndarray, products: np.ndarray, off: float = 0.0) -> np.ndarray:
     """Rows F, of which ``F.T @ F`` is Nystroem's approximation.
 
     Parameters
     ----------
     basis, products : ndarray of shape (m, d)
         Orthonormal rows, and the same times the scatter matrix.
+    off : float
+        How far the products may be off by more than rounding errors.
     """
     H = basis @ products.T
     values, Y = np.linalg.eigh((H + H.T) / 2)
-    known = values > GRAM_ROUNDING * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
+    least = GRAM_ROUNDING * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
+    known = values > max(least, off)
     return (Y[:, known] / np.sqrt(values[known])).T @ products
 
 
-def nystrom(basis: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def nystrom(
+    basis: np.ndarray, products: np.ndarray, off: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Directions of the approximation, and singular values: the roots of its eigenvalues."""
-    F = nystrom_factor(basis, products)
+    F = nystrom_factor(basis, products, off)
     if not len(F):
         return F, np.zeros(0)
     _, s, V = np.linalg.svd(F, full_matrices=False)

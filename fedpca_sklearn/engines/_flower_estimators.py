@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import count_rows
+from .._base.certified import name_columns
 from .._validation.feature_names import check_names
 from ._flower_messages import Answer
 from ._flower_questions import Task
@@ -142,7 +143,7 @@ def note_sites(fitted: Any, sites: Sites) -> None:
         if names is not None:
             fitted.feature_names_in_ = np.array(names, dtype=object)
             if hasattr(fitted, "subspace_"):
-                vars(fitted)["subspace_"] = fitted.subspace_._named(names)
+                name_columns(fitted, names)
     if sites.missing:
         warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
 

@@ -156,8 +156,11 @@ def are_too_many(mean: np.ndarray) -> bool:
     return len(mean) > MAX_FEATURES
 
 
-def triangle_of(sums: SecureSums, mean: np.ndarray, count: float) -> Triangle:
-    """Factor of the rows of all sites, from their summed second moments."""
+def triangle_of(sums: SecureSums, mean: np.ndarray, count: float) -> tuple[Triangle, float]:
+    """Factor of the rows of all sites, from their summed second moments.
+
+    And how far its scatter matrix may be off, in the spectral norm, by integers and small values.
+    """
     d, n_rows = len(mean), max(1, round(count))
     if are_too_many(mean):
         raise ValueError(
@@ -177,15 +180,17 @@ def triangle_of(sums: SecureSums, mean: np.ndarray, count: float) -> Triangle:
     rounding = max(GRAM_ROUNDING * values[-1], np.sqrt(d) * sums.rounding("products"))
     values = np.where(values > rounding, values, 0.0)[-n_rows:]
     factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
-    return Triangle(factor, mean, rest, count, n_rows)
+    off = d * sums.most_rounding("products") + rounding
+    off += 2 * np.sqrt(d) * sums.most_rounding("rest") * float(np.linalg.norm(rest))
+    return Triangle(factor, mean, rest, count, n_rows), off
 
 
 @fit_by_sums.register
 def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    def triangle() -> Triangle:
+    def triangle() -> tuple[Triangle, float]:
         return triangle_of(sums, *mean_of_all(estimator, sums))
 
-    found = until_nobody_is_lost(triangle)
+    found, _ = until_nobody_is_lost(triangle)
     estimator._start()
     estimator._merge_step({"all sites": (found, found.n_rows, sums.sites.dtype)})
     estimator.communication_ = sums.sites.log

@@ -15,6 +15,7 @@ from .._kernels.sizes import kept_directions
 from ..federated import FederatedPCA
 from ..federated._refined import most_rounds
 from ..summary import Subspace
+from ..summary._refinement import certificate_of_summary
 from ..summary._triangle import subspace_of
 from ._flower_estimators import site_work, until_nobody_is_lost
 from ._flower_questions import Task, check_mean
@@ -64,8 +65,10 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         mean, count = mean_of_all(estimator, sums)
         if are_too_many(mean) and most_rounds(estimator):
             return _refined(estimator, sums, mean, count)
-        summary = subspace_of(triangle_of(sums, mean, count), sums.sites.dtype)
-        return _fitted(estimator, sums, summary)
+        triangle, off = triangle_of(sums, mean, count)
+        fitted = _fitted(estimator, sums, subspace_of(triangle, sums.sites.dtype))
+        fitted._certify(certificate_of_summary(fitted.subspace_, fitted.n_components_, 2 * off))
+        return fitted
 
     return until_nobody_is_lost(fit)
 
@@ -100,7 +103,7 @@ def _refined(
         scatter=float(scatter),
     )
     fitted = _fitted(estimator, sums, start)
-    fitted._refine_as_asked(lambda: _multiply(sums))
+    fitted._refine_as_asked(lambda: _multiply(sums), sums.most_rounding("products"))
     return fitted
 
 

@@ -93,6 +93,10 @@ class SecureSums:
         resolution = 2.0 ** (self.exponents[name] - self.secure.bits)
         return resolution * math.sqrt(len(self._members))
 
+    def most_rounding(self, name: str) -> float:
+        """The most that it adds."""
+        return 2.0 ** (self.exponents[name] - self.secure.bits - 1) * len(self._members)
+
     def _integers(
         self,
         kind: str,

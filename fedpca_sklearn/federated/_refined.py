@@ -231,14 +231,17 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         """The refinements that the parameters of a fit ask for, over rows in this process."""
         self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
 
-    def _refine_as_asked(self, multiplies: Callable[[], Multiply]) -> None:
-        """The refinements that the parameters ask for, by products wherever the rows are."""
+    def _refine_as_asked(self, multiplies: Callable[[], Multiply], off: float = 0.0) -> None:
+        """The refinements that the parameters ask for, by products wherever the rows are.
+
+        ``off`` as in `Refinement`.
+        """
         if self.tol is None:
             if self.n_refinements:
-                self._refine_by(multiplies(), self.n_refinements)
+                self._refine_by(multiplies(), self.n_refinements, off=off)
             return
         if self.subspace_error_bound_ > self.tol:
-            self._refine_by(multiplies(), most_rounds(self), self.tol)
+            self._refine_by(multiplies(), most_rounds(self), self.tol, off)
         if self.subspace_error_bound_ > self.tol:
             warnings.warn(
                 f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "
@@ -257,17 +260,20 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
         return multiply
 
-    def _refine_by(self, multiply: Multiply, n_rounds: int, tol: float | None = None) -> None:
+    def _refine_by(
+        self, multiply: Multiply, n_rounds: int, tol: float | None = None, off: float = 0.0
+    ) -> None:
         """Rounds over the rows of clients, until a bound is small enough if there is one.
 
         ``multiply(mean, block)`` returns the sum of `products_of` the rows of all clients, wherever
-        they are.
+        they are; ``off`` as in `Refinement`.
         """
         subspace = self._refinable()
         if subspace is None:
             return
         pooled = self.communication_.floats_pooled
         refinement = self._refinement(subspace)
+        refinement.off = off
         for _ in range(n_rounds):
             if not len(refinement.block):
                 break

@@ -86,6 +86,10 @@ class Refinement:
     ----------
     summary : Subspace
         With a positive scatter. Its mean, count and scatter are those of all rows.
+    off : float, default=0.0
+        How far each number of a product may be off by more than rounding errors, as where messages
+        are rounded to integers. Directions in which the products are no larger are left out, and
+        what is certain allows for it.
 
     Attributes
     ----------
@@ -95,8 +99,9 @@ class Refinement:
         Orthonormal rows whose products are wanted next; none where nothing is left to find.
     """
 
-    def __init__(self, summary: Subspace):
+    def __init__(self, summary: Subspace, off: float = 0.0):
         self.before = self.rows = summary
+        self.off = off
         start = in_float64(summary).components
         k, d = start.shape
         self.n_start = k
@@ -112,6 +117,11 @@ class Refinement:
     def n_rounds(self) -> int:
         """Products so far."""
         return self._space.n_products
+
+    @property
+    def _off(self) -> float:
+        """How far all products together may be off, in units of the scatter."""
+        return self.off / self.before.scatter * float(np.sqrt(self._space.products.size))
 
     def add(self, answer: np.ndarray | None) -> None:
         """Take the sum of `products_of` all rows with the block, or raise for other rows."""
@@ -136,7 +146,7 @@ class Refinement:
             If the products say of the rows that they have more variance than they have.
         """
         before = self.before
-        V, s = nystrom(self._space.basis, self._space.products)
+        V, s = nystrom(self._space.basis, self._space.products, self._off)
         if s @ s > 1 + _SAME_SCATTER:
             raise ValueError(
                 "X must hold the rows of the fit: their products exceed the sum of squares."
@@ -162,6 +172,7 @@ class Refinement:
             rank,
             1.0,
             rounding_of(1.0, before.n_samples, np.dtype(np.float64)),
+            self._off,
         )
         stored = float(np.finfo(before.components.dtype).eps) * np.sqrt(rank)
         return Certificate(found.sine + stored, found.eigenvalues * before.scatter)
@@ -176,11 +187,12 @@ def _rng_of(summary: Subspace) -> np.random.Generator:
     return np.random.default_rng(np.frombuffer(digest, "<u4"))
 
 
-def certificate_of_summary(summary: Subspace, rank: int) -> Certificate:
+def certificate_of_summary(summary: Subspace, rank: int, off: float = 0.0) -> Certificate:
     """What is certain about the first directions of a summary that never exceeds its rows.
 
-    That is so for directions that were cut from a decomposition, however often.
+    That is so for directions that were cut from a decomposition, however often. ``off`` is how far
+    the scatter matrix of the rows was off by more than rounding errors of the dtype.
     """
-    rounding = rounding_of(summary.scatter, summary.n_samples, summary.components.dtype)
+    rounding = rounding_of(summary.scatter, summary.n_samples, summary.components.dtype) + off
     values = summary.singular_values**2
     return certificate_of_cut(values, rank, summary.n_features, summary.scatter, rounding)

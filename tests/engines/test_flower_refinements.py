@@ -137,3 +137,31 @@ def test_up_to_the_bound_secure_sums_are_exact_and_say_so():
     fitted = secure_fit(FederatedPCA(3, tol=1e-6))
     assert subspace_distance(fitted.components_, pooled(X)) <= fitted.subspace_error_bound_ <= 1e-6
     assert fitted.n_refinements_ == 0
+
+
+@pytest.mark.parametrize("bits", [22, 36, 50])
+@pytest.mark.parametrize("estimator", [FederatedPCA(3), FederatedPCA(3, n_refinements=3)])
+def test_a_bound_allows_for_integers(bits, estimator, monkeypatch):
+    """Numbers of few bits leave an error, and none that the bound does not cover."""
+    if estimator.n_refinements:
+        monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 20)
+    rows = X[:, :60]
+    parts = {site: x[:, :60] for site, x in PARTS.items()}
+    secure = SecureAggregation(threshold=2, bits=bits)
+    fitted = fit_sites(grid_of(estimator, parts, secure=secure), estimator, wait=0, secure=secure)
+    exact = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    error = subspace_distance(fitted.components_, exact[2][:3])
+    assert 1e-16 < error <= fitted.subspace_error_bound_ < 1
+    low, high = fitted.explained_variance_interval_.T
+    variances = exact[1][:3] ** 2 / (len(rows) - 1)
+    assert (low <= variances).all()
+    assert (variances <= high).all()
+
+
+def test_names_of_columns_keep_what_is_certain():
+    pd = pytest.importorskip("pandas")
+    names = [f"feature {i}" for i in range(300)]
+    frames = {site: pd.DataFrame(rows, columns=names) for site, rows in PARTS.items()}
+    fitted = run(PCA, frames)
+    assert fitted.feature_names_in_.tolist() == names
+    assert subspace_distance(fitted.components_, pooled(X)) <= fitted.subspace_error_bound_ < 1
