@@ -135,6 +135,8 @@ class SizesMixin:
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or
             where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
             peak is that of ``svd_solver="qr"``.
+            With ``scale`` or ``partial_out`` a copy of a block comes on top, of at most all rows of
+            a call.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()
