@@ -15,6 +15,7 @@ from fedpca_sklearn import (
     DistributedPCA,
     EnergyBounds,
     FederatedPCA,
+    FederatedScaler,
     FederatedSubspaceTracker,
     OjaPCA,
     OnlineDistributedPCA,
@@ -36,6 +37,7 @@ MODELS = {
     "distributed": DistributedPCA(2),
     "online": OnlineDistributedPCA(2),
     "vertical": VerticalFederatedPCA(2, random_state=0),
+    "scaler": FederatedScaler(),
     "kernel": VerticalFederatedKernelPCA(2, random_state=0),
 }
 

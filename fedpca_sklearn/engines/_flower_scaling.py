@@ -53,6 +53,7 @@ def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> F
     """Scaler that has taken in what sites sent."""
     scaler.n_features_in_ = len(next(iter(found.values())).mean)
     scaler._show(list(found), found.values())
+    scaler.communication_.record(found.values())
     return scaler
 
 
@@ -68,13 +69,15 @@ def _n_entries(X: Any) -> np.ndarray:
 
 def _moments_told(answer: Answer) -> ColumnMoments:
     """Moments in an answer, checked to be of some rows."""
-    count, mean, squares = found = ColumnMoments(*answer.array("moments", (3, None)))
+    count, mean, rest, squares = found = ColumnMoments(*answer.array("moments", (4, None)))
     answer.agree("number of features", len(mean))
     there = count > 0
     if not ((count >= 0) & (count < 2**53) & (squares >= 0)).all():
         raise answer.refused("counts or sums of squares that no rows have")
-    if mean[~there].any() or squares[~there].any() or not there.any():
+    if any(values[~there].any() for values in (mean, rest, squares)) or not there.any():
         raise answer.refused("moments of columns without entries")
+    if (np.abs(rest) > np.sqrt(squares) + np.abs(mean)).any():
+        raise answer.refused("means whose rests are larger than rounding leaves")
     of_rows = float((squares / np.where(there, count, 1)).sum())
     check_squares(answer, mean, of_rows, np.dtype(np.float64))
     return found

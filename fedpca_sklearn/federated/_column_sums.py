@@ -13,23 +13,30 @@ from ..summary import Subspace
 from ..summary._merging import names_of_parts
 
 
-def moments_of(scaler: StandardScaler) -> ColumnMoments:
+def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
     """Moments of the rows that a scaler has seen, or an error where they overflow."""
     shape = (scaler.n_features_in_,)
-    count = np.broadcast_to(scaler.n_samples_seen_, shape)
+    n_entries = np.broadcast_to(scaler.n_samples_seen_, shape)
     mean, var = (
-        np.zeros(shape) if values is None else np.where(count > 0, values, 0.0)
+        np.zeros(shape) if values is None else np.where(n_entries > 0, values, 0.0)
         for values in (scaler.mean_, scaler.var_)
     )
-    squares = np.maximum(var, 0.0) * count  # rounding may leave less than nothing
-    return ColumnMoments(count, mean, squares).checked()
+    squares = np.maximum(var, 0.0) * n_entries  # rounding may leave less than nothing
+    return ColumnMoments(n_entries, mean, np.broadcast_to(rest, shape), squares).checked()
 
 
 def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoments:
     """What a client sends: moments of its columns, without missing entries."""
+    X = X.astype(np.float64, copy=False)
     local = StandardScaler(with_mean=not sp.issparse(X))
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
-        return moments_of(local.fit(X.astype(np.float64, copy=False), sample_weight=weight))
+        moments = moments_of(local.fit(X, sample_weight=weight))
+    if sp.issparse(X):  # a column of zeros and large entries varies by as much as its mean
+        return moments
+    apart = X - moments.mean
+    apart[np.isnan(apart)] = 0.0
+    total = apart.sum(axis=0) if weight is None else weight @ apart
+    return moments._replace(rest=total / np.where(moments.n_entries > 0, moments.n_entries, 1))
 
 
 def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:
@@ -41,6 +48,6 @@ def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:
                 f"{who} must be about its mean and know its column_scatter, got "
                 f"centered={s.centered} and column_scatter={s.column_scatter}."
             )
-        n_entries = np.full(s.n_features, s.n_samples)
-        parts.append(ColumnMoments(n_entries, s.mean, s.column_scatter))
+        n_entries, rest = np.full(s.n_features, s.n_samples), np.zeros(s.n_features)
+        parts.append(ColumnMoments(n_entries, s.mean, rest, s.column_scatter))
     return parts

@@ -31,7 +31,7 @@ __all__ = ["FederatedScaler"]
 class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
     """Scale columns to mean 0 and variance 1 where the rows belong to several clients.
 
-    Every client sends the number, the mean and the sum of squares of the entries in each of its
+    Every client sends the number, the mean and the sum of squares of the entries of each of its
     columns, and the server adds them up: the fit is that of scikit-learn's StandardScaler on the
     pooled rows, and no row leaves its client. In front of `FederatedPCA` it gives the PCA of the
     correlation matrix; a StandardScaler there would pool the rows.
@@ -60,7 +60,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
     clients_ : list
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
-        What was sent: of each client 2 d + 1 floats, or 3 d where entries are missing, once.
+        What was sent: of each client 3 d + 1 floats, or 4 d where entries are missing, once.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -72,10 +72,10 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
     Notes
     -----
     Missing entries (NaN) are passed over, and stay missing. Sums are merged pairwise, as in Chan,
-    Golub and LeVeque (1983), Algorithms for computing the sample variance, eq. 1.5: nothing
-    cancels, but that a mean has one float64. Where means are m times the deviation, the variance is
-    within 4 m eps of that of the pooled rows, no more than what rounding of the mean does to each
-    scaled row. Clients work in O(n_i d), the server in O(d) memory.
+    Golub and LeVeque (1983), Algorithms for computing the sample variance, eq. 1.5, with means in
+    two floats: nothing cancels, whatever the means. A `Subspace` has one: of summaries whose means
+    are m times the deviation, the variance is within 4 m eps. Clients work in time and memory
+    O(n_i d), the server in O(s d) for s of them.
 
     The labels ``clients`` are metadata of the rows: with metadata routing enabled they reach this
     step of a Pipeline, and `FederatedPCA`, without a request. The name of a column, which
@@ -102,6 +102,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
     array([4.732, 2.511, 1.454])
     """
 
+    _mean_rest: np.ndarray
     clients_: list[Any]
     communication_: CommunicationLog
 
@@ -218,6 +219,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         if names is not None:
             scaler.feature_names_in_ = np.array(names, dtype=object)
         scaler._show(labels_of_sites(subspaces), parts)
+        scaler.communication_.record(subspaces)
         return scaler
 
     def transform(self, X: Any, copy: bool | None = None) -> Any:
@@ -279,21 +281,23 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
                 raise ValueError("sample_weight must have a positive sum, got only zeros.")
             return
         found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
-        self._show([label for label, _ in shards], progress(self, found, len(shards), "clients"))
+        sent = list(progress(self, found, len(shards), "clients"))
+        self._show([label for label, _ in shards[: len(sent)]], sent)  # a callback may stop it
+        self.communication_.record(sent)
         self.communication_.floats_pooled += X.size
         log_fit(self, len(shards))
 
     def _show(self, labels: Sequence[Any], parts: Iterable[ColumnMoments]) -> None:
         """Merge what clients have sent with what is known, and set the fitted attributes."""
-        before, sent = [moments_of(self)] if self.clients_ else [], list(parts)
+        before = [moments_of(self, self._mean_rest)] if self.clients_ else []
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = pooled_columns([*before, *sent]).checked()
-        self.communication_.record(sent)
+            moments = pooled_columns([*before, *parts]).checked()
         there, var = moments.n_entries > 0, moments.variance
         scale = np.where(moments.is_constant & there, 1.0, np.sqrt(var))
         asked = self.with_mean or self.with_std
         self.__dict__.update(
             n_samples_seen_=moments.n_entries[0] if moments.has_one_number else moments.n_entries,
+            _mean_rest=moments.rest,
             mean_=np.where(there, moments.mean, np.nan) if asked else None,
             var_=var if self.with_std else None,
             scale_=scale if self.with_std else None,

@@ -39,6 +39,7 @@ def test_it_is_the_scaler_of_the_pooled_rows():
         fitted = run(FederatedScaler(), parts(rows))
         assert_same(fitted, StandardScaler().fit(rows))
         assert fitted.clients_ == list(CUTS)
+        assert fitted.communication_.floats_up == 3 * (10 if rows is X else 12)
         assert fitted.missing_sites_ == {}
     sparse = sp.csr_array(np.where(RNG.random(X.shape) < 0.5, X, 0))
     options = {"with_mean": False}
@@ -73,7 +74,8 @@ def test_a_site_does_not_tell_single_entries():
     [
         ((0, 0), -1.0, "counts or sums of squares"),
         ((0, 0), 2.0**60, "counts or sums of squares"),
-        ((2, 0), -1.0, "counts or sums of squares"),
+        ((3, 0), -1.0, "counts or sums of squares"),
+        ((2, 0), 1e9, "rests are larger"),
         ((0, 0), 0.0, "columns without entries"),
         ((1, 0), 1e300, "too large"),
         ((1, 0), np.inf, "NaN or infinity"),

@@ -295,10 +295,11 @@ def test_moments_of_columns():
     assert len(found) == 3
     for site, _, there, back in found:
         assert there == {}
-        count, mean, squares = back["moments"]
+        count, mean, rest, squares = back["moments"]
         rows = PARTS[site]
         np.testing.assert_array_equal(count, len(rows))
         np.testing.assert_allclose(mean, rows.mean(axis=0))
+        assert np.abs(rest).max() < 1e-14
         np.testing.assert_allclose(squares, len(rows) * rows.var(axis=0))
     # the other half of the cell: tests/engines/test_flower_scaling.py
 

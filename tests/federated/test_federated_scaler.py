@@ -77,14 +77,22 @@ def test_it_is_the_scaler_of_the_pooled_rows(sizes, seed, kind, weights, with_st
 
 
 @pytest.mark.parametrize("apart", [0.0, 3.0])
-def test_means_of_1e8_come_out_as_far_as_a_float_tells_them(apart):
+def test_means_of_1e8_lose_no_digits(apart):
     X, clients = rows([40, 60, 9], d=3)
     X = X[:, :2] - 5 * (clients % 3)[:, None] + apart * clients[:, None]
-    far = FederatedScaler().fit(X + 1e8, clients=clients)
     near = StandardScaler().fit((X + 1e8) - 1e8)  # the rows as they are after rounding
+    far, parts = FederatedScaler().fit(X + 1e8, clients=clients), FederatedScaler()
+    holes = FederatedScaler().fit(np.vstack([X + 1e8, [[np.nan] * 2]]), clients=[*clients, 2])
+    weighted = FederatedScaler().fit(X + 1e8, clients=clients, sample_weight=np.full(len(X), 2.0))
+    for part in np.array_split(np.arange(len(X)), 5):
+        parts.partial_fit(X[part] + 1e8, clients=clients[part])
+    for scaler in (far, parts, holes, weighted):
+        assert_allclose(scaler.var_, near.var_, rtol=1e-10, atol=0)
+        assert_allclose(scaler.mean_ - 1e8, near.mean_, atol=1e8 * EPS)
+    # a summary has a mean of one float64
+    sites = [Subspace.from_rows(X[clients == site] + 1e8) for site in range(3)]
     m = 1e8 / near.scale_.min()
-    assert_allclose(far.var_, near.var_, rtol=4 * m * EPS, atol=0)
-    assert_allclose(far.mean_ - 1e8, near.mean_, atol=4 * 1e8 * EPS)
+    assert_allclose(FederatedScaler.from_subspaces(sites).var_, near.var_, rtol=4 * m * EPS, atol=0)
 
 
 def test_float32_rows_are_added_in_float64():
@@ -165,7 +173,7 @@ def test_by_files(tmp_path):
     scaler = FederatedScaler.from_subspaces([Subspace.load(file) for file in files])
     assert_same(scaler, StandardScaler().fit(X))
     assert scaler.clients_ == ["site 0", "site 1", "site 2"]
-    assert scaler.communication_.floats_up == 3 * (2 * 4 + 1)
+    assert scaler.communication_.floats_up == 3 * (2 * 4 + 2)
     scaler.partial_fit(X, clients=clients)
     assert_same(scaler, StandardScaler().fit(np.vstack([X, X])))
 
@@ -185,12 +193,12 @@ def test_summaries_that_do_not_tell_variances_are_refused():
 def test_what_is_sent():
     X, clients = rows([30, 50, 20])
     log = FederatedScaler().fit(X, clients=clients).communication_
-    assert (log.rounds, log.floats_up, log.floats_down) == (1, 3 * (2 * 4 + 1), 0)
+    assert (log.rounds, log.floats_up, log.floats_down) == (1, 3 * (3 * 4 + 1), 0)
     assert (log.bytes_up, log.floats_pooled) == (8 * log.floats_up, X.size)
     X[clients == 1, 0] = np.nan
     X[np.flatnonzero(clients == 0)[0], 0] = np.nan
     log = FederatedScaler().fit(X, clients=clients).communication_
-    assert log.floats_up == 2 * 3 * 4 + (2 * 4 + 1)
+    assert log.floats_up == 2 * 4 * 4 + (3 * 4 + 1)
 
 
 def test_no_client_sends_more_than_sums():
