@@ -9,8 +9,9 @@ from .._validation.texts import check_text
 from ..streaming import StreamingPCA
 from ._output import Report, add_output, check_output, written
 from ._rows import Rows, add_rows
-from ._summaries import load
+from ._summaries import load, site_of
 from ._texts import described, facts, number
+from ._units import unlike_units
 
 
 def add(commands: Any) -> None:
@@ -36,10 +37,10 @@ def run(options: argparse.Namespace) -> Report:
     """Go over the rows once."""
     check_output(options, [*options.rows, *([options.like] if options.like else [])])
     site = None if options.site is None else check_text("--site", options.site)
-    names = load(options.like).feature_names if options.like else None
-    if options.like and names is None:
+    like = load(options.like) if options.like else None
+    if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
-    rows = Rows(options.rows, options, names)
+    rows = Rows(options.rows, options, None if like is None else like.feature_names)
     pca = StreamingPCA(options.n_components)
     for batch in rows:
         pca.partial_fit(batch)
@@ -54,4 +55,8 @@ def run(options: argparse.Namespace) -> Report:
     if rows.n_dropped:
         text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
     report = {"output": options.output, **facts(summary), "left_out": rows.n_dropped}
-    return Report(text, report)
+    warnings = []
+    if like is not None and rows.names is not None:
+        who = [site_of(like, options.like), site_of(summary, options.output)]
+        warnings = unlike_units([like, summary], who)
+    return Report(text, report, warnings=warnings)

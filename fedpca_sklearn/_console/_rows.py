@@ -143,6 +143,8 @@ def _opened(path: str, separator: str | None) -> RowFile:
 def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]) -> list[int]:
     """Positions of the columns to take: those that are asked for, or all but some."""
     if file.names is None:
+        if wanted is not None and len(wanted) != file.n_columns:
+            raise ValueError(f"it has {file.n_columns} columns without names, not {len(wanted)}.")
         return list(range(file.n_columns))
     names = composed_names(file.names)
     if wanted is None:

@@ -125,6 +125,18 @@ def test_units_a_hundredfold_apart_are_named(run, sites):
     assert run("merge", *sites, "-o", "model.fed", "--force")[2] == ""
 
 
+def test_a_site_sees_that_its_units_are_not_those_of_others(run, sites):
+    rows = PARTS["west"].copy()
+    rows[:, 2] *= 1000
+    as_csv("west.csv", rows)
+    code, _, err = run("fit", "west.csv", "-o", "w.fed", "--site", "west", "--like", "north.fed")
+    assert code == 0
+    assert err.startswith("warning: column 'weight': the deviation of 'west' is ")
+    np.save("west.npy", rows[:, :2])
+    message = refused(run, "fit", "west.npy", "-o", "n.fed", "--like", "north.fed")
+    assert "west.npy: it has 2 columns without names, not 4" in message
+
+
 def units(*sites):
     return unlike_units([Subspace.from_rows(rows) for rows in sites], [f"s{i}" for i in range(9)])
 
