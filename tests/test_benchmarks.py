@@ -497,6 +497,14 @@ def test_mutated_files_and_labels_end_in_value_errors_or_valid_summaries():
     assert by_name["cut"]["valid"] == 0
 
 
+def test_damaged_files_of_rows_end_in_one_line():
+    rows = scenario("fuzz_rows").measured(50, seed=1)
+    for row in rows:
+        assert row["other"] == 0, row
+        assert row["refused"] > 0
+    assert sum(row["fitted"] for row in rows) > 0
+
+
 def test_columns_at_clients_are_as_the_page_says():
     module = scenario("vertical")
     rows = module.methods(quick=True)

@@ -242,7 +242,7 @@ def test_scaled_columns_without_a_confounder_are_those_of_pooled_rows(run, sites
 
 
 def test_scaled_columns_are_refined(run):
-    """Three of forty directions sent, then all products of what is asked: nearer to the rows'."""
+    """With the bound on the error, beside PCA of the pooled rows in equal units."""
     rng = np.random.default_rng(5)
     rows = rng.standard_normal((600, 40)) * np.geomspace(1, 0.2, 40) @ rng.standard_normal((40, 40))
     rows = rows * 10.0 ** rng.integers(-2, 3, 40)
