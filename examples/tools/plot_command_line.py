@@ -105,10 +105,10 @@ fedpca(f"merge {files} -o all.subspace --align --force")
 # -----------------------
 # The columns have different units, so that the largest numbers would be the first component; and
 # the clinics differ in the age of their patients, which is not what they look for. ``--scale`` and
-# ``--partial-out age`` are exact from the same five files. As many components are kept as explain
-# three quarters of what is left.
+# ``--partial-out age`` are exact from the same five files. ``-n parallel`` counts the components
+# that explain more than chance would, as parallel analysis of the pooled rows does.
 
-model = "--scale --partial-out age -n 0.75"
+model = "--scale --partial-out age -n parallel"
 fedpca(f"merge {files} -o model.subspace --align {model}")
 
 # %%
@@ -134,7 +134,7 @@ for site in left:
 # ---------------------------------------
 
 pca = FederatedPCA.from_subspaces(
-    [Subspace.load("model.subspace")], 0.75, scale=True, partial_out="age"
+    [Subspace.load("model.subspace")], "parallel", scale=True, partial_out="age"
 )
 pooled = pd.concat([clinics[site] for site in left])[list(pca.feature_names_in_)]
 labels = np.repeat(left, [len(clinics[site]) for site in left])

@@ -22,7 +22,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--n-components",
         type=number,
-        help="components to keep, or a share of the variance, as 0.9 (default: all)",
+        help="components, a share of the variance, as 0.9, parallel, or mle (default: all)",
         metavar="N",
     )
     parser.add_argument("--scale", action="store_true", help="columns of one variance")

@@ -266,6 +266,8 @@ def test_scaled_columns_are_refined(run):
 
 def test_a_rule_that_counts_components_is_the_estimators(run, sites):
     assert "'n_components'" in refused(run, "merge", *sites, "-o", "x.fed", "-n", "few")
+    out = run("merge", *sites, "-o", "model.fed", "-n", "parallel", "--json")[1]
+    assert json.loads(out)["components"] == FederatedPCA("parallel").fit(X).n_components_
 
 
 # ------------------------------------------------------------------------------ JSON and codes
