@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import wraps
@@ -13,6 +14,7 @@ from ..communication._fixed_point import exponent_of
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._queries import Query
 from ..tracking._alternating_projections import without_sparse_part
+from ..tracking._stmiss_tracker import STMissTracker
 from ._flower_estimators import fit_batches, site_work
 from ._flower_questions import Task, check_mean
 from ._flower_secure_fits import fit_by_sums, scatter_bound, secure_work
@@ -169,20 +171,29 @@ class TrackerOfSums(TrackerOfSites):
         """Rows and columns of the sites that have a batch; empty where they are too few."""
         counts = super().begin(batch)
         if len(counts) < self.sites.min_sites:
-            if counts and not batch:
-                raise RuntimeError(
-                    f"Too few sites: {len(counts)} have rows for a batch, but "
-                    f"{self.sites.limit}={self.sites.min_sites}."
-                )
+            self._tell_too_few(batch, len(counts))
             return {}
+        d = next(iter(counts.values()))[1]
+        n = STMissTracker._block_rows(self, d)  # whatever a site says
         self.n_ended += len(self.sites.names) - len(counts)
         self.sites.keep(counts)
-        n, d = next(iter(counts.values()))
         self.largest = (len(counts) + self.n_ended) * n
         self.sums.begin(counts)
         self.known, scale = {}, self.sums.secure.scale
         self.sums.exponents[ROWS] = exponent_of(float(n * d) if scale is None else scale)
-        return counts
+        return dict.fromkeys(counts, (n, d))
+
+    def _tell_too_few(self, batch: int, n: int) -> None:
+        """Raise or warn where too few sites have rows for a batch, but some have."""
+        limit = f"{self.sites.limit}={self.sites.min_sites}"
+        if n and not batch:
+            raise RuntimeError(f"Too few sites: {n} have rows for a batch, but {limit}.")
+        if n:
+            warnings.warn(
+                f"Rows from batch {batch} on are left out: {n} sites have them, but {limit}.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _sums(
         self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()

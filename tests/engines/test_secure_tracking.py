@@ -21,6 +21,7 @@ from test_flower_tracking import (
     TRACKERS,
     in_one_process,
 )
+from test_hostile_sites import arrays, spoiling
 from test_secure import Totals, killed
 from test_secure_server import Server
 
@@ -130,7 +131,8 @@ def test_sites_whose_rows_end():
     assert fitted.n_samples_ == 7 * SIZE
     # a batch of fewer sites than a sum has at least is left out
     three = SecureAggregation(threshold=3, scale=SCALE.scale)
-    assert secure_fit(PLAIN, parts, secure=three).n_samples_ == 3 * SIZE
+    with pytest.warns(UserWarning, match="Rows from batch 1 on are left out: 2 sites have them"):
+        assert secure_fit(PLAIN, parts, secure=three).n_samples_ == 3 * SIZE
 
 
 def test_a_batch_of_too_few_sites():
@@ -144,6 +146,14 @@ def test_a_batch_of_too_few_sites():
 
     with pytest.raises(RuntimeError, match="Too few sites: 1 have rows for a batch, but min_sites"):
         secure_fit(PLAIN, spoil=over)
+
+
+def test_a_site_does_not_say_how_large_batches_are():
+    parts = {site: rows[:SIZE] for site, rows in PARTS.items()}
+    spoil = spoiling(arrays(count=[1e9]), "east", "batch")
+    with pytest.warns(UserWarning, match="site 'east' .sent no array 'columns'"):  # at the end
+        fitted = secure_fit(PLAIN, parts, spoil, SCALE)
+    assert_near(fitted, secure_fit(PLAIN, parts, secure=SCALE))
 
 
 # -------------------------------------------------------------------- a hostile server
