@@ -110,10 +110,14 @@ class BlocksMixin(
 
     def _fade(self, take: Any, times: Any, X: Any, sample_weight: Any, state: Any) -> State:
         """Take rows with weights by their times, and the state before with a smaller weight."""
-        if times is None or is_stream(X):
+        if is_stream(X):
             raise ValueError(
-                f"half_life={self.half_life!r} needs times, one for each row, which an iterable of "
-                "batches has not: call partial_fit with each batch and its times."
+                f"half_life={self.half_life!r} needs times, which cannot be given when X is an "
+                "iterable of batches: call partial_fit with each batch and its times."
+            )
+        if times is None:
+            raise ValueError(
+                f"half_life={self.half_life!r} needs times, one for each row, got None."
             )
         if state is not None and state.last_time is None:
             raise ValueError("The rows seen before came without times; call fit to start again.")

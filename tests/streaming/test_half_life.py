@@ -213,7 +213,7 @@ def test_bad_input_changes_nothing(parameters, given_times, words):
 
 def test_calls_that_do_not_fit_each_other():
     pca = StreamingPCA(3, half_life="1h")
-    with pytest.raises(ValueError, match="an iterable of batches has not"):
+    with pytest.raises(ValueError, match="X is an iterable of batches: call partial_fit"):
         pca.fit(iter([X]), times=TIMES)
     pca.fit(X, times=TIMES)
     before = pca.components_
