@@ -198,6 +198,8 @@ def count_question(
         run[what] = run.get(what, 0) + 1
         run = {name: value for name, value in run.items() if not name.startswith("fixed ")}
         asked = {}
+    elif batch is None and task.fixed is not None:
+        run.setdefault("run", 1)  # what is asked before a beginning is asked of one
     if task.once:
         run["ended"] = kind
     asked[kind] = asked.get(kind, 0) + 1

@@ -393,3 +393,14 @@ def test_a_refusal_is_in_the_log_of_the_site(caplog):
     assert (
         record.getMessage() == "Refused a question 'times_scatter' of run 12: local_steps must be 1"
     )
+
+
+def test_what_is_asked_before_a_fit_begins_counts_as_a_beginning():
+    """Else there would be a fourth mean in a run, and as many products with it."""
+    site, means = Site(POWER), iter(range(9))
+    answered = 0
+    for begins in (False, True, True, True):
+        if begins:
+            site.ask("moments")
+        answered += site.answers("times_scatter", V, MEAN + next(means), 1)
+    assert answered == 3
