@@ -201,7 +201,8 @@ class TrackerOfSums(TrackerOfSites):
         return _SecureRounds(self, batch, self.communication_, kinds, models)
 
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
-        return round(float(self._sums(batch, {}).total("filled", 1, arrays)[0]))
+        (count,) = self._sums(batch, {}).total("filled", 1, arrays)
+        return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
 
 @fit_by_sums.register

@@ -11,6 +11,7 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
+from flwr.app import Array
 from test_flower import grid_of
 from test_flower_tracking import (
     BLOCKS,
@@ -21,7 +22,7 @@ from test_flower_tracking import (
     TRACKERS,
     in_one_process,
 )
-from test_hostile_sites import arrays, spoiling
+from test_hostile_sites import arrays, changed, spoiling
 from test_secure import Totals, killed
 from test_secure_server import Server
 
@@ -153,6 +154,19 @@ def test_a_site_does_not_say_how_large_batches_are():
     spoil = spoiling(arrays(count=[1e9]), "east", "batch")
     with pytest.warns(UserWarning, match="site 'east' .sent no array 'columns'"):  # at the end
         fitted = secure_fit(PLAIN, parts, spoil, SCALE)
+    assert_near(fitted, secure_fit(PLAIN, parts, secure=SCALE))
+
+
+def test_a_site_does_not_say_that_more_rows_count_than_there_are():
+    """The server would have made an array of as many."""
+    parts = {site: rows[:SIZE] for site, rows in PARTS.items()}
+
+    def change(message, reply):
+        numbers = reply.content.array_records["arrays"]["masked"].numpy().copy()
+        numbers[:1] += np.uint64(2**62)
+        return changed(reply, message, arrays_with={"masked": Array(numbers)})
+
+    fitted = secure_fit(PLAIN, parts, spoiling(change, "east", "filled"), SCALE)
     assert_near(fitted, secure_fit(PLAIN, parts, secure=SCALE))
 
 
