@@ -158,7 +158,7 @@ def test_noise_of_more_sites_than_the_threshold_is_seen_as_noise(tmp_path, monke
 
 
 def events(folder, site="west"):
-    """Lines of a log by event and kind, and the lines."""
+    """Event and kind of the lines of a log, and the lines."""
     found = [json.loads(line) for line in (folder / f"{site}.log").read_text().splitlines()]
     return [(line["event"], line["kind"]) for line in found], found
 
@@ -176,6 +176,7 @@ def test_the_log_has_the_hash_of_what_left_the_site_and_not_of_its_numbers(tmp_p
         answers = [line for line in lines if line["event"] == "answer"]
         noted = [{name: line[name] for name in left[site][0]} for line in answers]
         assert noted == left[site]
+        assert len(answers) == 3 * 3 + 1  # rounds of three sums
         masked = [line for line in answers if line["kind"] == "second_moments"]
         assert [line["shapes"] for line in masked] == [{"masked": [16]}]
 
