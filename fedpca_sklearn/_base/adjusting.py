@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.slices import row_slices
 from .._validation.checks import is_integer
 from ..summary import Subspace
@@ -36,6 +37,9 @@ class AdjustingMixin(SubspaceTransformer):
 
     scale: bool = False
     partial_out: Any = None
+    n_components: int | float | None
+    # whether directions may be cut before rows are adjusted
+    _may_cut = True
 
     _adjusting_constraints: ClassVar[dict[str, list]] = {
         "scale": ["boolean"],
@@ -63,7 +67,7 @@ class AdjustingMixin(SubspaceTransformer):
             return
         for name, needed in (("center", True), ("rank_rule", None), ("mechanism", None)):
             value = getattr(self, name, needed)
-            if value is not needed and value != needed:
+            if (needed and not value) or (needed is None and value is not None):
                 raise ValueError(
                     f"{name} must be {needed} with scale={self.scale} and "
                     f"partial_out={self.partial_out!r}, got {value!r}."
@@ -73,6 +77,14 @@ class AdjustingMixin(SubspaceTransformer):
         """What is asked for, with the columns as positions."""
         if names is None:
             names = getattr(self, "feature_names_in_", None)
+        all_kept = d <= SMALL_DIMENSION and getattr(self, "oversampling", "auto") == "auto"
+        share = self.n_components is not None and not is_integer(self.n_components)
+        if self.partial_out is not None and share and self._may_cut and not all_kept:
+            raise ValueError(
+                f"n_components={self.n_components!r} must be an integer or None with partial_out "
+                f"where directions are cut, as of {d} columns: a share of what confounders leave "
+                "is known after the cut."
+            )
         return Adjusting(self.scale, confounders_of(self.partial_out, d, names))
 
     def _adjustments(self, d: int) -> dict[str, Any]:

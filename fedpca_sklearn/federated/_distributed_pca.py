@@ -124,6 +124,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     _takes_dask = True
     _keeps_clients = False
     _takes_arrays = True
+    _may_cut = False
 
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,

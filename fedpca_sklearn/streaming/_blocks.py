@@ -150,7 +150,8 @@ class BlocksMixin(
         return self._next_state(state, units.undone(subspace), len(rows))
 
     def _units(self, d: int) -> StreamUnits:
-        return StreamUnits(self._adjusting(d), self._kept(d, None)[0] not in (None, d))
+        most, keep = self._kept(d, None)
+        return StreamUnits(self._adjusting(d), keep is not None or most not in (None, d))
 
     @staticmethod
     def _dtype(state: State | None) -> Any:

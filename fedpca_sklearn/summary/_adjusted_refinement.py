@@ -47,8 +47,8 @@ class AdjustedRefinement(Refinement):
 
     @property
     def block(self) -> np.ndarray:
-        """Directions whose products are wanted, of the rows as they are."""
-        return self._question()[0]
+        """Directions whose products are wanted, of the rows as they are; none without variance."""
+        return self._question()[0] if self.before.scatter else np.empty((0, self.rows.n_features))
 
     def _question(self) -> tuple[np.ndarray, np.ndarray]:
         """Orthonormal rows W and L, of which L W are the directions in the columns of the rows."""

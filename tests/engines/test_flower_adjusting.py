@@ -11,10 +11,10 @@ pytest.importorskip("flwr")
 
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
-from test_flower import run
+from test_flower import grid_of, run
 
 from fedpca_sklearn import DistributedPCA, FederatedPCA, make_power_law, subspace_distance
-from fedpca_sklearn.engines.flower import SecureAggregation
+from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, partial_fit_sites
 
 rng = np.random.default_rng(0)
 X = (rng.standard_normal((120, 6)) @ rng.standard_normal((6, 6)) + 1) * 10.0 ** np.arange(-6, 6, 2)
@@ -40,6 +40,25 @@ def test_the_numbers_of_one_process_and_of_pooled_rows(kind):
     assert subspace_distance(fitted.components_, V[:2]) < 1e-10
     assert fitted.n_features_in_ == 6
     np.testing.assert_allclose(fitted.transform(FRAMES["west"]), alone.transform(X[70:]), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [FederatedPCA, DistributedPCA])
+def test_batches_with_weights(kind):
+    weight = rng.integers(1, 4, 120).astype(float)
+    streams = {
+        site: [
+            SiteRows(FRAMES[site].iloc[half], weight[site == LABELS][half])
+            for half in (slice(0, 15), slice(15, None))
+        ]
+        for site in FRAMES
+    }
+    fitted = kind(2, scale=True, partial_out=["age"])
+    grid = grid_of(fitted, streams)
+    for _ in range(2):
+        fitted = partial_fit_sites(grid, fitted, wait=0)
+    alone = kind(2, scale=True, partial_out=0).fit(X, clients=LABELS, sample_weight=weight)
+    np.testing.assert_allclose(fitted.explained_variance_, alone.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(fitted.components_, alone.components_, atol=1e-10)
 
 
 def test_rounds_over_many_columns():

@@ -330,6 +330,23 @@ def test_many_small_clients_and_columns_that_come_late():
         StreamingPCA(3, scale=True).fit(X * 1e200)
 
 
+def test_a_share_of_the_variance():
+    X = make_power_law(150, 260, alpha=1.0, random_state=0) * 10.0 ** np.linspace(-3, 3, 260)
+    ratios = PCA().fit(StandardScaler().fit_transform(X)).explained_variance_ratio_
+    expected = int(np.searchsorted(np.cumsum(ratios), 0.7)) + 1
+    for kind in ESTIMATORS:
+        pca = kind(0.7, scale=True).fit(X)
+        assert abs(pca.n_components_ - expected) <= (kind is not DistributedPCA)
+    ratios = PCA().fit(StandardScaler().fit_transform(left_by(X, [2]))).explained_variance_ratio_
+    pca = DistributedPCA(0.7, scale=True, partial_out=2).fit(X)
+    assert pca.n_components_ == int(np.searchsorted(np.cumsum(ratios), 0.7)) + 1
+    for kind in ESTIMATORS[:2]:
+        with pytest.raises(ValueError, match=r"n_components=0.7 must be an integer or None"):
+            kind(0.7, partial_out=2).fit(X)
+    few = X[:, :9]
+    assert StreamingPCA(0.7, partial_out=2).fit(few).n_components_ >= 1
+
+
 def test_what_cannot_be_adjusted():
     X = rows_of(11)
     for name, value in (("center", False), ("rank_rule", object())):
@@ -363,6 +380,7 @@ def test_refits_copies_and_a_single_row():
     np.testing.assert_array_equal(one.transform(X[:1]), 0.0)
     two = FederatedPCA(scale=True, partial_out=[0]).fit(X[:2])
     np.testing.assert_array_equal(two.explained_variance_, 0.0)
+    np.testing.assert_array_equal(two.refine(X[:2]).explained_variance_interval_, 0.0)
 
 
 def test_two_thousand_columns_after_the_second_round():
