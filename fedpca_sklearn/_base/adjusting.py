@@ -125,11 +125,11 @@ class AdjustingMixin(SubspaceTransformer):
         return super()._model_summary() if model is None else model
 
     def _whole_model(self) -> Subspace:
-        if vars(self).get(_MODEL) is None:
+        how = self._how()
+        if how is None:
             return super()._whole_model()
-        subspace = self.subspace_
-        adjusting = self._adjusting(subspace.n_features, subspace.feature_names)
-        return adjusted(subspace, adjusting).model
+        adjusting = Adjusting(hasattr(self, "scale_"), tuple(how.confounders.tolist()))
+        return adjusted(self.subspace_, adjusting).model
 
     def _how(self) -> Adjustment | None:
         """How the rows of the fit were adjusted; None if they were not."""

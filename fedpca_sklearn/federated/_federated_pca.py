@@ -88,8 +88,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         of a mechanism. Noise protects only from those who do not know its seed, and the same
         integer in two fits repeats the noise.
     scale : bool, default=False
-        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`, from the summaries
-        of the rows as they are. Not with a ``mechanism``.
+        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`; no ``mechanism``.
     partial_out : str, int or sequence of these, default=None
         Confounders, as in `StreamingPCA`, by their effects over all rows. As ``scale``.
 
@@ -377,8 +376,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
                 n_components = tighter_fraction(n_components)
             elif n_components is not None:
                 n_components = min(n_components, d - self._with_confounders(0))
-            beyond = self._beyond(n_components, d)
-            estimator = StreamingPCA(n_components, oversampling=beyond, **self._adjustments(d))
+            options = {"oversampling": self._beyond(n_components, d), **self._adjustments(d)}
+            estimator = StreamingPCA(n_components, **options)
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
             raise TypeError(f"sample_weight was given, but {name}.{method} does not take it.")
@@ -404,9 +403,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         made = Made(self._made)
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
         wanted = number_or_none(self.n_components)
-        summaries, undone = alike(
-            whole, adjusting, wanted, judged=not self._takes_all, once=made.of
-        )
+        summaries, undone = alike(whole, adjusting, wanted, not self._takes_all, made.of)
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         kept = strategy.directions_kept(summaries, self._with_confounders(wanted))

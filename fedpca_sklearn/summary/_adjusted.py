@@ -10,7 +10,7 @@ import numpy as np
 from ._partial_out import what_is_left
 from ._scaling import (
     all_directions,
-    is_constant,
+    deviations,
     leading,
     rows_of,
     scatter_of_columns,
@@ -129,7 +129,7 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(d), confounders)
     rows, scatter = rows_of(summary), scatter_of_columns(summary)
-    constant = is_constant(scatter, summary.mean, n)
+    constant = deviations(scatter, summary.mean, n) == 0
     rows[:, confounders[constant[confounders]]] = 0  # rounding errors, which explain nothing
     effects, along = np.zeros((len(confounders), len(others))), np.zeros((0, d))
     is_cut = False

@@ -35,10 +35,11 @@ def rows_of(summary: Subspace) -> np.ndarray:
     return summary.singular_values[:, None] * summary.components.astype(np.float64)
 
 
-def is_constant(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.ndarray:
-    """Which columns are constant up to rounding errors, by the rule of StandardScaler."""
+def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.ndarray:
+    """Of columns with such sums of squares; zero where StandardScaler takes them for constant."""
     eps, variance = np.finfo(np.float64).eps, scatter / n_samples
-    return variance <= n_samples * eps * variance + (n_samples * mean * eps) ** 2
+    constant = variance <= n_samples * eps * variance + (n_samples * mean * eps) ** 2
+    return np.where(constant, 0.0, np.sqrt(variance))
 
 
 def leading(rows: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.slices import row_slices
 from ._adjusted import Adjusting
 from ._merging import merge_subspaces, pooled_moments
-from ._scaling import ALIKE, rescaled, scatter_of_columns
+from ._scaling import ALIKE, deviations, rescaled, scatter_of_columns
 from ._subspace import Subspace
 from ._updating import was_truncated
 
@@ -30,13 +30,12 @@ _LARGEST_EXPONENT = {np.dtype(np.float64): 250, np.dtype(np.float32): 60}
 
 
 def units_for(
-    scatter: np.ndarray, n_samples: float, adjusting: Adjusting, cuts: bool, dtype: np.dtype
+    deviation: np.ndarray, adjusting: Adjusting, cuts: bool, dtype: np.dtype
 ) -> np.ndarray | None:
-    """Units of columns with such sums of squares; None where the rows' own serve as well.
+    """Units of columns with such deviations; None where the rows' own serve as well.
 
     ``cuts``: whether directions are cut.
     """
-    deviation = np.sqrt(scatter / n_samples)
     there = deviation > 0
     if not adjusting or not there.any():
         return None
@@ -76,12 +75,12 @@ def merge_units(
     columns = total.column_scatter
     if columns is None:  # of a site that has cut nothing, or an error
         columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
+    deviation = deviations(columns, total.mean, total.n_samples)
     if judged:
-        deviation = np.sqrt(columns / total.n_samples)
         return np.where(deviation > 0, deviation, 1.0)
     cuts = n_components is not None and total.n_features > SMALL_DIMENSION
     cuts = cuts or any(map(was_truncated, there))
-    return units_for(columns, total.n_samples, adjusting, cuts, total.components.dtype)
+    return units_for(deviation, adjusting, cuts, total.components.dtype)
 
 
 def alike(
@@ -134,12 +133,12 @@ class StreamUnits:
         if not self._adjusting:
             return summary, rows
         with np.errstate(over="ignore", invalid="ignore"):  # the update says what is too large
-            squares, n = self._squares(summary, rows, weight)
-        if not np.isfinite(squares).all():
+            deviation = self._deviations(summary, rows, weight)
+        if not np.isfinite(deviation).all():
             return self.undone(summary), rows
-        if not self._started or self._outgrown(squares, n):
+        if not self._started or self._outgrown(deviation):
             summary = self.undone(summary)
-            self._units = units_for(squares, n, self._adjusting, self._cuts, summary._dtype)
+            self._units = units_for(deviation, self._adjusting, self._cuts, summary._dtype)
             self._started = True
             if self._units is not None:
                 summary = rescaled(summary, 1 / self._units)
@@ -155,31 +154,28 @@ class StreamUnits:
         """A summary in the units of the rows."""
         return summary if self._units is None else rescaled(summary, self._units)
 
-    def _outgrown(self, squares: np.ndarray, n_samples: float) -> bool:
+    def _outgrown(self, deviation: np.ndarray) -> bool:
         """Whether columns have become much larger than their units, or than the others."""
-        deviation = np.sqrt(squares / n_samples)
         units = 1.0 if self._units is None else self._units
         there = deviation / units
         there = there[there > 0]
         return bool(len(there)) and bool(there.max() > ALIKE * _PROMINENT * there.min())
 
-    def _squares(
-        self, summary: Subspace, rows: Any, weight: np.ndarray | None
-    ) -> tuple[np.ndarray, float]:
-        """About the sums of squares of each column, with the next rows, and the number of rows."""
+    def _deviations(self, summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.ndarray:
+        """About the deviations of the columns, with the next rows."""
         past = self._units if self._units is not None else np.ones(rows.shape[1])
         w = np.ones(rows.shape[0]) if weight is None else weight
-        n = float(w.sum())
-        before = (summary.column_scatter * past**2, summary.mean * past)
-        if not n:
-            return before[0], summary.n_samples or 1.0
-        mean = np.asarray(w @ rows).ravel() / n
+        n, n_before = float(w.sum()), summary.n_samples
+        if not n + n_before:
+            return np.zeros(rows.shape[1])
+        before = summary.mean * past
+        mean = np.asarray(w @ rows).ravel() / n if n else before
         if sp.issparse(rows):
-            new = w @ rows.power(2) - n * mean**2
+            new = np.maximum(w @ rows.power(2) - n * mean**2, 0)
         else:
             new = np.zeros(rows.shape[1])
             for at in row_slices(*rows.shape):
                 new += w[at] @ np.square(rows[at] - mean)
-        total = n + summary.n_samples
-        apart = (mean - before[1]) ** 2 * (n * summary.n_samples / total)
-        return before[0] + np.maximum(new, 0) + apart, total
+        apart = (mean - before) * (n / (n + n_before))
+        scatter = summary.column_scatter * past**2 + new + apart * (mean - before) * n_before
+        return deviations(scatter, before + apart, n + n_before)

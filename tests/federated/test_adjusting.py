@@ -374,7 +374,9 @@ def test_refits_copies_and_a_single_row():
     copied = pickle.loads(pickle.dumps(pca))
     np.testing.assert_array_equal(copied.transform(X), pca.transform(X))
     np.testing.assert_allclose(clone(pca).fit(X).scale_, pca.scale_)
-    assert not hasattr(pca.set_params(scale=False).fit(X), "scale_")
+    bound = pca.subspace_error_bound_
+    assert pca.set_params(scale=False).subspace_error_bound_ == bound  # of what was fitted
+    assert not hasattr(pca.fit(X), "scale_")
     one = StreamingPCA(2, scale=True).fit(X[:1])
     np.testing.assert_array_equal(one.scale_, 1.0)
     np.testing.assert_array_equal(one.transform(X[:1]), 0.0)
