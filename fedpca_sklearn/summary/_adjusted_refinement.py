@@ -48,7 +48,9 @@ class AdjustedRefinement(Refinement):
     @property
     def block(self) -> np.ndarray:
         """Directions whose products are wanted, of the rows as they are; none without variance."""
-        return self._question()[0] if self.before.scatter else np.empty((0, self.rows.n_features))
+        if not self.before.scatter or not len(super().block):
+            return np.empty((0, self.rows.n_features))
+        return self._question()[0]
 
     def _question(self) -> tuple[np.ndarray, np.ndarray]:
         """Orthonormal rows W and L, of which L W are the directions in the columns of the rows."""
