@@ -188,6 +188,9 @@ COUNTS_OF_OUTLIERS = ["check_outliers_train", "check_outliers_fit_predict"]
 
 def expected_failures(estimator):
     """Checks that cannot hold, with the reason."""
+    if isinstance(estimator, FederatedScaler) and estimator.with_mean:
+        reason = "sparse rows are not centred; scikit-learn 1.6 asks whatever the tag says"
+        return {"check_sample_weight_equivalence_on_sparse_data": reason}
     if isinstance(estimator, SubspaceMonitor):
         # tests/monitoring has what these checks ask for beside the count
         reason = "limits hold for new rows; scikit-learn counts outliers among those of fit"
