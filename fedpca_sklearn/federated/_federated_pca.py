@@ -65,6 +65,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         directions.
     merge : MergeStrategy or None, default=None
         None: ``SubspaceMerge()``, all at once. ``SubspaceMerge(fan_in=2)``: in a binary tree.
+        ``SubspaceMerge(center="site")``: of rows minus their client's mean.
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
