@@ -1,4 +1,7 @@
-"""Run scenarios by name, or all: ``python -m benchmarks [--quick] [NAME ... | all]``."""
+"""Run scenarios by name, or all: ``python -m benchmarks [--quick] [NAME ... | all]``.
+
+``python -m benchmarks arrays --device cuda`` is for a machine with a GPU.
+"""
 
 import os
 import sys
@@ -15,7 +18,11 @@ SCENARIOS = sorted(p.stem for p in Path(__file__).parent.glob("[a-z]*.py"))
 
 def main(arguments):
     """Run what the arguments name; 1 if a part had to be left out, 2 for an unknown name."""
-    quick = "--quick" in arguments
+    quick, options = "--quick" in arguments, {}
+    if "--device" in arguments:
+        at = arguments.index("--device")
+        options["device"] = "".join(arguments[at + 1 : at + 2])
+        arguments = arguments[:at] + arguments[at + 2 :]
     names = [a for a in arguments if not a.startswith("-")]
     unknown = [n for n in names if n not in SCENARIOS and n != "all"]
     if unknown:
@@ -34,7 +41,7 @@ def main(arguments):
         print(f"\n== {name}: {title(module)}", flush=True)
         start, cpu_start = perf_counter(), process_time()
         tools.LEFT_OUT.clear()
-        module.main(quick)
+        module.main(quick, **options)
         if tools.LEFT_OUT:
             not_whole.append(f"{name} ({', '.join(tools.LEFT_OUT)})")
         seconds, cpu = perf_counter() - start, process_time() - cpu_start

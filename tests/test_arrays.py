@@ -34,6 +34,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
+from fedpca_sklearn._kernels import leading_first, linalg, routes
 from fedpca_sklearn._validation.arrays import Place
 
 strict = pytest.importorskip("array_api_strict")
@@ -314,6 +315,21 @@ def test_each_route_on_a_device_leads_where_that_at_home_does(
         found.partial_fit(there, **options)
         expected.partial_fit(X, **options)
         close(found.components_, expected.components_, 1e-12 * max(1.0, size))
+
+
+def test_rows_on_a_device_have_one_eigenproblem(monkeypatch):
+    found, eigh_top = [], linalg.eigh_top
+
+    def counted(*args, **options):
+        found.append(args)
+        return eigh_top(*args, **options)
+
+    monkeypatch.setattr(leading_first, "eigh_top", counted)
+    monkeypatch.setattr(routes, "rows_of_scatter_block", lambda d: 400)
+    X = power_law(3000, 300)
+    pca = StreamingPCA(10).fit(strict.asarray(X, device=ON_A_DEVICE))
+    assert len(found) == 1
+    close(pca.components_, PCA(10, svd_solver="full").fit(X).components_, 1e-9)
 
 
 STAYING = [

@@ -23,7 +23,12 @@ DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set
 EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 
-OPTIONAL = {"polars", "pyarrow", "skops"}  # what the environment of the oldest releases lacks
+OPTIONAL = {
+    "polars",
+    "pyarrow",
+    "skops",
+    "torch",
+}  # what the environment of the oldest releases lacks
 RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
@@ -56,6 +61,8 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
     }
     for package in sorted(OPTIONAL & imports(page)):
         pytest.importorskip(package)
+    if page.name == "arrays.md":  # which sets it; undone afterwards
+        monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     if page.name == "extending_flower.md":
         pytest.importorskip("flwr")
         names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of

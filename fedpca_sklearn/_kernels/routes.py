@@ -65,12 +65,23 @@ def block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
 
 
 def block_slices(
-    n: int, n_features: int, max_keep: int | None, sparse: bool, passes: bool = True
+    n: int,
+    n_features: int,
+    max_keep: int | None,
+    sparse: bool,
+    passes: bool = True,
+    device: bool = False,
 ) -> Iterator[slice]:
     """Slices of n rows into blocks; the rest of the largest ones goes by updates if it is small.
 
     ``passes``: whether they may go over blocks; then all rows are one, as none is copied.
+    ``device``: rows on one have a single scatter matrix where they have any, as its eigenproblem is
+    solved at home.
     """
+    one = max_keep in (None, n_features) or scatter_pays(n, n_features, max_keep)
+    if device and one and n_features <= min(n, MAX_EXACT_DIMENSION):
+        yield slice(0, n)
+        return
     passes = passes and not sparse and passes_pay(n, n_features, max_keep)
     usual = auto_block_size(max_keep, n_features, sparse)
     for at in slices_of(n, n if passes else block_size(max_keep, n_features, sparse)):

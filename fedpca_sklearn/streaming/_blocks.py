@@ -23,6 +23,7 @@ from .._base.callbacks import CallbackSupportMixin, progress
 from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
+from .._kernels.device_rows import DeviceRows
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -52,6 +53,11 @@ class State:
     last_time: np.datetime64 | None = None
 
 
+def _kind_of(rows: Any) -> dict[str, bool]:
+    """What the size of a block depends on, beside the number of features."""
+    return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
+
+
 class BlocksMixin(
     AdjustingMixin, SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer
 ):
@@ -65,7 +71,7 @@ class BlocksMixin(
         blocks = self._blocks(X, sample_weight, self._dtype(state))
         first = [next(blocks)]
         rows = first[0][0]
-        (m, d), dtype, sparse = rows.shape, rows.dtype, sp.issparse(rows)
+        (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
         del rows  # the list has it
         if state is None:
             state = self._empty_state(d, dtype)
@@ -76,7 +82,7 @@ class BlocksMixin(
         ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
         n_blocks = None
         if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
-            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, sparse))
+            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, **kind))
         kept = self._kept(d, state.rank)[0] or d
         at_once = kept + m
         if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
@@ -168,8 +174,7 @@ class BlocksMixin(
                 weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
             w = None if weight is None else weight[seen : seen + n]
             seen += n
-            slices = self._block_slices(n, d, sp.issparse(batch))
-            blocks = cut(batch, w, slices, dtype)
+            blocks = cut(batch, w, self._block_slices(n, d, **_kind_of(batch)), dtype)
             del batch
             yield from blocks
             del blocks

@@ -105,12 +105,14 @@ class SizesMixin:
             and max_keep in (None, n_features)
         )
 
-    def _block_slices(self, n: int, n_features: int, sparse: bool) -> Iterator[slice]:
+    def _block_slices(
+        self, n: int, n_features: int, sparse: bool, device: bool = False
+    ) -> Iterator[slice]:
         """Slices of n rows, each a block."""
         if self.block_size != "auto" or self.rank_rule is not None or self._blocks_forget:
             return slices_of(n, self._block_size(n_features, sparse))
         max_keep = self._kept(n_features, None)[0]
-        return block_slices(n, n_features, max_keep, sparse, self.svd_solver == "auto")
+        return block_slices(n, n_features, max_keep, sparse, self.svd_solver == "auto", device)
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
         """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.

@@ -67,7 +67,8 @@ def updated(
     """
     n, d = X.shape
     if block_size is None:
-        slices = block_slices(n, d, max_keep, sp.issparse(X), svd_solver == "auto")
+        kind = {"sparse": sp.issparse(X), "device": isinstance(X, DeviceRows)}
+        slices = block_slices(n, d, max_keep, passes=svd_solver == "auto", **kind)
     else:
         slices = slices_of(n, block_size)
     for at in slices:
