@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 
 from ._kernels.slices import slices_of
+from ._validation.arrays import in_numpy
 from .summary._triangle import Triangle, merge_factors, pooled, triangle_of_rows
 
 __all__ = ["StreamEvaluation", "evaluate_stream"]
@@ -133,7 +134,7 @@ def evaluate_stream(
             f"as they are, got {estimator!r}."
         )
     X = check_array(
-        X,
+        in_numpy(X),
         accept_sparse="csr",
         dtype=[np.float64, np.float32],
         ensure_all_finite="allow-nan",
@@ -143,7 +144,7 @@ def evaluate_stream(
         raise ValueError("X contains NaN, so errors need the complete rows: give X_full.")
     full = X
     if X_full is not None:
-        full = check_array(X_full, dtype=np.float64, input_name="X_full")
+        full = check_array(in_numpy(X_full), dtype=np.float64, input_name="X_full")
         if full.shape != X.shape:
             raise ValueError(f"X_full must have the shape of X, {X.shape}, got {full.shape}.")
     n, d = X.shape

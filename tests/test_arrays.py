@@ -14,6 +14,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils import get_tags
+from sklearn.utils._array_api import get_namespace_and_device
 
 import fedpca_sklearn
 from fedpca_sklearn import (
@@ -30,6 +31,7 @@ from fedpca_sklearn import (
     StreamingPowerMethod,
     Subspace,
     VerticalFederatedPCA,
+    evaluate_stream,
     make_power_law,
     merge_subspaces,
     subspace_distance,
@@ -391,6 +393,11 @@ def test_a_device_without_float64_gets_float32():
     X = strict.asarray(ROWS.astype(np.float32), device=strict.Device("no_float64"))
     found = StreamingPCA(3).fit(X)
     assert found.mean_.dtype == found.subspace_.mean.dtype == strict.float32
+    home = StreamingPCA(3).fit(ROWS.astype(np.float32))
+    assert np.isclose(found.score(X), home.score(ROWS.astype(np.float32)), rtol=1e-5)
+    for model in (DistributedPCA(3), FederatedPowerPCA(3, random_state=0)):
+        expected = clone(model).fit(ROWS.astype(np.float32))
+        close(model.fit(X).components_, expected.components_, 1e-5)
     close(found.components_, StreamingPCA(3).fit(ROWS.astype(np.float32)).components_, 1e-6)
 
 
@@ -418,6 +425,24 @@ def test_what_only_looks_like_an_array_is_read_by_numpy():
             return ROWS
 
     assert isinstance(StreamingPCA(2).fit(Column()).components_, np.ndarray)
+
+
+def test_an_estimator_is_moved_by_scikit_learn(put):
+    move = pytest.importorskip("sklearn.utils._array_api").move_estimator_to
+    pca = StreamingPCA(3).fit(ROWS)
+    X = put(ROWS)
+    there = move(pca, *get_namespace_and_device(X)[::2])
+    close(there.transform(X), pca.transform(ROWS))
+    close(there.partial_fit(X).components_, clone(pca).fit(np.vstack([ROWS, ROWS])).components_)
+    home = move(there, np, "cpu")
+    assert isinstance(home.transform(ROWS), np.ndarray)
+    assert isinstance(pca.components_, np.ndarray)
+
+
+def test_scikit_learns_pca_goes_on_where_the_fit_was():
+    X = torch.asarray(ROWS)
+    pca = StreamingPCA(3).fit(X)
+    close(pca.to_sklearn().transform(X), at_home(pca.transform(X)))
 
 
 @pytest.mark.parametrize("model", OTHERS, ids=named)
@@ -459,5 +484,9 @@ def test_without_dispatch_numpy_reads_what_it_can():
 def test_components_of_other_libraries_are_compared():
     pca, reference = StreamingPCA(3).fit(torch.tensor(ROWS)), PCA(3).fit(ROWS)
     assert subspace_distance(pca.components_, reference.components_) < 1e-10
+    evaluated = evaluate_stream(StreamingPCA(3), torch.tensor(ROWS), n_checkpoints=2)
+    np.testing.assert_array_equal(
+        evaluated.excess, evaluate_stream(StreamingPCA(3), ROWS, n_checkpoints=2).excess
+    )
     summary = Subspace.from_estimator(PCA(3).fit(torch.tensor(ROWS)))
     assert subspace_distance(summary.components, reference.components_) < 1e-10

@@ -37,7 +37,7 @@ class AdjustingMixin(SubspaceTransformer):
 
     scale: bool = False
     partial_out: Any = None
-    n_components: int | float | None
+    n_components: int | float | str | None
     # whether directions may be cut before rows are adjusted
     _may_cut = True
 

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from .._validation.arrays import place_by
 from .callbacks import callback_state
 from .doc_link import DocLinkMixin
-from .places import bring_home, call_at_home, show
+from .places import bring_home, call_at_home, show, show_in
 
 # Where an estimator keeps, while it is fitted, by which thread, and what it was before.
 BEFORE = "_before_fit"
@@ -37,6 +38,13 @@ class PublishedStateMixin:
         for name in _READERS:
             if callable(vars(cls).get(name)):
                 setattr(cls, name, _of_one_state(vars(cls)[name]))
+
+    def __sklearn_array_api_convert__(self, converter: Callable) -> Any:
+        """A copy whose fitted arrays are where a function puts them, for `move_estimator_to`."""
+        moved = self._published()
+        bring_home(vars(moved))
+        show_in(place_by(converter), moved)
+        return moved
 
     def _published(self) -> Any:
         """A view of the state now, or of that before the fit in which another thread is."""

@@ -124,8 +124,9 @@ class DeviceRows:
         return self.place.xp.reshape(Z, shape)
 
     def _cast(self, array: Any, dtype: np.dtype) -> Any:
-        xp = self.place.xp
-        return xp.astype(array, getattr(xp, dtype.name), copy=False)
+        xp, place = self.place.xp, self.place
+        there = place.widest if dtype == np.float64 else getattr(xp, dtype.name)
+        return xp.astype(array, there, copy=False)
 
 
 def in_memory(rows: Any) -> Any:

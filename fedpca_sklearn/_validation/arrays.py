@@ -114,7 +114,13 @@ def place_of(X: Any) -> Place | None:
         xp, device = _namespace_and_device(X)
     except TypeError:  # a column of Arrow: numpy reads it
         return None
-    return Place(xp.zeros((0,), dtype=xp.float32, device=device))
+    return _place(xp, device)
+
+
+def place_by(converter: Callable[[np.ndarray], Any]) -> Place | None:
+    """Where a function puts arrays of numpy; None where it leaves them."""
+    moved = converter(np.zeros(0, dtype=np.float32))
+    return _place(*_namespace_and_device(moved)) if _is_foreign(moved) else None
 
 
 def in_numpy(value: Any) -> Any:
@@ -182,6 +188,10 @@ def _widest(xp: Any, device: Any) -> Any:
 def _is_foreign(value: Any) -> bool:
     """Whether something may be an array of another library than numpy."""
     return hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic))
+
+
+def _place(xp: Any, device: Any) -> Place:
+    return Place(xp.zeros((0,), dtype=xp.float32, device=device))
 
 
 def _namespace_and_device(array: Any) -> tuple[Any, Any]:
