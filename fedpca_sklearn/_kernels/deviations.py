@@ -64,18 +64,20 @@ def sine_bound(deviations: np.ndarray, freedom: float, confidence: float) -> flo
         Tangents of k directions to p others; the sum of their outer products estimates the
         covariance of the p k numbers.
     freedom : float
-        Degrees of freedom of the estimate, above 1.
+        Degrees of freedom of the estimate; fewer than 2 are taken for 2.
     confidence : float in (0, 1)
 
     Returns
     -------
     sine : float
-        Of the square of the tangents' largest singular value the quantile is that of the largest
-        root of a matrix F distribution, of k x k or p x p matrices.
+        From draws: the tangents are normal, of a few dimensions less than p k where these are
+        unlike, and their products with each other a Wishart matrix. What it should be is known up
+        to the error of an estimate with the degrees of freedom: its eigenvalues are spread too far,
+        which is undone, and its size is off by the root of a chi-square. For k = 1 that is F.
     """
     if deviations.shape[2] > deviations.shape[1]:
         deviations = deviations.transpose(0, 2, 1)
-    (_, p, k), f = deviations.shape, freedom
+    (_, p, k), f = deviations.shape, max(freedom, 2.0)
     second = np.einsum("mij,mik->jk", deviations, deviations)
     trace = float(np.trace(second))
     if not trace > 0:
@@ -85,16 +87,27 @@ def sine_bound(deviations: np.ndarray, freedom: float, confidence: float) -> flo
     of_square *= f**2 / ((f - 1) * (f + 2))  # unbiased, for normal deviations
     dimensions = trace**2 / max(of_square, trace**2 / (p * k))
     rows = max(k, dimensions * float(np.sum(second**2)) / trace**2)
-    root = np.sqrt(np.maximum(np.linalg.eigvalsh(second), 0))[:, None]
     rng = np.random.default_rng(0)
-    drawn, known = (_wishart_factors(rng, rows * of, k) for of in (1, f))
-    tangents = root * np.linalg.solve(known, drawn)
-    largest = np.linalg.eigvalsh(tangents @ tangents.transpose(0, 2, 1))[:, -1]
+    L = np.sqrt(_shrunk(np.linalg.eigvalsh(second), rows * f))[:, None] * _factors(rng, rows, k)
+    largest = np.linalg.eigvalsh(L @ L.transpose(0, 2, 1))[:, -1]
+    largest /= rng.chisquare(rows * f, _DRAWS) / (rows * f)
     square = float(np.quantile(largest, confidence))
     return float(np.sqrt(square / (1 + square)))
 
 
-def _wishart_factors(rng: np.random.Generator, freedom: float, order: int) -> np.ndarray:
+def _shrunk(values: np.ndarray, freedom: float) -> np.ndarray:
+    """Eigenvalues of an estimated covariance, nearer to each other by what its errors spread them.
+
+    Towards their mean, by the share that the error of a Wishart matrix has in their variance
+    (Ledoit and Wolf 2004).
+    """
+    mean = float(values.mean())
+    spread = float(np.sum((values - mean) ** 2))
+    error = (float(values @ values) + float(values.sum()) ** 2) / freedom
+    return mean + (values - mean) * max(0.0, 1 - error / spread if spread > 0 else 0.0)
+
+
+def _factors(rng: np.random.Generator, freedom: float, order: int) -> np.ndarray:
     """Triangular factors of Wishart matrices with the mean 1."""
     L = np.tril(rng.standard_normal((_DRAWS, order, order)), -1)
     at = np.arange(order)
