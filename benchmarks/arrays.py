@@ -136,9 +136,10 @@ class Device:
 
     def scatter(self, X):
         """Scatter matrix in float64, added up block by block; numpy's."""
-        mean, G = X.mean(0, dtype=self.torch.float64), 0
-        for at in range(0, len(X), BLOCK // 5):
-            Z = X[at : at + BLOCK // 5].double() - mean
+        blocks = X.split(BLOCK // 5)
+        mean, G = sum(block.double().sum(0) for block in blocks) / len(X), 0
+        for block in blocks:
+            Z = block.double() - mean
             G = G + Z.T @ Z
         return G.cpu().numpy()
 
@@ -179,7 +180,11 @@ def on_a_device(torch, name, quick):
     cpu = device.timed(lambda: StreamingPCA(r).fit(some), 1)[0] * n / len(some)
     rows = []
     for way, (call, least) in ways.items():
-        seconds, found = device.timed(lambda call=call: dispatched(call))
+        try:
+            seconds, found = device.timed(lambda call=call: dispatched(call))
+        except torch.OutOfMemoryError:
+            print(f"{way}: out of memory")
+            continue
         components = getattr(found, "components_", found)
         components = components.cpu().numpy() if hasattr(components, "cpu") else components.get()
         rows.append({"way": way, "seconds": seconds, "bytes": least, "product": product})

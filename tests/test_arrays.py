@@ -37,7 +37,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn._kernels import leading_first, linalg, routes
-from fedpca_sklearn._validation.arrays import Place
+from fedpca_sklearn._validation.arrays import Place, place_of
 
 strict = pytest.importorskip("array_api_strict")
 torch = pytest.importorskip("torch")
@@ -328,10 +328,10 @@ def test_rows_on_a_device_have_one_eigenproblem(monkeypatch):
 
     monkeypatch.setattr(leading_first, "eigh_top", counted)
     monkeypatch.setattr(routes, "rows_of_scatter_block", lambda d: 400)
-    X = power_law(3000, 300)
+    X = MANY[:1000, :270]
     pca = StreamingPCA(10).fit(strict.asarray(X, device=ON_A_DEVICE))
     assert len(found) == 1
-    close(pca.components_, PCA(10, svd_solver="full").fit(X).components_, 1e-9)
+    close(pca.components_, PCA(10, svd_solver="covariance_eigh").fit(X).components_, 1e-9)
 
 
 STAYING = [
@@ -363,7 +363,7 @@ def test_rows_stay_on_their_device(model, X, monkeypatch):
 
 
 def test_products_in_float32_are_added_up_in_float64():
-    X = power_law(9000, 20).astype(np.float32)
+    X = (MANY[:, :100].reshape(-1, 20) + 3.0).astype(np.float32)[:9000]
     found = StreamingPCA(3).fit(strict.asarray(X, device=ON_A_DEVICE))
     expected = StreamingPCA(3).fit(X.astype(np.float64))
     s, V = np.linalg.svd(X - X.mean(axis=0, dtype=float), full_matrices=False)[1:]
@@ -414,6 +414,13 @@ def test_rows_on_a_device_are_checked_there():
     ]:
         with pytest.raises(ValueError, match=words or "X has 5 features, but StreamingPCA is exp"):
             clone(expected).fit(whole).partial_fit(wrong)
+
+
+def test_rows_on_a_device_come_home_for_code_that_knows_numpy_alone():
+    X = strict.asarray(ROWS, device=ON_A_DEVICE)
+    rows = place_of(X).rows(X)
+    np.testing.assert_array_equal(rows - ROWS.mean(axis=0), ROWS - ROWS.mean(axis=0))
+    np.testing.assert_array_equal(rows[OWNERS == 1] @ np.eye(12), ROWS[OWNERS == 1])
 
 
 def test_what_only_looks_like_an_array_is_read_by_numpy():

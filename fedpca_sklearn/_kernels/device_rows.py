@@ -33,7 +33,6 @@ class DeviceRows:
         Its library and its device.
     """
 
-    __array_ufunc__ = None
     ndim = 2
 
     def __init__(self, array: Any, place: AnyPlace):
@@ -53,6 +52,10 @@ class DeviceRows:
             there = self.place.array(positions.astype(np.int64))
             return DeviceRows(self.place.xp.take(self.array, there, axis=0), self.place)
         return DeviceRows(self.array[slice(*rows.indices(len(self))), :], self.place)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """For code that knows numpy's rows alone: a copy at home."""
+        return self.in_numpy().astype(dtype or self.dtype, copy=False)
 
     def astype(self, dtype: Any, copy: bool = True) -> DeviceRows:
         """The same rows in another precision; never written to, so not copied in the same one."""

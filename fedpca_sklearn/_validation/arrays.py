@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -50,22 +50,26 @@ class Place:
 
     def array(self, values: np.ndarray) -> Any:
         """Numbers of numpy as an array here, not copied where the two can share memory."""
-        xp, device = _namespace_and_device(self.like)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
             values = values.copy()
-        if values.dtype == np.float64 and _widest(xp, device) == xp.float32:
+        if values.dtype == np.float64 and self.widest == self.xp.float32:
             values = values.astype(np.float32)
-        return xp.asarray(values, device=device)
+        return self.xp.asarray(values, device=self.like.device)
 
-    @property
+    @cached_property
     def xp(self) -> Any:
         """Namespace of the array API standard."""
         return _namespace_and_device(self.like)[0]
 
-    @property
+    @cached_property
     def widest(self) -> Any:
         """The widest floating type of the device."""
-        return _widest(*_namespace_and_device(self.like))
+        from sklearn.utils._array_api import _max_precision_float_dtype
+
+        return _max_precision_float_dtype(self.xp, self.like.device)
+
+    def __getstate__(self):
+        return {"like": self.like}  # modules cannot be pickled
 
     @property
     def is_on_host(self) -> bool:
@@ -177,12 +181,6 @@ def _readable(xp: Any, array: Any) -> Any:
     """The array without gradients, and of a type that numpy has."""
     array = array.detach() if hasattr(array, "detach") else array
     return xp.astype(array, xp.float32) if "bfloat16" in str(array.dtype) else array
-
-
-def _widest(xp: Any, device: Any) -> Any:
-    from sklearn.utils._array_api import _max_precision_float_dtype
-
-    return _max_precision_float_dtype(xp, device)
 
 
 def _is_foreign(value: Any) -> bool:
