@@ -26,6 +26,7 @@ from fedpca_sklearn import (
     FrequentDirections,
     OjaPCA,
     PersonalizedPCA,
+    RefinementAnswer,
     RobustSubspaceTracker,
     StreamingPCA,
     StreamingPowerMethod,
@@ -173,6 +174,20 @@ def test_what_else_a_fit_shows_is_where_its_rows_are(put):
     truth = PCA(2, svd_solver="full").fit(ROWS).components_
     assert subspace_distance(streams[0].components_, truth) <= streams[0].subspace_error_bound_ < 1
     close(streams[0].explained_variance_, streams[1].explained_variance_, 1e-4)
+
+
+def test_a_federation_is_refined_where_its_rows_are(put):
+    X = ROWS
+    model = FederatedPCA(2, estimator=StreamingPCA(2, oversampling=0, block_size=20), n_clients=3)
+    found, expected = clone(model).fit(put(X)), clone(model).fit(X)
+    query = found.refinement_query()
+    close(query.mean, expected.subspace_.mean)
+    answers = [RefinementAnswer.from_rows(query, put(part)) for part in np.array_split(X, 3)]
+    truth = PCA(2, svd_solver="covariance_eigh").fit(X).components_
+    before = subspace_distance(found.components_, truth)
+    found.refine_from(answers).refine(put(X), n_rounds=2)
+    assert subspace_distance(found.components_, truth) < before / 10
+    assert found.components_.device == put(X).device
 
 
 @pytest.mark.parametrize("model", [StreamingPCA(3), OjaPCA(3, random_state=0)], ids=named)
@@ -486,6 +501,19 @@ def test_without_dispatch_numpy_reads_what_it_can():
     with config_context(array_api_dispatch=False):
         assert isinstance(pca.transform(ROWS), np.ndarray)
         assert isinstance(pca.transform(torch.tensor(ROWS)), np.ndarray)
+
+
+def test_without_dispatch_nothing_asks_for_a_setting(monkeypatch):
+    X, weight = torch.tensor(ROWS), torch.ones(300)
+    with config_context(array_api_dispatch=False), monkeypatch.context() as patch:
+        patch.delenv("SCIPY_ARRAY_API")
+        pca = StreamingPCA(3).fit(X, sample_weight=weight)
+        assert subspace_distance(torch.tensor(pca.components_), pca.components_) < 1e-12
+        assert FederatedPCA(3).fit(X, clients=torch.tensor(OWNERS)).clients_ == [0, 1, 2]
+        column = pytest.importorskip("pyarrow").array([str(owner) for owner in OWNERS])
+        assert FederatedPCA(3).fit(X, clients=column).clients_ == ["0", "1", "2"]
+        start = torch.eye(12, dtype=torch.float64)[:3]
+        FederatedPowerPCA(3, init=start).fit(X)
 
 
 def test_components_of_other_libraries_are_compared():

@@ -138,6 +138,10 @@ def in_numpy(value: Any) -> Any:
         return value._in_numpy()
     if not _is_foreign(value):
         return value
+    try:  # what is on the host, whatever scikit-learn is set to
+        return np.asarray(value)
+    except Exception:  # each library has its own
+        pass
     from sklearn.utils._array_api import _convert_to_numpy
 
     xp, _ = _namespace_and_device(value)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
 from .._kernels.device_rows import DeviceRows
-from .arrays import in_numpy
+from .arrays import in_numpy, place_of
 from .containers import as_rows
 
 # Components of the estimators that follow a few directions, where nothing is said.
@@ -58,6 +58,8 @@ def nonnegative_float(name: str, value: Any) -> float:
 def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> Any:
     """Finite float rows, dense or CSR, or on a device."""
     checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
+    place = place_of(X)
+    X = X if place is None else place.rows(X)
     if isinstance(X, DeviceRows):
         X = X.astype(X.dtype if X.dtype in dtypes else dtypes[0])
         check_finite(X)

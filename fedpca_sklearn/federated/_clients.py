@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import RowChunks, is_dask, refuse_dask
-from .._validation.arrays import in_numpy
+from .._validation.arrays import in_numpy, place_of
 from .._validation.checks import check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
 from ..communication import CommunicationLog, Federation
@@ -290,7 +290,7 @@ def label_order(label: Any) -> tuple[bool, Any]:
 
 def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     """Labels, n of them if that is known, as an array of integers or of strings."""
-    clients = in_numpy(clients)
+    clients = clients if place_of(clients) is None else in_numpy(clients)
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
     if labels.ndim != 1 or n not in (None, len(labels)):
         expected = "(n,)" if n is None else f"({n},)"

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, float_array, nonnegative_float
 from .._validation.feature_names import check_same_names, names_of
 from .._validation.texts import NAME_BYTES, check_text
@@ -144,6 +145,7 @@ class RefinementAnswer:
         """
         if not isinstance(query, Subspace):
             raise TypeError(f"query must be a Subspace, got {type(query).__name__}.")
+        query = in_numpy(query)
         check_same_names(query.feature_names, names_of(X), "X")
         X = check_rows(X)
         if X.shape[1] != query.n_features:
