@@ -18,10 +18,9 @@ Little-endian, with a checksum, without pickle:
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,9 @@ from .._validation.checks import check_rows, check_weight, float_array, nonnegat
 from .._validation.feature_names import check_same_names, names_of
 from .._validation.texts import NAME_BYTES, check_text
 from . import _codec
+from ._in_files import MAX_BYTES, InFiles
 from ._refinement import products_of
-from ._subspace import MAX_BYTES, Subspace
+from ._subspace import Subspace
 
 _MAGIC, _VERSION = b"FEDANSW", 1
 _HEADER = struct.Struct("<7sBIIQQdd")
@@ -40,7 +40,7 @@ _CORRUPT = "Corrupt answer to a refinement"
 
 
 @dataclass(frozen=True, eq=False)
-class RefinementAnswer:
+class RefinementAnswer(InFiles):
     """What a site answers to `FederatedPCA.refinement_query`, for `FederatedPCA.refine_from`.
 
     Parameters
@@ -168,6 +168,9 @@ class RefinementAnswer:
             [self.products.ravel(), self.deviation, [self.scatter, self.n_samples]]
         )
 
+    def _replace(self, **changes: Any) -> RefinementAnswer:
+        return replace(self, **changes)
+
     def to_bytes(self) -> bytes:
         """Serialise without pickle.
 
@@ -225,34 +228,6 @@ class RefinementAnswer:
         products, deviation = numbers[: k * d].reshape(k, d), numbers[k * d :]
         with np.errstate(all="ignore"):  # hostile values are judged by the validation
             return cls(products, deviation, scatter, n_samples, query, site)
-
-    def save(self, file: str | os.PathLike | Any) -> None:
-        """Write `to_bytes` to a path or a binary file object.
-
-        Parameters
-        ----------
-        file : path or file object
-            Where to write; a file at the path is replaced.
-        """
-        _codec.write(file, self.to_bytes())
-
-    @classmethod
-    def load(cls, file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES) -> RefinementAnswer:
-        """Read an answer from a path or a binary file object; see `from_bytes`.
-
-        Parameters
-        ----------
-        file : path or file object
-            Of a regular file; its size is looked at before it is read.
-        max_bytes : int, default=2**30
-            A larger file is refused before anything is allocated.
-
-        Returns
-        -------
-        answer : RefinementAnswer
-            The answer that was written.
-        """
-        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)
 
 
 def checksum(directions: np.ndarray) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,9 @@ from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight, float_array, nonnegative_float
 from .._validation.containers import as_rows
 from .._validation.feature_names import check_names, check_same_names, names_of
-from .._validation.texts import check_text
-from . import _codec, _pair_codec
+from . import _pair_codec
+from ._in_files import MAX_BYTES, InFiles
 from ._origin import check_sites, pooled_sites
-from ._subspace import MAX_BYTES
 
 # What rounding may add to an inequality that holds for all rows, as a share of its larger side.
 _SLACK = VALID_BASIS_TOL[np.dtype(np.float64)]
@@ -27,7 +25,7 @@ _ARRAYS = ("counts", "means", "products")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairMoments:
+class PairMoments(InFiles):
     """Moments of each pair of columns over the rows that have both, of rows with missing entries.
 
     What a site sends in place of a `Subspace` where entries of its rows are missing. Moments of
@@ -279,37 +277,6 @@ class PairMoments:
         fields = _pair_codec.decode(data, max_bytes)
         with np.errstate(all="ignore"):  # hostile values are judged by the validation
             return cls(**fields)
-
-    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
-        """Write `to_bytes` to a path or a binary file object.
-
-        Parameters
-        ----------
-        file : path or file object
-            Where to write; a file at the path is replaced.
-        site : str, default=None
-            Who the rows belong to, written into the file. None: ``site`` of the moments.
-        """
-        named = self if site is None else self._replace(site=check_text("site", site))
-        _codec.write(file, named.to_bytes())
-
-    @classmethod
-    def load(cls, file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES) -> PairMoments:
-        """Read moments from a path or a binary file object; see `from_bytes`.
-
-        Parameters
-        ----------
-        file : path or file object
-            Of a regular file; its size is looked at before it is read.
-        max_bytes : int, default=2**30
-            A larger file is refused before anything is allocated.
-
-        Returns
-        -------
-        moments : PairMoments
-            The moments that were written.
-        """
-        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)
 
 
 def _check_rows_exist(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,19 +22,18 @@ from .._validation.checks import (
     nonnegative_float,
 )
 from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
-from .._validation.texts import check_text
 from . import _codec
+from ._in_files import MAX_BYTES, InFiles
 from ._origin import StatedPrivacy, check_privacy, check_sites
 from ._updating import updated
 
-MAX_BYTES = 2**30
 _EPS = np.finfo(np.float64).eps
 # Fields that need not be made before they are read.
 _DIRECTIONS = {"components", "singular_values"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Subspace:
+class Subspace(InFiles):
     """Immutable summary of a set of rows by their leading principal directions.
 
     A summary stands for ``n_samples`` rows of ``d`` features that need not be kept. It
@@ -629,35 +627,3 @@ class Subspace:
         fields = _codec.decode(data, max_bytes)
         with np.errstate(all="ignore"):  # hostile values are judged by the validation
             return cls(**fields)
-
-    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
-        """Write `to_bytes` to a path or a binary file object.
-
-        Parameters
-        ----------
-        file : path or file object
-            Where to write; a file at the path is replaced.
-        site : str, default=None
-            Who the rows belong to, written into the file. None: ``site`` of the summary.
-        """
-        named = self if site is None else self._replace(site=check_text("site", site))
-        _codec.write(file, named.to_bytes())
-
-    @classmethod
-    def load(cls, file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES) -> Subspace:
-        """Read a summary from a path or a binary file object; see `from_bytes`.
-
-        Parameters
-        ----------
-        file : path or file object
-            Of a regular file; its size is looked at before it is read. A directory, a named pipe
-            or a device is a ValueError.
-        max_bytes : int, default=2**30
-            A larger file is refused before anything is allocated.
-
-        Returns
-        -------
-        subspace : Subspace
-            The summary that was written.
-        """
-        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)
