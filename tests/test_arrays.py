@@ -38,7 +38,8 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn._kernels import leading_first, linalg, routes
-from fedpca_sklearn._validation.arrays import Place, place_of
+from fedpca_sklearn._validation import arrays
+from fedpca_sklearn._validation.arrays import Place, in_numpy, place_of
 
 strict = pytest.importorskip("array_api_strict")
 torch = pytest.importorskip("torch")
@@ -429,6 +430,20 @@ def test_rows_on_a_device_are_checked_there():
     ]:
         with pytest.raises(ValueError, match=words or "X has 5 features, but StreamingPCA is exp"):
             clone(expected).fit(whole).partial_fit(wrong)
+
+
+@pytest.mark.parametrize("route", ["scatter matrix", "Gram matrices of blocks", "triangles"])
+def test_numbers_that_come_home_may_be_read_only(route, monkeypatch):
+    def read_only(value):  # as JAX's
+        found = in_numpy(value)
+        if found is not value and isinstance(found, np.ndarray):
+            found.flags.writeable = False
+        return found
+
+    monkeypatch.setattr(arrays, "in_numpy", read_only)
+    model, X = ROUTES[route]
+    found = clone(model).fit(strict.asarray(X, device=ON_A_DEVICE))
+    close(found.components_, clone(model).fit(X).components_)
 
 
 def test_rows_on_a_device_come_home_for_code_that_knows_numpy_alone():

@@ -83,8 +83,9 @@ class Place:
         return True
 
     def numpy(self, array: Any) -> np.ndarray:
-        """An array here as one of numpy."""
-        return in_numpy(array)
+        """An array here as one of numpy that may be written to."""
+        found = in_numpy(array)
+        return found if found.flags.writeable else found.copy()  # JAX's may not
 
     def rows(self, X: Any, reader: Any = None) -> Any:
         """Rows as estimators take them: an array of numpy, or what stays on its device.
