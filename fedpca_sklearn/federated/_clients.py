@@ -109,6 +109,10 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
             Labels of the clients that took part.
         """
 
+    def _way(self) -> Callable[[Any, Any, list, str], list[Any]]:
+        """What takes the rows of a call through clients and server."""
+        return self._step
+
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""
         self._validate_params()
@@ -126,7 +130,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
             if not self.clients_:
                 raise ValueError("sample_weight must have a positive sum, got only zeros.")
             return
-        labels = self._step(X, weight, shards, method)
+        labels = self._way()(X, weight, shards, method)
         self._add_clients(labels)
         log_fit(self, len(labels))
         if isinstance(X, RowChunks):  # whose sizes are counted where they are

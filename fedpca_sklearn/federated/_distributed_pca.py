@@ -155,8 +155,6 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
         self._clients = {}
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        if self.missing is not None:
-            return self._pairs_step(X, weight, shards)
         found, merged = self._factors(X, weight, shards)
         self._merge_step(found, merged)
         return list(found)

@@ -328,7 +328,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     # ---------------------------------------------------------------- the round
 
-    def _whole_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
+    def _step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
         trust = None if self.mechanism is None else self.mechanism.trust
         if self._clients and trust != self._trust:
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import signature
 from operator import attrgetter
@@ -30,7 +30,7 @@ _SUM = 0
 class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
     """What clients send where ``missing`` is `AvailablePairs`, and what the server makes of it.
 
-    A subclass calls `_pairs_step` in place of its own step then.
+    `_missing_step` then stands in the place of the subclass's own step.
     """
 
     # a `MissingStrategy` or None, a parameter of the subclass
@@ -79,7 +79,10 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
         self._missing_of_fit = type(self.missing).__name__
         super()._start()
 
-    def _pairs_step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> list[Any]:
+    def _way(self) -> Callable[[Any, Any, list, str], list[Any]]:
+        return self._step if self.missing is None else self._missing_step
+
+    def _missing_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
         """One round, in which clients send the moments of their rows."""
         return self._take_pairs(self._map(_pairs_of_client, rows_of(X, weight, shards), shards))
 

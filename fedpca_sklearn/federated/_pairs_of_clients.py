@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any
@@ -84,17 +83,11 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
             pca.feature_names_in_ = np.array(names, dtype=object)
         return pca
 
-    @abstractmethod
-    def _whole_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
-        """`_step` for rows without missing entries."""
-
-    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        if self.missing is None:
-            return self._whole_step(X, weight, shards, method)
+    def _missing_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
         if isinstance(self.missing, ConditionalFill):
             return self._filling_step(X, weight, shards)
         _check_features(X.shape[1])
-        return self._pairs_step(X, weight, shards)
+        return super()._missing_step(X, weight, shards, method)
 
     def _filling_step(self, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
         """Rounds in which clients fill their rows in, and send summaries of them."""
@@ -123,7 +116,7 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
                 log.record(down=[Message(n_floats, n_floats * V.itemsize)] * s)
                 filled = self._fill_in(X, X, lost)
             self._reset()
-            labels = self._whole_step(filled, weight, shards, "fit")
+            labels = self._step(filled, weight, shards, "fit")
             subspace = with_unseen_variance(self.subspace_, n_missing, self.n_components_)
             self._set_fitted(subspace, self.n_components, self.n_samples_)
         return labels

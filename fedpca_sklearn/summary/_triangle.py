@@ -85,14 +85,15 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
             total += rest.sum(axis=0) if w is None else w @ rest
         return total / n_samples
 
-    root_w = None if weight is None else np.sqrt(weight)
+    on_device = isinstance(X, DeviceRows)
+    root_w = np.sqrt(weight) if on_device and weight is not None else None
     first = in_memory(X[[0 if weight is None else int(np.argmax(weight > 0))]])
     first = (first.toarray() if sp.issparse(first) else first)[0].astype(np.float64)
     factor = np.empty((0, d))
     with np.errstate(over="ignore", invalid="ignore"):
         mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
         mean, rest = _two_sum(mean, mean_beyond(mean))
-        if isinstance(X, DeviceRows):
+        if on_device:
             factor, blocks = r_factor_about(X, mean, rest, root_w, max(1000, 3 * d)), []
         for at in blocks:
             rows, w = block(at, mean)
