@@ -19,6 +19,7 @@ from sklearn.utils._array_api import get_namespace_and_device
 import fedpca_sklearn
 from fedpca_sklearn import (
     GROUSE,
+    AvailablePairs,
     DistributedPCA,
     EnergyBounds,
     FederatedPCA,
@@ -68,6 +69,7 @@ AT_HOME = [
     StreamingPCA(3, scale=True, partial_out=[1]),
     FederatedPCA(4, n_clients=3, scale=True, partial_out=[0, 5]),
     FederatedPCA("parallel", n_clients=3),
+    DistributedPCA(4, n_clients=3, missing=AvailablePairs()),
 ]
 OTHERS = [GROUSE(2), PersonalizedPCA(), RobustSubspaceTracker(2), VerticalFederatedPCA(2)]
 

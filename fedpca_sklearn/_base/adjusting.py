@@ -53,7 +53,7 @@ class AdjustingMixin(SubspaceTransformer):
     @property
     def _reads_at_home(self) -> bool:
         """Whether rows on a device are brought to the host."""
-        return self._asks()
+        return self._asks() or getattr(self, "missing", None) is not None
 
     def _with_confounders(self, n_components: Any) -> Any:
         """Directions to keep of rows, so that as many are left without confounders."""
