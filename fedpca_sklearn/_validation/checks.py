@@ -86,7 +86,7 @@ def check_finite(X: Any, allow_nan: bool = False) -> None:
         raise ValueError(
             "Input X contains NaN. SubspaceTracker, RobustSubspaceTracker, GROUSE, PETRELS and "
             "FederatedSubspaceTracker take rows with missing entries, FederatedPCA and "
-            "DistributedPCA with missing=AvailablePairs()."
+            "DistributedPCA with missing=AvailablePairs(), FederatedPCA with ConditionalFill()."
         ) from None
 
 

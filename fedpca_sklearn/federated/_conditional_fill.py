@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval
 
 from .._kernels.pair_moments import means_of_columns
+from .._kernels.slices import row_slices
 from .._validation.checks import check_finite
 from ..summary import Subspace
 from ._available_pairs import MissingStrategy
@@ -40,6 +43,9 @@ class ConditionalFill(MissingStrategy):
     pairs, takes columns that no client measures together, and sends summaries, not matrices. The
     directions depend on the rounds; where the rows are of exactly that rank the error falls by the
     share of missing entries, or a little more, in each.
+
+    Sparse rows stay sparse: entries that are stored as NaN are missing, and the others are zero. A
+    ``merge`` that compares sites is refused, as rows are filled in by what all of them say.
 
     What is filled in has no noise. So the variance outside the components is taken from the entries
     that are there, less the ``n_components`` coordinates of each row: with m missing entries in n
@@ -99,19 +105,55 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
 
 
-def with_unseen_variance(subspace: Subspace, n_missing: np.ndarray, rank: int) -> Subspace:
+def filled_by_means(X: Any, means: np.ndarray) -> Any:
+    """Copy of rows with the mean of its column at each missing entry; sparse ones stay sparse."""
+    if not sp.issparse(X):
+        return np.where(np.isnan(X), means.astype(X.dtype), X)
+    X = X.copy()
+    lost = np.isnan(X.data)
+    X.data[lost] = means[X.indices[lost]]
+    return X
+
+
+def filled_by(X: Any, fill: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """Copy of rows with their missing entries filled in; of sparse rows few are dense at once.
+
+    Parameters
+    ----------
+    X : ndarray or sparse array of shape (n, d)
+    fill : callable
+        Of dense rows; returns them without missing entries.
+    """
+    if not sp.issparse(X):
+        return fill(X)
+    filled = X.copy()
+    at = np.flatnonzero(np.isnan(X.data))  # row by row
+    rows, first, row_of = np.unique(
+        np.searchsorted(X.indptr, at, side="right") - 1, return_index=True, return_inverse=True
+    )
+    ends = np.append(first, len(at))
+    for part in row_slices(len(rows), X.shape[1]):
+        some = at[ends[part.start] : ends[part.stop]]
+        local = row_of[ends[part.start] : ends[part.stop]] - part.start
+        filled.data[some] = fill(X[rows[part]].toarray())[local, X.indices[some]]
+    return filled
+
+
+def with_unseen_variance(subspace: Subspace, shares: np.ndarray, rank: int) -> Subspace:
     """The summary of filled rows with the noise that missing entries would have had.
 
     Parameters
     ----------
     subspace : Subspace
         Of filled rows.
-    n_missing : ndarray of shape (d,)
-        Weight of the missing entries of each column.
+    shares : ndarray of shape (d,)
+        Share of the entries of each column that are missing.
     rank : int
         Components that rows were filled in by, k.
     """
-    n, d, m = subspace.n_samples, subspace.n_features, float(n_missing.sum())
+    n, d = subspace.n_samples, subspace.n_features
+    n_missing = n * shares
+    m = float(n_missing.sum())
     free = n * (d - rank) - m
     if m and free <= 0:
         raise ValueError(

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.metaestimators import available_if
 
+from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import has_callbacks
 from .._base.places import show_in
 from .._kernels.device_rows import in_memory
@@ -57,7 +58,8 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     ----------
     n_components : int, float, "parallel", "mle" or None, default=None
         As in `StreamingPCA`. "parallel" and "mle" count the components of all rows, for which
-        clients send all directions; of summaries with the noise of a mechanism they cannot.
+        clients send all directions; of summaries with the noise of a mechanism, and with
+        ``missing``, they cannot.
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA`, or any PCA-like estimator, such as scikit-learn's
         PCA, IncrementalPCA and TruncatedSVD. Its ``n_components`` bounds what a client sends and
@@ -70,8 +72,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
     missing : AvailablePairs, ConditionalFill or None, default=None
-        What to make of missing entries (NaN), without a ``mechanism`` or refinements; of pairs of
-        at most 256 columns, without ``estimator`` and ``merge``. None: only trackers take them.
+        What to make of missing entries (NaN), without a ``mechanism``, refinements, ``scale`` and
+        ``partial_out``; of pairs of at most 256 columns, without ``estimator`` and ``merge``. None:
+        only an ``estimator`` that is a tracker takes them.
     n_refinements : int, default=0
         Rounds of `refine` at the end of `fit`. `partial_fit` makes none, as it does not have the
         rows of earlier calls. With a ``tol`` this is the largest number of rounds, and 0 means 20.
@@ -105,7 +108,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Label -> fitted sub-estimator; empty with a mechanism.
     summaries_ : dict
         Label -> `Subspace` that the client has sent last, for instance for `jackknife_intervals`;
-        not there with ``trust="sum"``.
+        not there with ``trust="sum"``, and `PairMoments` with ``missing=AvailablePairs()``.
     noise_variances_, suspects_, evidence_ : dict
         Label -> what the merge found out about the client. Only with `NoiseAwareMerge`,
         `RobustMerge`, or another strategy that keeps such attributes.
@@ -307,6 +310,12 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         super()._check_parameters()
         self._check_refinement()
         self._check_adjusting()
+        asks = isinstance(self.estimator, AdjustingMixin) and self.estimator._asks()
+        if asks and not self._asks():
+            raise ValueError(
+                "estimator must have scale=False and partial_out=None, as clients send summaries "
+                f"of the rows as they are, got {self.estimator!r}; FederatedPCA has both."
+            )
         if self.merge is not None:
             self.merge.validate()
             if isinstance(self.n_components, str):  # some need a number, and say so

@@ -237,6 +237,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         X_scaled : {ndarray, sparse matrix} of shape (n, d)
             In units of the standard deviation of each column.
         """
+        refuse_dask(self, X)
         return super().transform(as_rows(X), copy)
 
     def inverse_transform(self, X: Any, copy: bool | None = None) -> Any:
@@ -254,6 +255,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         X_original : {ndarray, sparse matrix} of shape (n, d)
             The rows in the units of `fit`.
         """
+        refuse_dask(self, X)
         return super().inverse_transform(as_rows(X), copy)
 
     def __sklearn_tags__(self):

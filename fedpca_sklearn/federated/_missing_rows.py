@@ -68,8 +68,8 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
         self.missing.validate()
         for name, parameter in signature(type(self)).parameters.items():
             value, default = getattr(self, name), parameter.default
-            kept = name in self.missing._leaves or value is default or value == default
-            if not kept:
+            kept = name in self.missing._leaves or value is default
+            if not kept and not np.array_equal(value, default):
                 raise ValueError(
                     f"{name} must be {default!r} with missing={self.missing!r}, got {value!r}."
                 )

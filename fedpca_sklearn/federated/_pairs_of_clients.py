@@ -7,9 +7,9 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from .._base.batches import float_dtype
+from .._base.missing_entries import ObservedEntriesMixin
 from .._dask import RowChunks
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features
@@ -21,6 +21,8 @@ from ._clients import label_order, rows_of
 from ._conditional_fill import (
     ConditionalFill,
     entries_of_client,
+    filled_by,
+    filled_by_means,
     pooled_means,
     with_unseen_variance,
 )
@@ -31,6 +33,9 @@ from ._refined import RefinesMixin
 
 class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
     """Keep the moments of each client, or fill rows in; refuse what needs whole rows."""
+
+    estimator: Any
+    merge: Any
 
     @classmethod
     def from_pairs(
@@ -83,6 +88,27 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
             pca.feature_names_in_ = np.array(names, dtype=object)
         return pca
 
+    @property
+    def _takes_missing(self) -> bool:
+        """Whether rows may have missing entries: also where the sites' trackers take such rows."""
+        tracker = self.estimator if isinstance(self.estimator, ObservedEntriesMixin) else None
+        return self.missing is not None or (tracker is not None and tracker._takes_missing)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.missing is None:
+            return
+        if isinstance(self.n_components, str):
+            raise ValueError(
+                f"n_components must be a number or a share with missing={self.missing!r}, got "
+                f"{self.n_components!r}, which counts by the variances of whole rows."
+            )
+        if self.merge is not None and self.merge.compares_sites:
+            raise ValueError(
+                f"merge={self.merge!r} compares sites, which missing={self.missing!r} makes alike: "
+                "rows are filled in by the means and the components of all."
+            )
+
     def _missing_step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
         if isinstance(self.missing, ConditionalFill):
             return self._filling_step(X, weight, shards)
@@ -105,21 +131,24 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
         means, counts = pooled_means(list(found.values()))
         log.record([Message(2 * d, 16 * d)] * s, [Message(d, 8 * d)] * s)
-        X = X.toarray() if sp.issparse(X) else X.astype(float_dtype(X), copy=False)
-        lost = np.isnan(X)
-        n_missing = (X.shape[0] if weight is None else weight.sum()) - counts
-        filled = np.where(lost, means.astype(X.dtype), X)
+        shares = 1 - counts / (X.shape[0] if weight is None else weight.sum())
+        X = X.astype(float_dtype(X), copy=False)
+        filled = filled_by_means(X, means)
         for number in range(self.missing.n_rounds + 1):
             if number:
                 V = self.components_
                 n_floats = V.size + d + len(V) + 1
                 log.record(down=[Message(n_floats, n_floats * V.itemsize)] * s)
-                filled = self._fill_in(X, X, lost)
+                filled = filled_by(X, self._filled)
             self._reset()
             labels = self._step(filled, weight, shards, "fit")
-            subspace = with_unseen_variance(self.subspace_, n_missing, self.n_components_)
+            subspace = with_unseen_variance(self.subspace_, shares, self.n_components_)
             self._set_fitted(subspace, self.n_components, self.n_samples_)
         return labels
+
+    def _filled(self, rows: np.ndarray) -> np.ndarray:
+        """Dense rows with their missing entries filled in by the components."""
+        return self._fill_in(rows, rows, np.isnan(rows))
 
     def _merge_pairs(self) -> None:
         _check_features(next(iter(self._clients.values())).summary.n_features)

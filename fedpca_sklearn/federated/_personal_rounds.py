@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._dask import is_dask
 from .._kernels.rows import centred_product, scatter_product
 from .._validation.checks import check_rows
 from ..communication import Federation
@@ -189,6 +190,8 @@ class PersonalRoundsMixin(StreamingClientsTransformer):
         True
         """
         check_is_fitted(self, "components_")
+        if is_dask(X):
+            raise TypeError("X is of Dask, whose rows refine does not take here; X.compute() does.")
         with self._unchanged_on_error():
             self._check_parameters()
             check_rounds(n_rounds)

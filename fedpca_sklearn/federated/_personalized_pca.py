@@ -126,6 +126,7 @@ class PersonalizedPCA(PersonalRoundsMixin, FederatedPCA):
     __metadata_request__inverse_transform = {"clients": True}
 
     _takes_arrays = False
+    _takes_missing = False  # coordinates along components of a site are of whole rows
 
     _parameter_constraints: dict = {
         **FederatedPCA._parameter_constraints,

@@ -123,7 +123,8 @@ class BlocksMixin(
             )
         if times is None:
             raise ValueError(
-                f"half_life={self.half_life!r} needs times, one for each row, got None."
+                f"half_life={self.half_life!r} needs times, one for each row, got None. "
+                "Estimators that fit this one do not hand them on: give a number of rows there."
             )
         if state is not None and state.last_time is None:
             raise ValueError("The rows seen before came without times; call fit to start again.")

@@ -1,0 +1,163 @@
+"""Parameters that meet in one estimator: what serves together, and what is refused."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import sine
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_wine
+
+from fedpca_sklearn import (
+    PETRELS,
+    AvailablePairs,
+    ConditionalFill,
+    FederatedPCA,
+    FederatedScaler,
+    NoiseAwareMerge,
+    PairMoments,
+    PersonalizedPCA,
+    ProjectionAverage,
+    RobustMerge,
+    StreamingPCA,
+    SubspaceMerge,
+    SubspaceMonitor,
+    parallel_analysis,
+)
+
+X, CLASS = load_wine(return_X_y=True)
+HOLES = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+FILLED = [AvailablePairs(), ConditionalFill()]
+
+
+def of_low_rank(n_sites, d=20, seed=0):
+    """Rows of two strong directions at sites of 200 rows, their sites, and the directions."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
+    Z = rng.standard_normal((200 * n_sites, 2)) * [3, 2]
+    rows = Z @ V + 0.3 * rng.standard_normal((200 * n_sites, d))
+    return rows, np.repeat(range(n_sites), 200), V, rng
+
+
+REFUSED = {
+    "confounders as an array": (
+        FederatedPCA(2, partial_out=np.array([0, 3]), missing=FILLED[0]),
+        "partial_out must be None with missing=AvailablePairs(), got array([0, 3])",
+    ),
+    "mle of pairs": (
+        FederatedPCA("mle", missing=FILLED[0]),
+        "n_components must be a number or a share with missing=AvailablePairs(), got 'mle'",
+    ),
+    "parallel of pairs": (
+        FederatedPCA("parallel", missing=FILLED[0]),
+        "n_components must be a number or a share with missing=AvailablePairs(), got 'parallel'",
+    ),
+    "parallel of filled rows": (
+        FederatedPCA("parallel", missing=FILLED[1]),
+        "n_components must be a number or a share with missing=ConditionalFill(), got 'parallel'",
+    ),
+    **{
+        f"filled for {merge!r}": (
+            FederatedPCA(2, missing=FILLED[1], merge=merge),
+            f"merge={merge!r} compares sites, which missing=ConditionalFill() makes alike",
+        )
+        for merge in (RobustMerge(), NoiseAwareMerge(), SubspaceMerge(center="site"))
+    },
+    "scale of clients": (
+        FederatedPCA(2, estimator=StreamingPCA(4, scale=True)),
+        "estimator must have scale=False and partial_out=None",
+    ),
+    "confounders of sites": (
+        PersonalizedPCA(2, 1, estimator=StreamingPCA(4, partial_out=0)),
+        "estimator must have scale=False and partial_out=None",
+    ),
+    "a half-life in time at clients": (
+        FederatedPCA(2, estimator=StreamingPCA(4, half_life="1h")),
+        "half_life='1h' needs times, one for each row, got None. Estimators that fit this one do "
+        "not hand them on: give a number of rows there.",
+    ),
+    "a half-life in time in a monitor": (
+        SubspaceMonitor(StreamingPCA(4, half_life="1h")),
+        "give a number of rows there.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_serve_together_is_refused_by_name(name):
+    pca, text = REFUSED[name]
+    with pytest.raises(ValueError, match=re.escape(text)):
+        pca.fit(X, clients=None if isinstance(pca, SubspaceMonitor) else CLASS)
+    assert not [name for name in vars(pca) if name.endswith("_")]
+    if getattr(pca, "missing", None) is FILLED[0] and pca.partial_out is None:
+        with pytest.raises(ValueError, match=re.escape(text)):
+            FederatedPCA.from_pairs([PairMoments.from_rows(HOLES)], pca.n_components)
+
+
+def test_counts_by_pairs_would_be_those_of_noise():
+    """Why "parallel" and "mle" are refused: of independent columns pairs show several."""
+    noise = np.random.default_rng(1).standard_normal((300, 20))
+    holes = np.where(np.random.default_rng(2).random(noise.shape) < 0.4, np.nan, noise)
+    pairs = FederatedPCA(2, missing=AvailablePairs()).fit(holes)
+    assert parallel_analysis(FederatedPCA(2).fit(noise).subspace_).n_components == 0
+    assert parallel_analysis(pairs.subspace_).n_components > 3
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("merge", [None, ProjectionAverage(), SubspaceMerge(fan_in=2)])
+def test_sparse_rows_are_filled_as_dense_ones_and_stay_sparse(dtype, merge, monkeypatch):
+    rows = np.where(np.abs(X - X.mean(axis=0)) < 0.5 * X.std(axis=0), 0, HOLES).astype(dtype)
+    dense = FederatedPCA(2, missing=ConditionalFill(), merge=merge).fit(rows, clients=CLASS)
+    monkeypatch.setattr("fedpca_sklearn._kernels.slices.ENTRIES_AT_ONCE", 100)
+    shapes, toarray = [], sp.csr_array.toarray
+    monkeypatch.setattr(
+        sp.csr_array, "toarray", lambda self: shapes.append(self.shape) or toarray(self)
+    )
+    given = sp.csr_array(rows)
+    sparse = FederatedPCA(2, missing=ConditionalFill(), merge=merge).fit(given, clients=CLASS)
+    tol = 1e-9 if dtype == np.float64 else 1e-3
+    assert sine(sparse.components_, dense.components_) < tol
+    assert_allclose(sparse.explained_variance_, dense.explained_variance_, rtol=tol)
+    assert_allclose(sparse.noise_variance_, dense.noise_variance_, rtol=1e2 * tol)
+    assert np.isnan(given.data).sum() == np.isnan(rows).sum()
+    assert len(shapes) > 3
+
+
+def test_missing_entries_are_shares_of_rows_that_fade():
+    """The noise of filled rows, where a client's rows count for fewer than they are."""
+    rows, sites, V, rng = of_low_rank(4)
+    holes = np.where(rng.random(rows.shape) < 0.3, np.nan, rows)
+    fading = StreamingPCA(4, half_life=100)
+    pca = FederatedPCA(2, missing=ConditionalFill(), estimator=fading).fit(holes, clients=sites)
+    assert sine(pca.components_, V) < 0.1
+    assert_allclose(pca.noise_variance_, 0.09, rtol=0.1)
+
+
+def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
+    rows, sites, _, rng = of_low_rank(3)
+    lost = rng.random(rows.shape) < 0.2
+    holes = np.where(lost, np.nan, rows)
+    pca = FederatedPCA(2, estimator=PETRELS(2)).fit(holes, clients=sites)
+    assert_allclose(pca.transform(rows), (rows - pca.mean_) @ pca.components_.T, atol=1e-9)
+    assert np.abs(pca.transform(holes) - pca.transform(rows)).mean() < 0.3
+    full = pca.impute(holes)
+    assert np.array_equal(full[~lost], rows[~lost])
+    assert np.square(full - rows)[lost].mean() < 0.2 < 0.5 < np.square(rows)[lost].mean()
+    assert np.isfinite(pca.score_samples(holes)).all()
+    assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
+    with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
+        PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
+
+
+def test_refusals_of_dask_name_what_to_do():
+    da = pytest.importorskip("dask.array")
+    rows = da.from_array(X, chunks=(60, -1))
+    with pytest.raises(TypeError, match="FederatedScaler does not take"):
+        FederatedScaler().fit(X).transform(rows)
+    pca = PersonalizedPCA(2, 1).fit(rows)
+    before = pickle.dumps(vars(pca))
+    with pytest.raises(TypeError, match=re.escape("X.compute()")):
+        pca.refine(rows)
+    assert pickle.dumps(vars(pca)) == before
