@@ -32,10 +32,12 @@ from fedpca_sklearn import (
     StreamingPCA,
     StreamingPowerMethod,
     Subspace,
+    SubspaceMonitor,
     VerticalFederatedPCA,
     evaluate_stream,
     make_power_law,
     merge_subspaces,
+    parallel_analysis,
     subspace_distance,
 )
 from fedpca_sklearn._kernels import leading_first, linalg, routes
@@ -542,3 +544,29 @@ def test_components_of_other_libraries_are_compared():
     )
     summary = Subspace.from_estimator(PCA(3).fit(torch.tensor(ROWS)))
     assert subspace_distance(summary.components, reference.components_) < 1e-10
+
+
+def test_a_removed_site_leaves_the_others_where_they_are(put):
+    pca = FederatedPCA(3).fit(put(ROWS), clients=put(OWNERS)).remove(1)
+    others = FederatedPCA(3).fit(ROWS, clients=OWNERS).remove(1)
+    close(pca.components_, others.components_)
+    close(pca.transform(put(ROWS)), others.transform(ROWS))
+
+
+def test_functions_of_summaries_and_monitors_take_those_of_other_libraries(put):
+    pca, reference = StreamingPCA(3).fit(put(ROWS)), StreamingPCA(3).fit(ROWS)
+    found, expected = parallel_analysis(pca.subspace_), parallel_analysis(reference.subspace_)
+    assert found.n_components == expected.n_components
+    assert_allclose(found.thresholds, expected.thresholds, rtol=1e-9)
+    monitor = SubspaceMonitor.from_estimator(pca)
+    before = SubspaceMonitor.from_estimator(reference)
+    assert_allclose(monitor.score_samples(ROWS), before.score_samples(ROWS), rtol=1e-9)
+    assert_allclose(monitor.partial_fit(ROWS).q_limit_, before.partial_fit(ROWS).q_limit_)
+    assert not isinstance(pca.components_, np.ndarray)
+
+
+def test_labels_in_a_tensor_need_no_support_of_scipy(monkeypatch):
+    with config_context(array_api_dispatch=False), monkeypatch.context() as without:
+        without.delenv("SCIPY_ARRAY_API")
+        pca = FederatedPCA(2).fit(torch.tensor(ROWS), clients=torch.tensor(OWNERS))
+    assert pca.clients_ == [0, 1, 2]

@@ -145,7 +145,10 @@ def in_numpy(value: Any) -> Any:
         pass
     from sklearn.utils._array_api import _convert_to_numpy
 
-    xp, _ = _namespace_and_device(value)
+    try:
+        xp, _ = _namespace_and_device(value)
+    except RuntimeError:  # scipy's own support is off, and numpy reads what is on the host
+        return np.asarray(value)
     value = _readable(xp, value)
     with config_context(array_api_dispatch=True):
         return np.asarray(_convert_to_numpy(value, xp))

@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from .._validation.arrays import PLACE
 from ..communication import CommunicationLog
 from ..summary import Subspace
 from ._clients import StreamingClientsTransformer
@@ -82,9 +83,12 @@ class LeavingMixin(StreamingClientsTransformer):
         others = {known: site for known, site in self._clients.items() if known != label}
         if not any(site.n_rows for site in others.values()):
             raise ValueError(f"label={label!r} is the last client; nothing would be left.")
+        place = vars(self).get(PLACE)
         with self._unchanged_on_error():
             self.communication_ = self.communication_.copy()
             self._clients = others
             self._merge_all()
             self.clients_ = [known for known in self.clients_ if known in others]
+            if place is not None:
+                self.__dict__[PLACE] = place
         return self

@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.doc_link import DocLinkMixin
+from .._base.places import bring_home
 from .._dask import refuse_dask
 from .._kernels.tame import is_tame_row
 from .._validation.checks import check_weight
@@ -183,6 +184,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         monitor = cls(clone(estimator), **parameters)
         monitor._validate_params()
         fitted = deepcopy(estimator)
+        bring_home(vars(fitted))
         monitor.n_features_in_ = fitted.n_features_in_
         if hasattr(fitted, "feature_names_in_"):
             monitor.feature_names_in_ = fitted.feature_names_in_

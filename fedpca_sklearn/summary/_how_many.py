@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from .._kernels.minka import minka_rank
 from .._kernels.null_variances import null_variances
 from .._kernels.sizes import SMALL_DIMENSION
+from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
 from ._subspace import Subspace
 from ._updating import was_truncated
@@ -124,6 +125,7 @@ def parallel_analysis(
             f"n_draws must be an integer of at least {np.ceil(1 / level) - 1:.0f} with "
             f"level={level!r}, got {n_draws!r}."
         )
+    subspace = in_numpy(subspace)
     _refuse_noise(subspace, "parallel")
     columns = _column_scatter(subspace) / (subspace.degrees_of_freedom or 1.0)
     columns = columns[columns > 0]
