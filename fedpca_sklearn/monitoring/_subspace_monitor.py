@@ -51,7 +51,8 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
     ----------
     estimator : estimator
         Of a subspace, with ``components_``: one of this library, or scikit-learn's PCA,
-        IncrementalPCA or TruncatedSVD. It is copied; `from_estimator` takes a fitted one.
+        IncrementalPCA or TruncatedSVD. It is copied; `from_estimator` takes a fitted one. Without
+        ``scale``, ``partial_out`` and ``SubspaceMerge(center="site")``: give the monitor such rows.
     contamination : float in (0, 0.5], default=0.05
         Share of new rows without anything unusual that are flagged, by Q and T2 together.
     limits : {"chi2", "quantile"}, default="chi2"
@@ -335,6 +336,12 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
                 "estimator must have scale=False and partial_out=None, got "
                 f"{self.estimator!r}; give the monitor rows that are scaled."
             )
+        if getattr(getattr(fitted, "merge", None), "center", "all") == "site":
+            raise ValueError(
+                f"estimator must have a merge with center='all', got {self.estimator!r}: limits "
+                "within sites are not those of rows about the mean of all; give the monitor rows "
+                "minus the mean of their site."
+            )
         if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
             n_samples = None
         subspace = Subspace.from_estimator(fitted, n_samples=n_samples)
@@ -444,7 +451,8 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
                 kind = type(self.estimator).__name__
                 raise ValueError(f"{name} is given, but fit of the estimator {kind} takes none.")
             if value.shape != (n,):
-                raise ValueError(f"{name} must have shape ({n},), got {value.shape}.")
+                got = value.shape if value.ndim else repr(given[name])
+                raise ValueError(f"{name} must have shape ({n},), got {got}.")
         return taken
 
     def _checked(self, X: Any, reset: bool = False) -> Any:

@@ -82,6 +82,10 @@ REFUSED = {
         SubspaceMonitor(StreamingPCA(4, half_life="1h")),
         "give a number of rows there.",
     ),
+    "a monitor of rows about the mean of all by limits within sites": (
+        SubspaceMonitor(FederatedPCA(2, merge=SubspaceMerge(center="site"))),
+        "estimator must have a merge with center='all'",
+    ),
 }
 
 
@@ -149,6 +153,13 @@ def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
     assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
     with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
         PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
+
+
+def test_a_name_for_labels_is_shown_where_only_labels_are_taken():
+    with pytest.raises(ValueError, match=r"one label per row, shape \(178,\), got 'site'\."):
+        FederatedScaler().fit(X, clients="site")
+    with pytest.raises(ValueError, match=r"clients must have shape \(178,\), got 'site'\."):
+        SubspaceMonitor(FederatedPCA(2)).fit(X, clients="site")
 
 
 def test_refusals_of_dask_name_what_to_do():
