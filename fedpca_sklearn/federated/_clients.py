@@ -298,8 +298,8 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
     if labels.ndim != 1 or n not in (None, len(labels)):
         expected = "(n,)" if n is None else f"({n},)"
-        got = f"shape {labels.shape}" if labels.ndim else repr(clients)
-        raise ValueError(f"clients must have one label per row, shape {expected}, got {got}.")
+        found = f"shape {labels.shape}" if labels.ndim else repr(clients)
+        raise ValueError(f"clients must have one label per row, shape {expected}, got {found}.")
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
