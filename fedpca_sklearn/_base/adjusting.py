@@ -104,6 +104,11 @@ class AdjustingMixin(SubspaceTransformer):
         adjusting = self._adjusting(subspace.n_features, subspace.feature_names)
         if not adjusting:
             return super()._model_of(subspace, n_components)
+        if subspace.privacy is not None:
+            raise ValueError(
+                f"scale={self.scale} and partial_out={self.partial_out!r} take variances for those "
+                "of rows, and this summary has the noise of a privacy mechanism."
+            )
         room = subspace.n_features - len(adjusting.confounders)
         if is_integer(n_components) and n_components > room:
             raise ValueError(

@@ -410,6 +410,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         if isinstance(self.missing, AvailablePairs):
             return self._merge_pairs()
         whole = check_subspaces([client.summary for client in self._clients.values()])
+        self._refuse_noise(whole)
         made = Made(self._made)
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
         wanted = number_or_none(self.n_components)

@@ -82,6 +82,17 @@ class ReleasesMixin(SpendsPrivacy, StreamingClientsTransformer):
             self._noise_message = self._message_of_noise(terms, terms.n_shares)
         return labels
 
+    def _refuse_noise(self, summaries: list[Subspace]) -> None:
+        """Raise where variances of rows are asked for, and some summaries have noise in theirs."""
+        counted = isinstance(self.n_components, str)
+        if (counted or self._asks()) and any(s.privacy is not None for s in summaries):
+            what = f"n_components={self.n_components!r} takes"
+            what = what if counted else "scale and partial_out take"
+            raise ValueError(
+                f"{what} variances for those of rows, and a summary has the noise of a privacy "
+                "mechanism."
+            )
+
     def _private_directions(self, d: int) -> int | None:
         """Directions that a client keeps of a private second moment; None: all."""
         wanted = self._directions_needed()

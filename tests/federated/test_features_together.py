@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.datasets import load_wine
 
 from fedpca_sklearn import (
     PETRELS,
+    AnalyzeGauss,
     AvailablePairs,
     ConditionalFill,
     FederatedPCA,
@@ -19,9 +21,11 @@ from fedpca_sklearn import (
     NoiseAwareMerge,
     PairMoments,
     PersonalizedPCA,
+    PrivacyNoiseWarning,
     ProjectionAverage,
     RobustMerge,
     StreamingPCA,
+    Subspace,
     SubspaceMerge,
     SubspaceMonitor,
     parallel_analysis,
@@ -153,6 +157,29 @@ def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
     assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
     with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
         PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
+
+
+@pytest.mark.parametrize("adjusting", [{"scale": True}, {"partial_out": 0}])
+def test_summaries_with_noise_of_privacy_are_not_adjusted(adjusting):
+    mechanism = AnalyzeGauss(epsilon=10, delta=1e-3, row_norm=4)
+    rows = (X - X.mean(axis=0)) / X.std(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyNoiseWarning)
+        private = FederatedPCA(2, mechanism=mechanism, random_state=0).fit(rows, clients=CLASS)
+    files = [Subspace.from_bytes(s.to_bytes()) for s in private.summaries_.values()]
+    plain = StreamingPCA().fit(rows).subspace_
+    for make in (
+        lambda: FederatedPCA.from_subspaces(files, 2, **adjusting),
+        lambda: FederatedPCA.from_subspaces([files[0], plain], 2, **adjusting),
+        lambda: StreamingPCA.from_subspace(files[0], 2, **adjusting),
+        lambda: private.set_params(mechanism=None, **adjusting).remove(0),
+    ):
+        with pytest.raises(ValueError, match="has the noise of a privacy mechanism"):
+            make()
+    assert private.clients_ == [0, 1, 2]
+    for rule in ("parallel", "mle"):
+        with pytest.raises(ValueError, match="has the noise of a privacy mechanism"):
+            FederatedPCA.from_subspaces([files[0], plain], rule)
 
 
 def test_a_name_for_labels_is_shown_where_only_labels_are_taken():
