@@ -14,7 +14,7 @@ from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
 from ._subspace import Subspace
-from ._updating import was_truncated
+from ._updating import lacks_directions
 
 # Draws of the null, where an eigenproblem takes a few milliseconds, and where it takes more.
 _DRAWS, _FEW_DRAWS = 99, 19
@@ -139,7 +139,7 @@ def parallel_analysis(
     thresholds = np.sort(draws, axis=0)[at, :size]
     variances = subspace.explained_variance[:size]
     found = int(np.argmin(np.append(variances > thresholds, False)))
-    cut = was_truncated(subspace)
+    cut = lacks_directions(subspace)
     if cut and found == size:
         raise ValueError(
             f"The summary keeps {size} directions, all of which parallel analysis counts. A "
@@ -164,7 +164,7 @@ def _minka_components(subspace: Subspace) -> int:
             "n_components='mle' is only supported if n_samples >= n_features, got "
             f"n_samples={n:g} and n_features={d}."
         )
-    if was_truncated(subspace):
+    if lacks_directions(subspace):
         raise ValueError(
             "n_components='mle' needs the variances along all directions, and the summary keeps "
             f"{subspace.n_components} of {d}."
@@ -186,7 +186,7 @@ def _refuse_noise(subspace: Subspace, rule: str) -> None:
 def _column_scatter(subspace: Subspace) -> np.ndarray:
     if subspace.column_scatter is not None:
         return subspace.column_scatter
-    if was_truncated(subspace):
+    if lacks_directions(subspace):
         raise ValueError(
             "Parallel analysis needs the variances of the columns, which this summary does not "
             "know."

@@ -8,7 +8,7 @@ from scipy.linalg.lapack import dgejsv
 from .._kernels.linalg import flip_signs
 from ._merge_methods import MERGE_METHODS, Cut
 from ._subspace import Subspace
-from ._updating import was_truncated
+from ._updating import lacks_directions
 
 # Ratio of the columns' sizes up to which an SVD leaves each column ten digits and more.
 ALIKE = 2.0**10
@@ -20,7 +20,7 @@ def scatter_of_columns(summary: Subspace) -> np.ndarray:
     """Sum of squares of each column about the mean, or raise where it is not known."""
     if summary.column_scatter is not None:
         return summary.column_scatter
-    if was_truncated(summary):
+    if lacks_directions(summary):
         raise ValueError(
             "The sums of squares of the columns are not known, which scale=True and partial_out "
             "need: a summary was cut and has column_scatter=None, as those of other libraries' "

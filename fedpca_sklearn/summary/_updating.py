@@ -41,10 +41,30 @@ def unit_of(n_samples: float) -> float:
     return 2.0 ** max(exponent + exponent % 2, -1020)
 
 
+# Shares of the scatter that rounding explains, of many updates.
+_SINGLE_ROUNDING, _DOUBLE_ROUNDING = 1e-6, 1e-10
+
+
 def was_truncated(subspace: Summary) -> bool:
     """Whether the scatter is more than that along the directions, beyond what rounding explains."""
-    energy = float(subspace.singular_values @ subspace.singular_values)
-    return subspace.scatter - energy > 1e-6 * subspace.scatter
+    return _beyond(subspace) > _SINGLE_ROUNDING * subspace.scatter
+
+
+def lacks_directions(subspace: Summary) -> bool:
+    """As `was_truncated`, also of directions that are small beside the rounding of float32.
+
+    Beside columns in large units they may be all that there is of another column.
+    """
+    if subspace.components.shape[0] == subspace.components.shape[1]:
+        return False
+    double = subspace.components.dtype == np.float64
+    rounding = _DOUBLE_ROUNDING if double else _SINGLE_ROUNDING
+    return _beyond(subspace) > rounding * subspace.scatter
+
+
+def _beyond(subspace: Summary) -> float:
+    """Scatter beyond that along the directions."""
+    return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
 
 def updated(

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from helpers import sine
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
     PETRELS,
@@ -157,6 +159,18 @@ def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
     assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
     with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
         PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
+
+
+@pytest.mark.parametrize("k", [8, 10, 12])
+def test_what_large_units_hide_of_a_cut_is_missed(k):
+    """Beside proline directions 11 to 13 are 7e-7 of the variance, and hue is hardly more."""
+    with pytest.raises(ValueError, match="column_scatter=None"):
+        FederatedPCA(2, estimator=PCA(k), scale=True).fit(X, clients=CLASS)
+    cut = StreamingPCA().fit(X).subspace_.truncate(k)
+    with pytest.raises(ValueError, match=f"the summary keeps {k} of 13"):
+        FederatedPCA.from_subspaces([cut], "mle")
+    whole = FederatedPCA(2, estimator=PCA(), scale=True).fit(X, clients=CLASS)
+    assert sine(whole.components_, PCA(2).fit(scale(X)).components_) < 1e-10
 
 
 @pytest.mark.parametrize("adjusting", [{"scale": True}, {"partial_out": 0}])
