@@ -30,7 +30,7 @@ from .._validation.checks import check_rows, check_weight, float_array, nonnegat
 from .._validation.feature_names import check_same_names, names_of
 from .._validation.texts import NAME_BYTES, check_text
 from . import _codec
-from ._in_files import MAX_BYTES, InFiles
+from ._in_files import InFiles
 from ._refinement import products_of
 from ._subspace import Subspace
 
@@ -188,26 +188,7 @@ class RefinementAnswer(InFiles):
         return body + _codec.CHECKSUM.pack(zlib.crc32(body))
 
     @classmethod
-    def from_bytes(cls, data: Any, *, max_bytes: int = MAX_BYTES) -> RefinementAnswer:
-        """Read what `to_bytes` wrote; the data need not be trusted.
-
-        Parameters
-        ----------
-        data : bytes-like
-            What `to_bytes` returned.
-        max_bytes : int, default=2**30
-            Larger data is refused before anything is allocated.
-
-        Returns
-        -------
-        answer : RefinementAnswer
-            The answer that was written.
-
-        Raises
-        ------
-        ValueError
-            If the data is anything but a valid answer.
-        """
+    def _decoded(cls, data: Any, max_bytes: int) -> RefinementAnswer:
         view = _codec.view_of(data, max_bytes)
         if len(view) < _HEADER.size + _codec.CHECKSUM.size:
             raise ValueError(f"Not an answer to a refinement: {len(view)} bytes are too few.")

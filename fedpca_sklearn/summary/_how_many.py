@@ -13,6 +13,7 @@ from .._kernels.null_variances import null_variances
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
+from ._scaling import scatter_of_columns
 from ._subspace import Subspace
 from ._updating import lacks_directions
 
@@ -127,7 +128,7 @@ def parallel_analysis(
         )
     subspace = in_numpy(subspace)
     _refuse_noise(subspace, "parallel")
-    columns = _column_scatter(subspace) / (subspace.degrees_of_freedom or 1.0)
+    columns = scatter_of_columns(subspace) / (subspace.degrees_of_freedom or 1.0)
     columns = columns[columns > 0]
     rows = max(1, round(subspace.n_samples - subspace.centered))
     if n_draws is None:
@@ -181,15 +182,3 @@ def _refuse_noise(subspace: Subspace, rule: str) -> None:
             f"n_components={rule!r} takes variances for those of rows, and this summary has the "
             "noise of a privacy mechanism."
         )
-
-
-def _column_scatter(subspace: Subspace) -> np.ndarray:
-    if subspace.column_scatter is not None:
-        return subspace.column_scatter
-    if lacks_directions(subspace):
-        raise ValueError(
-            "Parallel analysis needs the variances of the columns, which this summary does not "
-            "know."
-        )
-    s, V = subspace.singular_values, subspace.components.astype(np.float64)
-    return s**2 @ V**2

@@ -30,6 +30,14 @@ class InFiles:
 
     @classmethod
     @abstractmethod
+    def _decoded(cls: type[Value], data: Any, max_bytes: int) -> Value:
+        """Read what `to_bytes` wrote, or raise a ValueError."""
+
+    @abstractmethod
+    def _replace(self: Value, **changes: Any) -> Value:
+        """The same with other values of some fields."""
+
+    @classmethod
     def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:
         """Read what `to_bytes` wrote; the data need not be trusted.
 
@@ -44,11 +52,13 @@ class InFiles:
         -------
         value : object of this class
             What was written.
-        """
 
-    @abstractmethod
-    def _replace(self: Value, **changes: Any) -> Value:
-        """The same with other values of some fields."""
+        Raises
+        ------
+        ValueError
+            If the data is anything but valid.
+        """
+        return cls._decoded(data, max_bytes)
 
     def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
         """Write `to_bytes` to a path or a binary file object.

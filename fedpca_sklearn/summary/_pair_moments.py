@@ -16,7 +16,7 @@ from .._validation.checks import check_finite, check_weight, float_array, nonneg
 from .._validation.containers import as_rows
 from .._validation.feature_names import check_names, check_same_names, names_of
 from . import _pair_codec
-from ._in_files import MAX_BYTES, InFiles
+from ._in_files import InFiles
 from ._origin import check_sites, pooled_sites
 
 # What rounding may add to an inequality that holds for all rows, as a share of its larger side.
@@ -254,26 +254,7 @@ class PairMoments(InFiles):
         return _pair_codec.encode(self)
 
     @classmethod
-    def from_bytes(cls, data: Any, *, max_bytes: int = MAX_BYTES) -> PairMoments:
-        """Read what `to_bytes` wrote; the data need not be trusted.
-
-        Parameters
-        ----------
-        data : bytes-like
-            What `to_bytes` returned.
-        max_bytes : int, default=2**30
-            Larger data is refused before anything is allocated.
-
-        Returns
-        -------
-        moments : PairMoments
-            The moments that were written.
-
-        Raises
-        ------
-        ValueError
-            If the data is anything but moments of rows.
-        """
+    def _decoded(cls, data: Any, max_bytes: int) -> PairMoments:
         fields = _pair_codec.decode(data, max_bytes)
         with np.errstate(all="ignore"):  # hostile values are judged by the validation
             return cls(**fields)

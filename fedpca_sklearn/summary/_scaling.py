@@ -22,9 +22,9 @@ def scatter_of_columns(summary: Subspace) -> np.ndarray:
         return summary.column_scatter
     if lacks_directions(summary):
         raise ValueError(
-            "The sums of squares of the columns are not known, which scale=True and partial_out "
-            "need: a summary was cut and has column_scatter=None, as those of other libraries' "
-            "estimators. Summaries of StreamingPCA know them."
+            "The sums of squares of the columns are not known, which scale=True, partial_out and "
+            "parallel analysis need: a summary was cut and has column_scatter=None, as those of "
+            "other libraries' estimators. Summaries of StreamingPCA know them."
         )
     rows = rows_of(summary)
     return np.einsum("ij,ij->j", rows, rows)

@@ -23,7 +23,7 @@ from .._validation.checks import (
 )
 from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
 from . import _codec
-from ._in_files import MAX_BYTES, InFiles
+from ._in_files import InFiles
 from ._origin import StatedPrivacy, check_privacy, check_sites
 from ._updating import updated
 
@@ -604,26 +604,7 @@ class Subspace(InFiles):
         return _codec.encode(self)
 
     @classmethod
-    def from_bytes(cls, data: Any, *, max_bytes: int = MAX_BYTES) -> Subspace:
-        """Read what `to_bytes` wrote; the data need not be trusted.
-
-        Parameters
-        ----------
-        data : bytes-like
-            What `to_bytes` returned.
-        max_bytes : int, default=2**30
-            Larger data is refused before anything is allocated.
-
-        Returns
-        -------
-        subspace : Subspace
-            The summary that was written.
-
-        Raises
-        ------
-        ValueError
-            If the data is anything but a valid summary.
-        """
+    def _decoded(cls, data: Any, max_bytes: int) -> Subspace:
         fields = _codec.decode(data, max_bytes)
         with np.errstate(all="ignore"):  # hostile values are judged by the validation
             return cls(**fields)
