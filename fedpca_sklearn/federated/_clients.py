@@ -298,7 +298,7 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
     if labels.ndim != 1 or n not in (None, len(labels)):
         expected = "(n,)" if n is None else f"({n},)"
-        found = f"shape {labels.shape}" if labels.ndim else repr(clients)
+        found = repr(clients) if isinstance(clients, str) else f"shape {labels.shape}"
         raise ValueError(f"clients must have one label per row, shape {expected}, got {found}.")
     if labels.dtype.kind in "iubU":
         return labels
