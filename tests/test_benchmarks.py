@@ -255,6 +255,7 @@ def cells(heading, first):
     return row[1:]
 
 
+@pytest.mark.slow
 def test_accuracy_lies_in_the_ranges_of_the_page():
     (row,) = scenario("accuracy").power_laws(quick=True)
     columns = ("StreamingPCA", "32 clients", "32 clients, tree", "Incremental")
@@ -265,6 +266,7 @@ def test_accuracy_lies_in_the_ranges_of_the_page():
     assert 3 * row["StreamingPCA"] < row["oversampling=0"]
 
 
+@pytest.mark.slow
 def test_distributed_table_is_that_of_the_paper():
     module = scenario("distributed_table")
     found = module.simulations(quick=True)
@@ -281,6 +283,7 @@ def test_distributed_table_is_that_of_the_paper():
     assert_allclose(module.spectrum(), [1.04] * 2 + [0.04] * 18)
 
 
+@pytest.mark.slow
 def test_noise_aware_merges_are_as_good_as_maximum_likelihood():
     for row in scenario("unlike").noise(quick=True):
         assert row["noise-aware"] <= 1.02 * row["likelihood"], row
@@ -289,6 +292,7 @@ def test_noise_aware_merges_are_as_good_as_maximum_likelihood():
             assert row["to plain"] < 1e-3
 
 
+@pytest.mark.slow
 def test_own_components_are_those_of_the_papers_rounds():
     rows = scenario("unlike").own(quick=True)
     for ours, *rounds in zip(rows[::4], rows[1::4], rows[2::4], rows[3::4], strict=True):
@@ -299,12 +303,14 @@ def test_own_components_are_those_of_the_papers_rounds():
         assert row["personalized"] < min(row["shared"], row["local"])
 
 
+@pytest.mark.slow
 def test_sites_count_as_many_components_as_all_rows_have():
     for row in scenario("how_many").ranks(1):
         assert row["parallel: as of all rows"] == row["mle: as scikit-learn's"] == 1
         assert row["as permuted"] == 1 or row["spikes"] == "none"
 
 
+@pytest.mark.slow
 def test_intervals_of_unlike_sites_have_the_populations_value():
     (row,) = scenario("intervals").coverage("unlike", 25, ["jackknife, blocks"])
     least = binom(25, 0.93).ppf(1e-4) / 25
@@ -312,6 +318,7 @@ def test_intervals_of_unlike_sites_have_the_populations_value():
     assert row["width / variance"] == pytest.approx(0.142, rel=0.05)
 
 
+@pytest.mark.slow
 def test_sites_that_lie_are_named_and_cost_nothing():
     module = scenario("byzantine")
     for row in module.attacks(quick=True):
@@ -365,6 +372,7 @@ def test_projected_data_are_those_of_eq_5():
     assert_allclose(module.projected_data(X, module.spca(rank)), want, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_lemmas_hold_where_nothing_is_cut_and_not_as_they_are_printed():
     module = scenario("federated_lemmas")
     for row in module.lemma_1(quick=True):
@@ -421,6 +429,7 @@ def test_many_clients_are_merged_exactly_and_the_tree_spares_the_server():
     assert rows["tree of 2"]["MB, busiest"] < 8 * 8 * 2 * (50 * 50 + 50 + 50 + 50 + 2) / 1e6
 
 
+@pytest.mark.slow
 def test_trackers_are_as_far_from_the_best_as_the_page_says():
     module = scenario("trackers")
     X = fedpca_sklearn.make_power_law(4000, 400, alpha=1.0, random_state=0)
@@ -435,6 +444,7 @@ def test_trackers_are_as_far_from_the_best_as_the_page_says():
         assert_allclose(row["over best of rank 10"], said, rtol=2e-3, err_msg=row["method"])
 
 
+@pytest.mark.slow
 def test_robust_methods_find_what_pca_does_not():
     for row in scenario("robust_tracking").at_once(quick=True):
         if row["method"] == "PCA":
@@ -453,6 +463,7 @@ def test_the_power_method_is_as_near_after_so_many_rounds_as_lemmas_4_1_and_4_2_
         assert row["in Lemma 4.2"] == 1
 
 
+@pytest.mark.slow
 def test_as_many_clients_send_as_the_channel_lets_through():
     rows = {row["channel"]: row for row in scenario("federated_rounds").losses(quick=True)}
     assert rows["0% drop out"]["median error"] < 1e-6
@@ -468,6 +479,7 @@ def test_as_many_clients_send_as_the_channel_lets_through():
         assert abs(rows[channel]["clients"] - 20 * share) <= margin, channel
 
 
+@pytest.mark.slow
 def test_what_is_exact_stays_so_however_rows_lie_at_sites():
     for row in scenario("choosing").with_features(50, 2000):
         if row["method"] in ("DistributedPCA", "FederatedPCA"):
@@ -486,6 +498,7 @@ def test_exponent_of_a_power_law():
     assert_allclose(exponent(sizes, sizes * noise), (slope[0], math.sqrt(error[0, 0])))
 
 
+@pytest.mark.slow
 def test_mutated_files_and_labels_end_in_value_errors_or_valid_summaries():
     rows = scenario("fuzz_files").measured(3000, seed=1)
     assert sum(row["files"] for row in rows) == 3000
@@ -505,6 +518,7 @@ def test_damaged_files_of_rows_end_in_one_line():
     assert sum(row["fitted"] for row in rows) > 0
 
 
+@pytest.mark.slow
 def test_columns_at_clients_are_as_the_page_says():
     module = scenario("vertical")
     rows = module.methods(quick=True)
@@ -585,12 +599,14 @@ def test_clean_rows_are_flagged_as_often_as_the_page_says():
         assert row["in-sample"] > row["chi2"] + 1
 
 
+@pytest.mark.slow
 def test_what_is_unlike_is_found_while_the_subspace_drifts_and_after_a_jump():
     for row in scenario("anomalies").over_streams(1600, 1):
         assert row["SubspaceMonitor"] >= (0.97 if row["missing"] else 0.985)
         assert row["SubspaceMonitor"] > row["PCA of the first 500"]
 
 
+@pytest.mark.slow
 def test_secure_sums_cost_what_the_page_says():
     pytest.importorskip("flwr")
     section = PAGE.split("## Secure sums")[1].split("\n## ")[0]

@@ -15,7 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import privacy_audit as audit
 
 # small data: what is released is mostly noise
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+]
 
 
 def gaussians(mu, n_runs, seed=0):
