@@ -29,18 +29,25 @@ class H5adRows(RowFile):
     def __init__(self, path: str):
         super().__init__(path)
         self._h5py = needed("h5py", "h5ad")
-        with _reading("it is no HDF5 file"):
-            self._file = self._h5py.File(path, "r")
-        with _reading("it is no .h5ad file"):
-            X = self._own(self._file, "X")
+        with self._opened() as file, _reading("it is no .h5ad file"):
+            X = self._own(file, "X")
             self._sparse = not isinstance(X, self._h5py.Dataset)
             shape = self._shape_of_sparse(X) if self._sparse else X.shape
-            names = ("data", "indices", "indptr")
-            self._parts = [self._own(X, name) for name in names] if self._sparse else [X]
-            if len(shape) != 2 or any(part.dtype.kind not in "biuf" for part in self._parts):
+            if len(shape) != 2 or any(part.dtype.kind not in "biuf" for part in self._parts(file)):
                 raise ValueError(f"X must be a 2-D array of numbers, got shape {shape}.")
             self.n_rows, self.n_columns = map(int, shape)
-            self.names = self._names()
+            self.names = self._names(file)
+
+    def _opened(self) -> Any:
+        """The file, to be closed after use: an error's traceback would keep it open."""
+        with _reading("it is no HDF5 file"):
+            return self._h5py.File(self.path, "r")
+
+    def _parts(self, file: Any) -> list[Any]:
+        """The data sets that hold X."""
+        X = self._own(file, "X")
+        names = ("data", "indices", "indptr")
+        return [self._own(X, name) for name in names] if self._sparse else [X]
 
     def _shape_of_sparse(self, X: Any) -> Sequence[int]:
         kind = X.attrs.get("encoding-type", X.attrs.get("h5sparse_format"))
@@ -58,10 +65,10 @@ class H5adRows(RowFile):
             raise ValueError(f"it must hold {name!r} itself, got a reference to another file.")
         return found
 
-    def _names(self) -> tuple[str, ...] | None:
-        if "var" not in self._file:
+    def _names(self, file: Any) -> tuple[str, ...] | None:
+        if "var" not in file:
             return None
-        var = self._own(self._file, "var")
+        var = self._own(file, "var")
         if isinstance(var, self._h5py.Dataset):  # of AnnData before 0.7
             found = var.fields("index") if "index" in (var.dtype.names or ()) else None
         else:
@@ -78,15 +85,18 @@ class H5adRows(RowFile):
         everything = list(columns) == list(range(self.n_columns))
         assert self.n_rows is not None
         step = self.at_once(self.n_columns)
-        for start in range(0, self.n_rows, step):
-            with _reading("X is damaged"):
-                rows = self._rows(start, min(start + step, self.n_rows))
-            yield rows if everything else rows[:, list(columns)]
+        with self._opened() as file:
+            with _reading("it is no .h5ad file"):
+                parts = self._parts(file)
+            for start in range(0, self.n_rows, step):
+                with _reading("X is damaged"):
+                    rows = self._rows(parts, start, min(start + step, self.n_rows))
+                yield rows if everything else rows[:, list(columns)]
 
-    def _rows(self, start: int, stop: int) -> Any:
+    def _rows(self, parts: list[Any], start: int, stop: int) -> Any:
         if not self._sparse:
-            return _floats(self._parts[0][start:stop])
-        data, indices, indptr = self._parts
+            return _floats(parts[0][start:stop])
+        data, indices, indptr = parts
         ends = indptr[start : stop + 1].astype(np.int64)
         n, d = stop - start, self.n_columns
         if len(ends) != n + 1 or np.any(np.diff(ends) < 0) or ends[0] < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .slices import rows_within
+from .slices import ENTRIES_AT_ONCE, rows_within
 
 # Up to this many features all directions are kept, and sparse rows are made dense.
 SMALL_DIMENSION = 256
@@ -150,7 +150,8 @@ def peak_bytes(
     bases = 2 * itemsize * k * d
     vectors, buffers = 8 * 8 * d, 2**17
     if d <= R and solver == "qr":  # two triangles and rows between them, and the SVD of the last
-        return 8 * 9 * d * d + vectors + buffers
+        means = 8 * 2 * min(ENTRIES_AT_ONCE, block_size * d)
+        return max(8 * 9 * d * d, means) + vectors + buffers
     if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
         square, before = 8 * d * d, itemsize * k * d * past
         chunk = itemsize * d * min(rows_of_scatter(d, itemsize), block_size)
@@ -158,6 +159,8 @@ def peak_bytes(
             pairs = 2 * 8 * k * d
         elif wanted is not None and k == d and few_of_all(wanted, d):
             pairs = 3 * square if past else square + 2 * 8 * wanted * d
+        elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
+            pairs = 4 * square
         else:
             pairs = square + max(square, itemsize * d * d)
         return (

@@ -29,7 +29,7 @@ def duration_of(half_life: Any) -> np.timedelta64 | None:
         return None
     # a month, or a number without a unit, is no length of time
     no_length = found is None or np.datetime_data(found)[0] in ("Y", "M", "generic")
-    if no_length or not found > np.timedelta64(0):
+    if no_length or found.astype(np.int64) <= 0:  # NaT is the smallest of all
         raise ValueError(
             "half_life must be a positive number of rows, or a positive time: a numpy.timedelta64 "
             f"or a whole number and one of {', '.join(_UNITS)}, such as '1h', got {half_life!r}."

