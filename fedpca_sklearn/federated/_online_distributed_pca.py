@@ -108,12 +108,13 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     Notes
     -----
     **Which average.** ``OnlineDistributedPCA(K, average="steps", center=False, variances="sent")``
-    is Algorithm 1 of [1]_ to the letter. It forgets within each step how sure a direction was: one
-    that nearly all clients have and one that leads by chance count the same afterwards. "shards"
-    keeps the shares, and was the more accurate one wherever the two differed, for the same
-    messages, hence the default: for five clients with 50 rows of 100 features in each of 64 steps
-    and variances of 2 above 1, the distance of the projections to the truth is .45, with "steps"
-    .53; with 200 rows and variances of 5 above 1 both have .14 (``python -m benchmarks
+    is Algorithm 1 of [1]_, to the letter up to 256 features, and beyond but for the truncation
+    below. It forgets within each step how sure a direction was: one that nearly all clients have
+    and one that leads by chance count the same afterwards. "shards" keeps the shares, and was the
+    more accurate one wherever the two differed, for the same messages, hence the default: for five
+    clients with 50 rows of 100 features in each of 64 steps and variances of 2 above 1, the
+    distance of the projections to the truth is .45, with "steps" .53; with 200 rows and variances
+    of 5 above 1 both have .14 (``python -m benchmarks
     online_distributed_steps``). Up to truncation it is Fan's DPCA [2]_ with a client for every
     shard of every step, and does not depend on the order or on the grouping of shards into steps;
     "steps" depends on the grouping, not on the order of the steps or within them.
@@ -126,8 +127,11 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     "steps" and more than 1,024 local directions in a step, where that mean is cut as well, ``e`` is
     to be subtracted from the denominator. The bound is known after the fact only: where the
     subspace of the rows changes for good after many steps, what is new may be cut off again and
-    again, and ``projection_error_`` grows. The local eigenspaces are exact up to 256 features or
-    512 rows in a shard; else they are those of one pass of `StreamingPCA`.
+    again, and ``projection_error_`` grows. It says nothing of the local eigenspaces. These are
+    exact for dense shards with up to 1,024 rows or 1,024 features, and for sparse ones with up to
+    512 rows, or up to 1,024 features and at least as many rows. Those of larger shards are of one
+    pass of `StreamingPCA`, or of a Krylov space of sparse rows: near where variances fall, far off
+    where they are flat.
 
     **Messages.** With ``variances="sent"`` a client sends (K + Z) (d + 1) + 2 floats a step, and d
     more for its mean with ``center=True``. With "measured" it sends d further floats for the
@@ -135,8 +139,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     features), and sends min(n_i, k) k.
 
     For m shards of d features a step costs the clients the eigenvectors of their rows, in time
-    O(n_i d (K + min(n_i, 512))), and the server O((m K)^2 d) time and O(m K d) memory; shards of
-    sparse rows use the columns they have.
+    O(n_i d min(n_i, d)) where these are exact, beyond that O(n_i d K), and the server
+    O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the columns they have.
 
     Centred local eigenspaces are about the mean of the shard, so a client with a single row in a
     step has none: it adds to mean and variances only.

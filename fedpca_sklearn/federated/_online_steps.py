@@ -11,15 +11,12 @@ import scipy.sparse as sp
 from .._base.batches import count_rows
 from .._kernels import linalg
 from .._kernels.rows import centred_product
-from .._kernels.sizes import auto_block_size, kept_directions
+from .._kernels.sizes import EXACT_ORDER, auto_block_size, kept_directions
 from .._validation.checks import check_rows
 from ..summary import Subspace
 from ..summary._along import along, factor_along
 from ..summary._projection_mean import ProjectionMean
 from ..summary._updating import updated
-
-# Rows of a shard whose eigenvectors are found all at once, of any number of features.
-_ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,17 @@ def local_eigenspace(
     columns: bool,
     dtype: np.dtype,
 ) -> tuple[Subspace, int]:
-    """Local work of one client: the leading eigenspace of its rows, and their number."""
+    """Local work of one client: the leading eigenspace of its rows, and their number.
+
+    Rows or features up to `EXACT_ORDER` are one block, of which nothing is cut before the end.
+    """
     X = check_rows(X, [dtype])
     n, d = X.shape
     max_keep = None if size is None else kept_directions(size, d)
+    if max_keep is not None and d <= min(n, EXACT_ORDER):
+        max_keep = d
     block_size = auto_block_size(max_keep, d, sp.issparse(X))
-    if n <= _ROWS_AT_ONCE:
+    if min(n, d) <= EXACT_ORDER:
         block_size = max(block_size, n)
     start = Subspace.empty(d, centered=center, dtype=X.dtype)
     space = updated(start, X, weight, max_keep=max_keep, block_size=block_size, wanted=size)
