@@ -22,7 +22,7 @@ class RankRule(BaseEstimator, ABC):
 
     A subclass writes ``step(rank, subspace)``, which gets the rank, an integer, and the summary
     after a block, and returns by how much the rank is to grow, an integer. It has a parameter
-    ``hold_off``, the number of blocks for which the rank stays after a change.
+    ``hold_off``, the number of blocks for which the rank stays after a change, and at the start.
     """
 
     hold_off: int
@@ -60,22 +60,23 @@ class RankRule(BaseEstimator, ABC):
         subspace : Subspace
             The summary after the block.
         blocks_since_change : int
-            Blocks for which ``rank`` has already been kept, this one not included.
+            Blocks for which ``rank`` has already been kept, since the start or the last change,
+            this one not included.
         n_rows : int
             Rows seen so far.
 
         Returns
         -------
         rank : int
-            At least 1, at most as many as `most_directions` says; stays while at most ``rank`` rows
-            were seen.
+            At least 1, at most as many as `most_directions` says; stays while fewer rows were seen
+            than ``rank`` directions need, which is one more where rows are centred.
 
         Raises
         ------
         TypeError
             If the step is not an integer.
         """
-        if blocks_since_change < self.hold_off or n_rows <= rank:
+        if blocks_since_change < self.hold_off or n_rows < rank + subspace.centered:
             return rank
         step = self.step(rank, subspace)
         if not isinstance(step, Integral):
@@ -144,7 +145,7 @@ class ContributionBounds(_Bounds):
 
     With the share ``E_r = sigma_r / (sigma_1 + ... + sigma_r)``, the rank grows by one after a
     block with ``E_r > upper`` and shrinks by one after a block with ``E_r < lower``
-    (Grammenos et al. 2020, eq. 6).
+    ([1]_, eq. 6).
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ class ContributionBounds(_Bounds):
         Bounds of the last component's share E_r, alpha and beta of [1]_; ``lower`` is less than
         ``upper``.
     hold_off : int, default=0
-        Blocks for which the rank stays after a change.
+        Blocks for which the rank stays after a change, and at the start.
     growth : {"next", "canonical"}, default="next"
         The component that a growing rank adds. "next": the next direction of the block, with its
         singular value; where the rows span no further direction the rank stays. "canonical": as in
@@ -165,8 +166,8 @@ class ContributionBounds(_Bounds):
     [1]_ prints the axis e_r as it is, which leaves the basis not orthonormal. Here it is made
     orthogonal to the other components, and the next axis is taken if it lies in their span. As its
     weight is 0, which vector it is makes no difference to later blocks. With ``oversampling=0``,
-    ``center=False`` and blocks of more rows than the rank, `StreamingPCA` with "canonical" is
-    Algorithm 3.
+    ``center=False`` and a first block of at least as many rows as the rank, `StreamingPCA` with
+    "canonical" is Algorithm 3. [1]_ does not say whether a hold-off begins at the start.
 
     References
     ----------
@@ -232,7 +233,7 @@ class EnergyBounds(_Bounds):
         Bounds of the share of the scatter that components explain; ``lower`` is less than
         ``upper``.
     hold_off : int, default=0
-        Blocks for which the rank stays after a change.
+        Blocks for which the rank stays after a change, and at the start.
 
     Examples
     --------

@@ -79,6 +79,21 @@ def test_sapca_with_canonical_vectors_is_algorithm_3(alpha, beta, start, power):
     assert len({start, *pca.rank_history_}) > 1
 
 
+@pytest.mark.parametrize(("alpha", "beta", "start"), [(0.1, 0.3, 6), (0.01, 0.1, 2), (0.3, 0.4, 3)])
+def test_the_first_block_may_have_as_many_rows_as_the_rank(alpha, beta, start):
+    """The paper has b >= r, and looks at the rank after the first block too."""
+    X = make_power_law(20 * start, 40, alpha=2.0, random_state=1)
+    rule = ContributionBounds(alpha, beta, growth="canonical")
+    pca = paper(start, start, rank_rule=rule).fit(X)
+    ranks = [r for r, *_ in algorithm_3(X.T, start, start, alpha, beta)]
+    assert ranks[0] != start
+    assert_array_equal(pca.rank_history_, ranks)
+    shrinks = paper(start, start, rank_rule=ContributionBounds(alpha, beta)).fit(X[:start])
+    assert shrinks.n_components_ == min(start, ranks[0])  # there is no further direction to add
+    centred = pca.set_params(center=True).fit(X)
+    assert centred.rank_history_[0] == start  # whose rows span one direction less
+
+
 def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vector():
     X = make_power_law(400, 60, alpha=1.0, random_state=0)
     errors = {}
