@@ -38,7 +38,7 @@ def make_power_law(
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
-        Rows of N(0, S diag(i^-alpha) S^T) for a random orthogonal S (Grammenos et al. 2020,
+        Rows of N(0, S diag(i^-alpha) S^T) for a random orthogonal S (Grammenos et al. 2019,
         section 4). S is a product of random signs and cosine transforms, so that no d x d matrix
         is formed.
     components : ndarray of shape (return_components, n_features)

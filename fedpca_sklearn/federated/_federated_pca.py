@@ -139,7 +139,7 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     Notes
     -----
-    Federated PCA of Grammenos et al. (2020), section 3: SPCA or SAPCA at the clients, merged
+    Federated PCA of Grammenos et al. (2019), section 3: SPCA or SAPCA at the clients, merged
     pairwise or in a tree (DASM), with the mean correction of Bai, Chan and Luk (2005). Clients
     work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back, unless `refine`
     asks. `partial_fit` merges all summaries again, or with a ``fan_in`` those on the paths of

@@ -185,7 +185,7 @@ class MergeStrategy(BaseEstimator, ABC):
 
 
 class SubspaceMerge(MergeStrategy):
-    """Merge of subspace summaries, flat or in a tree (Grammenos et al. 2020).
+    """Merge of subspace summaries, flat or in a tree (Grammenos et al. 2019).
 
     Parameters
     ----------

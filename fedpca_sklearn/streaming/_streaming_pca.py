@@ -162,8 +162,8 @@ class StreamingPCA(SecondPassMixin):
 
     References
     ----------
-    .. [1] A. Grammenos, R. Mendoza-Smith, J. Crowcroft, C. Mascolo, "Federated principal component
-       analysis", NeurIPS 2020.
+    .. [1] A. Grammenos, R. Mendoza-Smith, C. Mascolo, J. Crowcroft, "Federated PCA with adaptive
+       rank estimation", arXiv:1907.08059v1, 2019.
     .. [2] A. Eftekhari, R. Hauser, A. Grammenos, "MOSES: a streaming algorithm for linear
        dimensionality reduction", IEEE TPAMI 2019.
 

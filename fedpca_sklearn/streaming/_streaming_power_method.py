@@ -32,7 +32,7 @@ class StreamingPowerMethod(StartedTracker):
     block_size : int or "auto", default="auto"
         Rows per step. "auto": as many as have come before, and their products stay in the sum, so
         that all rows count (as in history PCA [2]_). An int: blocks of this size, each with a sum
-        of its own, as in [1]_; Grammenos et al. (2020) take the number of features.
+        of its own, as in [1]_; Grammenos et al. (2019) take the number of features.
     center : bool, default=True
         Subtract the running mean. False: about the origin, as in [1]_.
     init : {"rows", "random"} or array-like of shape (n_components, n_features), default="rows"

@@ -45,7 +45,7 @@ def stack(parts: list, corrections: np.ndarray) -> np.ndarray:
 
 
 def _merge_svd(parts, corrections, cut):
-    """Grammenos et al. (2020), Algorithm 4: SVD of the stacked, scaled bases."""
+    """Grammenos et al. (2019), Algorithm 4: SVD of the stacked, scaled bases."""
     M = stack(parts, corrections)
     _, s, Vt = scipy.linalg.svd(M, full_matrices=False, check_finite=False)
     p = min(cut(s), linalg.numerical_rank(s))
@@ -53,7 +53,7 @@ def _merge_svd(parts, corrections, cut):
 
 
 def _merge_qr(parts, corrections, cut):
-    """Grammenos et al. (2020), Algorithm 5: QR of the stack, then the SVD of its triangle."""
+    """Grammenos et al. (2019), Algorithm 5: QR of the stack, then the SVD of its triangle."""
     M = stack(parts, corrections)
     return linalg.top_right_singular(M, cut)
 
@@ -73,7 +73,7 @@ def _merge_auto(parts, corrections, cut):
 
 
 def _merge_orthogonal(parts, corrections, cut):
-    """Grammenos et al. (2020), Algorithm 2: rotate within span(V1, what V2 adds to it).
+    """Grammenos et al. (2019), Algorithm 2: rotate within span(V1, what V2 adds to it).
 
     Each further summary is projected on the complement of the basis so far; a pivoted QR of the
     remainder leaves out what is dependent, so that the basis stays orthonormal for any ranks.

@@ -155,8 +155,8 @@ def merge_subspaces(
 
     References
     ----------
-    .. [1] A. Grammenos, R. Mendoza-Smith, J. Crowcroft, C. Mascolo, "Federated principal component
-       analysis", NeurIPS 2020.
+    .. [1] A. Grammenos, R. Mendoza-Smith, C. Mascolo, J. Crowcroft, "Federated PCA with adaptive
+       rank estimation", arXiv:1907.08059v1, 2019.
     .. [2] Z.-J. Bai, R. Chan, F. Luk, "Principal component analysis for distributed data sets with
        updating", APPT 2005.
 

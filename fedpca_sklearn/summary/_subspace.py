@@ -87,7 +87,7 @@ class Subspace(InFiles):
     Notes
     -----
     The summary is the tuple that Bai, Chan and Luk (2005), Theorem 1, need for an exact merge, cut
-    to k directions as in Grammenos et al. (2020), with the scatter added so that explained
+    to k directions as in Grammenos et al. (2019), with the scatter added so that explained
     variance ratios and the noise variance stay exact after a cut, and the scatter of each column
     so that variances of columns do.
 

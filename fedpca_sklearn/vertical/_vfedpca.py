@@ -57,7 +57,9 @@ class VFedPCA(VerticalMethod):
     update X_i <- X_i m m^T with m = X_i^T u / |X_i^T u| (eq. 14), of A_i that to A_i u u^T A_i /
     u^T A_i u. It leaves each client one direction. So with "cumulative" vectors hardly change from
     the second period on, and in both a warm start has nothing to start and local iterations matter
-    in the first period only.
+    in the first period only. All clients start from one random vector, and without a warm start do
+    so in each period, where Algorithm 2 has one for each client; it makes no difference where local
+    iterations have converged.
 
     **Why the defaults.** With "original", "projection" and no scaling a period takes the leading
     vector v of the sum M of all A_i u u^T A_i / u^T A_i u. No A_i is below its term (Nystroem), and

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
+    ContributionBounds,
     FederatedPCA,
     StreamingPCA,
     Subspace,
@@ -92,6 +93,20 @@ def test_clients_send_no_more_directions_than_are_wanted():
     log = FederatedPCA(RANK, merge=merge).fit(X, clients=owners).communication_
     floats = RANK * 41 + 2 * 40 + 2
     assert [entry["floats_up"] for entry in log.table] == [4 * floats, 2 * floats]
+
+
+def test_clients_whose_rank_has_grown_send_what_every_node_keeps():
+    """SAPCA at the clients of Algorithm 1: ranks differ, and the text does not say who cuts."""
+    X, owners, _ = clients(5)
+    rule = ContributionBounds(0.05, 0.15, growth="canonical")
+    local = StreamingPCA(RANK, rank_rule=rule, oversampling=0, center=False, block_size=20)
+    strategy = SubspaceMerge("svd", fan_in=2, truncate=True)
+    pca = FederatedPCA(RANK, estimator=local, merge=strategy).fit(X, clients=owners)
+    sent = [pca.estimators_[i] for i in range(5)]
+    assert min(model.n_components_ for model in sent) > RANK
+    found = [(model.components_.T, model.singular_values_) for model in sent]
+    assert_same(pca.subspace_, *tree([(U[:, :RANK], s[:RANK]) for U, s in found], RANK))
+    assert (tree(found, RANK)[1] > pca.singular_values_).all()
 
 
 def test_a_flat_merge_forgets_earlier_clients():

@@ -80,15 +80,16 @@ def algorithms(
 ):
     """Common vectors of each client after T periods, and the last weights.
 
-    ``factors``: X_i of shape (n, f_i), with A_i = X_i X_i^T.
+    ``factors``: X_i of shape (n, f_i), with A_i = X_i X_i^T. ``start``: one for all, or one each.
     """
-    p = len(factors)
+    p, n = len(factors), np.shape(start)[-1]
+    starts = np.broadcast_to(start, (p, n))
     data = [X.copy() for X in factors]
     U = None
     for _ in range(T):
-        alpha, a = np.zeros(p), np.zeros((len(start), p))
+        alpha, a = np.zeros(p), np.zeros((n, p))
         for i, X in enumerate(data):
-            A, v = X @ X.T, unit(U[:, i] if warm and U is not None else start)
+            A, v = X @ X.T, unit(U[:, i] if warm and U is not None else starts[i])
             for _ in range(L):
                 v = unit(A @ v)  # eq. 5
             alpha[i], a[:, i] = (A @ v) @ v, v  # eq. 6
@@ -96,7 +97,7 @@ def algorithms(
             alpha = alpha / sizes
         w = np.ones(p) / p if weighting == "equal" else alpha / alpha.sum()
         s = signs_of(a * w, heard)
-        U = np.zeros((len(start), p))
+        U = np.zeros((n, p))
         for i, some in enumerate(heard):
             v = w[some] / w[some].sum()
             if scaling and weighting != "equal":
@@ -431,6 +432,22 @@ def test_steps_of_theorem_1_suffice(share):
     start = unit(np.concatenate([[1.0], np.full(n - 1, n / np.sqrt(n - 1))]))
     _, found = local_power(Columns(0, n, np.diag(np.sqrt(values))), start, steps)
     assert np.linalg.norm(found[1:]) <= eps
+
+
+def test_one_start_for_all_clients_matters_only_where_local_iterations_are_few():
+    """Algorithm 2 has a random vector for each client, here all have the same one."""
+    X, heard = rows(30), heard_of("server", "consensus", 5)
+    starts = np.random.default_rng(0).standard_normal((5, 30))
+    apart = {}
+    for L in 1, 100:
+        own, _ = algorithms(
+            [X[:, g] for g in GROUPS], starts, 1, L, heard, scaling=False, **PRINTED
+        )
+        method = VFedPCA(L, 1, **PRINTED)
+        model = VerticalFederatedPCA(1, feature_groups=GROUPS, method=method, random_state=0)
+        apart[L] = subspace_distance(model.fit(X).components_, own[:, :1].T @ X)
+    assert apart[1] > 0.01
+    assert apart[100] < 1e-9
 
 
 @pytest.mark.parametrize("update", ["cumulative", "original"])
