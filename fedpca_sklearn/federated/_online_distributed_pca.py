@@ -140,7 +140,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 
     For m shards of d features a step costs the clients the eigenvectors of their rows, in time
     O(n_i d min(n_i, d)) where these are exact, beyond that O(n_i d K), and the server
-    O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the columns they have.
+    O((m K)^2 d) time and O(m K d) memory; shards of sparse rows use the columns they have. Exact
+    eigenvectors take the memory of two matrices of order min(n_i, d) beside O(d K).
 
     Centred local eigenspaces are about the mean of the shard, so a client with a single row in a
     step has none: it adds to mean and variances only.
