@@ -91,9 +91,10 @@ class SubspaceTracker(PooledTracker):
     A row with h holes costs O(d k^2) time for its k x k system; the r-SVD of m rows O(d (m + k)^2).
     Memory O(d (m + k)).
 
-    Rows whose entries do not determine their coordinates do not count in the r-SVD. Where no row
-    of a batch has such entries, as when a sensor dies that is a direction by itself, those with at
-    least k entries count, with the smallest coordinates. A batch of fewer rows, or of lower rank,
+    Rows whose entries do not determine their coordinates, or hardly (an entry of the inverse of
+    their k x k system is above 1,000), do not count in the r-SVD; in [1]_ the latter do. Where no
+    row of a batch counts so, as when a sensor dies that is a direction by itself, those with at
+    least k entries do, with the smallest coordinates. A batch of fewer rows, or of lower rank,
     replaces as many of the directions; of the others the part that is still orthogonal stays, with
     no variance. The rows at the end of a stream that do not fill a batch displace their share of
     the last one in what is shown. A feature that was never observed has no part in any direction

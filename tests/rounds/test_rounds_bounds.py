@@ -21,7 +21,12 @@ from bounds_helpers import (
 )
 from helpers import PAPER, sine, sine_of_orthonormal
 
-from fedpca_sklearn import FederatedPowerPCA, FederatedSubspaceTracker, GaussianChannel
+from fedpca_sklearn import (
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+    GaussianChannel,
+    projected_sparse_recovery,
+)
 
 # ------------------------------------------------------------------------------- the paper's text
 
@@ -191,6 +196,50 @@ def leaning_from(V, distance, rng):
     return sqrt(1 - distance**2) * V + distance * W
 
 
+# ------------------------------------------------------------------------------- Lemma 4.6
+
+
+@pytest.mark.parametrize("r", [2, 8])
+@pytest.mark.parametrize("eps_init", [0.02, 0.5])
+@pytest.mark.parametrize("change", [0.0, 0.01])
+def test_lemma_4_6_has_one_factor_of_three_tenths_too_many(r, eps_init, change):
+    # Psi is of P^_(t-1), whose error Theorem 4.4 bounds by .3^(t-2) eps_init and more; here at
+    # t = 2, without noise, |a|^2 <= mu r lambda+ with mu = 3
+    n, alpha = 200, 400
+    rng, V = np.random.default_rng(0), waves(n, r)
+    start = leaning_from(V, eps_init, rng)
+    now = leaning_from(V, change, rng)
+    L = bounded(rng, (alpha, r), 1.0) @ now
+    left = norms(L - L @ start.T @ start)
+    assert left.max() <= (eps_init + 1.5 * change) * sqrt(3 * r)
+    if not change:
+        assert np.median(left) > (0.3 * eps_init + 2.5 * change) * sqrt(3 * r)
+
+
+def test_lemma_4_6_bounds_the_sparse_part_off_the_missing_entries():
+    # in print norm(s_cs - s) <= 7 xi; what s_cs has in a missing entry estimates -l, not s
+    n, r, s_min = 200, 2, 0.05
+    rng, V = np.random.default_rng(0), waves(n, r)
+    start = leaning_from(V, 1e-3, rng)
+    L = bounded(rng, (20, r), 1.0) @ V
+    lost, hit = np.zeros((2, *L.shape), dtype=bool)
+    for gone, wrong in zip(lost, hit, strict=True):
+        at = rng.permutation(n)
+        gone[at[:4]], wrong[at[4:6]] = True, True
+    S, xi = np.where(hit, s_min, 0.0), s_min / 15
+    assert norms(L - L @ start.T @ start).max() <= xi
+    X = np.where(lost, np.nan, L + S)
+    found, _ = projected_sparse_recovery(X, start, xi, tol=1e-6)
+    assert norms(found - S).max() <= 7 * xi  # zeros where entries are missing
+    Psi = np.eye(n) - start.T @ start
+    full = found.copy()  # with the minimiser's missing entries, which are free
+    for row, gone, complete in zip(full, lost, L + S, strict=True):
+        y = np.where(gone, 0.0, complete)
+        row[gone] = np.linalg.lstsq(Psi[:, gone], Psi @ (y - row), rcond=None)[0]
+    assert np.median(norms(full - S)) > 7 * xi
+    assert norms(full - np.where(lost, -L, S)).max() <= 7 * xi
+
+
 # ------------------------------------------------------------------------------- Theorem 4.4
 
 
@@ -279,3 +328,30 @@ def test_theorem_4_4_fails_at_the_sizes_of_the_experiments():
         1000, 30, 60, missing=0.1, outliers=0.0, noise=1e-3, step=0.0, eps_init=0.5, n_batches=3
     )
     assert ratio.max() > 1
+
+
+def test_theorem_4_4_bounds_the_rows_of_the_second_estimate_and_not_of_the_first():
+    # printed with l^ and P^_t; l^ of line 4 is by P^_(t-1), that of line 6 by P^_t
+    n, r, alpha = 200, 2, 400
+    rng, V = np.random.default_rng(0), waves(n, r)
+    rows = [batch_of(rng, V, alpha, noise=1e-4) for _ in range(2)]
+    lost = [rng.random((alpha, n)) < 0.01 for _ in rows]
+    first, second = (np.where(gone, np.nan, L) for L, gone in zip(rows, lost, strict=True))
+    batch = quantities(rows[1], lost[1], r)
+    n_rounds = ceil(log(1 / batch.no_lev))
+    model = FederatedSubspaceTracker(
+        r,
+        batch_size=alpha,
+        n_rounds=n_rounds,
+        init=leaning_from(V, 0.5, rng),
+        robust=False,
+        random_state=0,
+        **PAPER,
+    ).partial_fit(first)
+    low_rank = rows[1] @ batch.P.T @ batch.P
+    off = norms(rows[1] - low_rank)
+    by_the_last = norms(model.impute(second) - low_rank)
+    by_the_new = norms(model.partial_fit(second).impute(second) - low_rank)
+    bound = 1.2 * sine(model.components_, batch.P) * norms(low_rank) + off
+    assert np.mean(by_the_last > bound) > 0.1
+    assert np.all(by_the_new <= bound)

@@ -39,6 +39,11 @@ def theorem_3_5(j, rho_col, change, red, no_lev):
     return max(np.sqrt(rho_col) * 0.3 ** (j - 1) + tail, no_lev)
 
 
+def theorem_3_5_closed(j, rho_col, change, red, no_lev):
+    """Second line of the bound."""
+    return max(np.sqrt(rho_col) * red ** (j - 1) + red * change / (1 - red), no_lev)
+
+
 def theorem_3_6(j, change, no_lev):
     """First line of the bound."""
     tail = change * sum(0.3**i for i in range(1, j))
@@ -167,6 +172,7 @@ def test_theorem_3_6_is_not_below_the_bound_of_simple_pca_in_the_first_two_batch
     # section III-C: "in all cases ... as good or better"; from j = 3 on, and for slow changes
     simple = 0.1 * 0.25
     assert theorem_3_6(1, 0.0, 0.0) > theorem_3_6(2, 0.0, 0.0) > simple > theorem_3_6(3, 0.0, 0.0)
+    assert theorem_3_6(3, 0.0410, 0.0) < simple < theorem_3_6(3, 0.0411, 0.0)
     assert theorem_3_6(50, 0.0583, 0.0) < simple < theorem_3_6(50, 0.0584, 0.0)
 
 
@@ -210,6 +216,18 @@ def test_theorem_3_5_bounds_the_error_also_where_its_proof_does_not(alpha, noise
     red = max(no_lev, 0.25 * np.sqrt(rho_col) + 3 / 7 * change)
     for j, error in enumerate(run.errors, 1):
         assert error <= theorem_3_5(j, rho_col, change, red, no_lev) < 1
+
+
+@pytest.mark.parametrize("j", [2, 3, 6])
+def test_the_second_line_of_theorem_3_5_is_below_the_first_for_a_small_delta_red(j):
+    # printed as an upper bound of it; the first line has .3^(j-1), whatever Delta_red is
+    rho_col, change = 0.01, 1e-3
+    least = 0.25 * np.sqrt(rho_col) + 3 / 7 * change  # what item 4 asks of Delta_red
+    for red, above in [(0.3, True), (0.5, True), (least, False)]:
+        first, second = (
+            line(j, rho_col, change, red, 0.0) for line in (theorem_3_5, theorem_3_5_closed)
+        )
+        assert (second > first) == above
 
 
 # ------------------------------------------------------------------------------- Theorem 3.7
@@ -298,6 +316,20 @@ def test_rows_are_recovered_within_the_bounds_of_theorem_3_6():
         assert error.max() > 0
         assert np.all(error <= 1.2 * (sine(V, P) * size + off) + 1e-15)
         model.partial_fit(run.holed[1])
+
+
+def test_the_last_bound_of_a_first_estimate_holds_with_the_error_of_the_last_basis_only():
+    # in print Delta_tv + dist(P^_j, P_j) bounds dist(P^_(j-1), P_j); P^_(j-1), P_(j-1) are meant.
+    # Where the subspace stays, the new basis is nearer by far than the one that filled the rows.
+    r, alpha = 2, 12_000
+    run = tracked(swaying(220, r, 2, 0.0), alpha, each_once())
+    assert_within_theorem_3_6(run.batches, r)
+    model = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(run.holed[0])
+    error = recovery_errors(model.impute(run.holed[1]), run.rows[1])
+    size = np.linalg.norm(run.rows[1], axis=1)
+    change = steps(run.batches)[0]
+    assert np.max(error / size) > 10 * 1.2 * (change + run.errors[1])
+    assert np.all(error <= 1.2 * (change + run.errors[0]) * size)
 
 
 def test_the_bound_of_a_row_as_printed_leaves_out_a_factor_of_the_modelling_error():
