@@ -405,9 +405,12 @@ def test_lemma_3_10_bounds_pca_in_sparse_data_dependent_noise(b, q, f, noise, al
     W = sparse_noise(rng, L, V, b, q, aligned)
     assert np.mean(W != 0, axis=0).max() <= b
     off = batch_of(rng, V, alpha, variances=0.0, noise=noise)
-    found = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(L + W + off).components_
+    Z = L + W + off
+    found = SubspaceTracker(r, batch_size=alpha, **PAPER).fit(Z).components_
     error = sine(found, V)
     assert error <= eps
+    perturbation = np.linalg.norm(Z.T @ Z - L.T @ L, 2) / alpha
+    assert perturbation <= 6.6 * np.sqrt(b) * q * f + 4.4 * noise**2  # equation 13, lambda- = 1
     if aligned and not noise:  # the order is right: 7 / .4 is more than enough, by about ten
         assert error > 0.9 * np.sqrt(b) * q
 
