@@ -522,7 +522,11 @@ def test_pandas_goes_in_and_comes_out(case):
     assert list(Z.columns) == [f"{prefix}{i}" for i in range(width)]
     assert list(Z.index) == list(X.index)
     assert list(model.feature_names_in_) == list(X.columns)
-    assert_allclose(Z, case.new().fit(X.to_numpy()).transform(X.to_numpy()), atol=1e-9)
+    nameless = case.new().fit(X.to_numpy())
+    assert_allclose(Z, nameless.transform(X.to_numpy()), atol=1e-9)
+    for method in ("score_samples", "score"):  # without a warning that names were lost
+        expected = getattr(nameless, method)(X.to_numpy())
+        assert_allclose(getattr(model, method)(X), expected, rtol=1e-7, atol=1e-7)
     with pytest.raises(ValueError, match="feature names"):
         model.transform(X.iloc[:, ::-1])
 

@@ -192,7 +192,10 @@ class AdjustingMixin(SubspaceTransformer):
             of other parameters: by the sum of ``log(scale_)`` less than that of scaled rows. With
             ``partial_out`` that of the other columns, given the confounders.
         """
-        log_likelihood = super().score_samples(X)
+        return super().score_samples(X)
+
+    def _log_likelihood(self, X: Any) -> np.ndarray:
+        log_likelihood = super()._log_likelihood(X)
         how = self._how()
         return log_likelihood if how is None else log_likelihood - np.log(how.scale).sum()
 

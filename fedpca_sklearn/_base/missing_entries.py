@@ -118,16 +118,16 @@ class ObservedEntriesMixin(SubspaceTransformer):
             on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
             k^2 (d + k)) more, and a sort.
         """
-        if not self._takes_missing:
-            return super().score_samples(X)
-        X = self._check_X(X)
-        if not _has_holes(X):
-            return super().score_samples(X)
+        return super().score_samples(X)
+
+    def _log_likelihood(self, X: Any) -> np.ndarray:
+        if not (self._takes_missing and _has_holes(X)):
+            return super()._log_likelihood(X)
         X = X.toarray() if sp.issparse(X) else X
         holes = np.isnan(X).any(axis=1)
         result = np.empty(len(X))
         if not holes.all():
-            result[~holes] = super().score_samples(X[~holes])
+            result[~holes] = super()._log_likelihood(X[~holes])
         _, mean = self._float64_model()
         result[holes] = self._model().log_density_of_seen(X[holes] - mean)
         return result

@@ -300,7 +300,10 @@ class SubspaceTransformer(
             Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix;
             of the normal distribution with the covariance of `get_covariance`, see there.
         """
-        X = self._check_X(X)
+        return self._log_likelihood(self._check_X(X))
+
+    def _log_likelihood(self, X: Any) -> np.ndarray:
+        """`score_samples` of rows that are checked."""
         norms, model = np.empty(X.shape[0]), self._model()
         Z = in_numpy(self._coordinates(X, model.basis, norms, model.scale))
         return model.log_density(Z.astype(np.float64, copy=False), norms)
