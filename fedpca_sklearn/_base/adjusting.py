@@ -85,7 +85,7 @@ class AdjustingMixin(SubspaceTransformer):
                 f"where directions are cut, as of {d} columns: a share of what confounders leave "
                 "is known after the cut."
             )
-        return Adjusting(self.scale, confounders_of(self.partial_out, d, names))
+        return Adjusting(bool(self.scale), confounders_of(self.partial_out, d, names))
 
     def _adjustments(self, d: int) -> dict[str, Any]:
         """The parameters for an estimator of rows whose columns have no names."""
@@ -295,7 +295,7 @@ def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[i
                 known = "have no names" if names is None else f"are {list(names)}"
                 raise ValueError(f"partial_out={column!r} must be a column; the columns {known}.")
             found.append(list(names).index(column))
-        elif is_integer(column) and -d <= column < d:
+        elif is_integer(column) and not isinstance(column, bool) and -d <= column < d:
             found.append(int(column) % d)
         else:
             raise ValueError(

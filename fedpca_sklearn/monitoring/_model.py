@@ -30,8 +30,8 @@ class MonitorModel:
     """A subspace, and what new normal rows do along it and outside.
 
     ``basis`` (k, d) are the directions with a variance, ``variances`` (k,) those of new rows along
-    them, ``moments`` of the rest, see `moments_of_the_rest`, and ``noise`` its variance in a
-    direction. ``level`` is the false alarm rate of either statistic. ``t2_limits[j]`` is the limit
+    them, ``moments`` of the rest, see `moments_of_the_rest`, in units of the variance ``unit``, so
+    that their cubes are finite, and ``noise`` its variance in a direction. ``level`` is the false alarm rate of either statistic. ``t2_limits[j]`` is the limit
     of T2 in j dimensions.
     """
 
@@ -39,6 +39,7 @@ class MonitorModel:
     basis: np.ndarray
     variances: np.ndarray
     moments: np.ndarray
+    unit: float
     noise: float
     n_samples: float
     level: float
@@ -68,13 +69,14 @@ class MonitorModel:
         level = 1 - np.sqrt(1 - contamination) if 0 < k < d else contamination
         limits, q_limit, noise = np.full(k + 1, np.inf), np.inf, total / d
         variances, moments = spectrum[:k], np.zeros(3)
+        unit = float(np.ldexp(1.0, np.frexp(total)[1] - 1)) if total > 0 else 1.0
         if n - 1 - k >= _LEAST_DEGREES:
             variances = variances_of_new_rows(spectrum, k, n - 1)
-            moments = moments_of_the_rest(spectrum, variances, n, max(d - k, 1))
-            noise = moments[0] / max(d - k, 1)
+            moments = moments_of_the_rest(spectrum / unit, variances / unit, n, max(d - k, 1))
+            noise = moments[0] / max(d - k, 1) * unit
             rounding = eps * total + float(subspace.mean @ subspace.mean) * eps**2
             if k < d:
-                q_limit = max(limit_of_q(moments, level), rounding, np.finfo(float).tiny)
+                q_limit = max(limit_of_q(moments, level) * unit, rounding, np.finfo(float).tiny)
             limits[1:] = [limit_of_t2(j, n, level) for j in range(1, k + 1)]
         largest = float(variances.max(initial=noise))
         return cls(
@@ -82,6 +84,7 @@ class MonitorModel:
             basis=components[:k].astype(np.float64),
             variances=variances,
             moments=moments,
+            unit=unit,
             noise=max(noise, np.finfo(float).eps * largest, np.finfo(float).tiny),
             n_samples=n,
             level=level,
@@ -135,7 +138,7 @@ class MonitorModel:
         if not np.isfinite(self.q_limit):
             return np.full(len(size), np.inf)
         shares = free / max(d - k, 1)
-        limits = [limit_of_q(self.moments * share, self.level) for share in shares]
+        limits = [limit_of_q(self.moments * share, self.level) * self.unit for share in shares]
         least = np.finfo(float).tiny if self.moments[0] > 0 else self.q_limit
         return np.maximum(limits, least)[at]
 

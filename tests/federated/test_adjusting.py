@@ -262,6 +262,9 @@ def test_correlations_of_scaled_columns():
         ({"partial_out": []}, "at least one column"),
         ({"partial_out": list(range(8))}, "leave one of 8"),
         ({"partial_out": [0.5]}, "names or positions"),
+        ({"partial_out": False}, "names or positions .* got False"),
+        ({"partial_out": [True] + 7 * [False]}, "names or positions .* got True"),
+        ({"partial_out": np.arange(8) == 2}, "names or positions .* got (np.)?False"),
         ({"partial_out": list(range(6))}, "n_components=3 must be at most 2"),
         ({"scale": "yes"}, "scale"),
     ],
@@ -275,6 +278,14 @@ def test_wrong_parameters_leave_no_trace(kind, wrong, why):
         pca.partial_fit(X)
     pca.set_params(scale=True, partial_out=None)
     assert pickle.dumps(vars(pca)) == before
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_booleans_of_numpy_are_booleans(kind):
+    X = rows_of(11)
+    found = [kind(3, scale=scale).fit(X).explained_variance_ for scale in (True, False)]
+    for scale, expected in zip(np.array([True, False]), found, strict=True):
+        np.testing.assert_array_equal(kind(3, scale=scale).fit(X).explained_variance_, expected)
 
 
 @pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge(), ProjectionAverage()])

@@ -116,6 +116,16 @@ def test_rows_of_low_rank(k):
     assert_array_equal(constant.predict([[0.1] * 4, [0.1, 0.1, 0.1, 0.2]]), [1, -1])
 
 
+@pytest.mark.parametrize("exponent", [-400, -170, 160, 400])  # about 1e-120 to 1e120
+def test_scores_do_not_depend_on_the_units(exponent):
+    X, new = rows(200), with_holes(rows(50, seed=1), 0.2)
+    monitor = SubspaceMonitor(SubspaceTracker(K)).fit(X)
+    other = SubspaceMonitor(SubspaceTracker(K)).fit(X * 2.0**exponent)
+    assert_allclose(other.q_limit_, monitor.q_limit_ * 4.0**exponent, rtol=1e-9)
+    for Y in (X, new):
+        assert_allclose(other.score_samples(Y * 2.0**exponent), monitor.score_samples(Y), rtol=1e-6)
+
+
 def test_all_directions_leave_t2_alone():
     X = rows(500)[:, :4]
     monitor = SubspaceMonitor(StreamingPCA()).fit(X)
