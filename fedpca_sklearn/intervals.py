@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,8 +172,8 @@ def jackknife_intervals(
 
 def _checked(subspaces: Any) -> tuple[list[Subspace], np.ndarray]:
     """Summaries with rows, and the group of each: sites with blocks are groups, others one."""
-    items = subspaces if isinstance(subspaces, Subspace) else list(subspaces)
-    if not items or isinstance(items, Subspace) or isinstance(items[0], Subspace):
+    items = list(subspaces) if isinstance(subspaces, Iterable) else subspaces
+    if not isinstance(items, list) or not items or isinstance(items[0], Subspace):
         groups = [check_subspaces(items)]
     else:
         groups = [_blocks(i, item) for i, item in enumerate(items)]

@@ -76,12 +76,14 @@ def means_of_columns(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.
 
 
 def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Dense rows with weight, some at a time, and their weights."""
+    """Dense rows with weight, at least one at a time, and their weights."""
     for at in row_slices(X.shape[0], X.shape[1], least=_LEAST_ROWS):
         rows = X[at].toarray() if sp.issparse(X) else X[at]
         w = None if weight is None else weight[at]
         if w is not None and not w.all():
             rows, w = rows[w > 0], w[w > 0]
+        if not len(rows):
+            continue
         yield rows.astype(np.float64, copy=False), w
 
 

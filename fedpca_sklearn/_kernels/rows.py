@@ -14,6 +14,14 @@ from .slices import row_slices, rows_within, slices_of
 _ENTRIES_IN_CACHE = 2**17
 
 
+def entries_once(X: Any) -> Any:
+    """Sparse rows whose entries are sums of those stored twice, in order; a copy where need be."""
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
 def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """``(X - mean) @ basis`` in float64; dense rows are centred first, block by block."""
     if sp.issparse(X):
@@ -45,9 +53,7 @@ def coordinates_and_norms(
         Z = X @ Vt
         Z -= mean @ Vt
         if squared_norms is not None:
-            if not X.has_canonical_format:  # `power` would sort the caller's indices
-                X = X.copy()
-                X.sum_duplicates()
+            X = entries_once(X)  # `power` would sort the caller's indices
             stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))

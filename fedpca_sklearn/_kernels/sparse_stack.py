@@ -15,6 +15,7 @@ from .linalg import (
     is_orthonormal,
     numerical_rank,
 )
+from .rows import entries_once
 from .scatter import add_row
 from .sizes import MAX_EXACT_DIMENSION
 from .slices import row_slices, slices_of
@@ -41,10 +42,7 @@ class SparseBlock(Block):
 
     def __init__(self, V, s, mean, n, Y, w, center):
         super().__init__(V, s, mean, n, Y, w, center)
-        if not Y.has_canonical_format:
-            Y = Y.copy()
-            Y.sum_duplicates()
-        self.rows = Y
+        self.rows = Y = entries_once(Y)
         narrow = np.int32 if max(Y.nnz, *Y.shape) <= _MOST_INT32 else np.int64
         indices, indptr = (i.astype(narrow, copy=False) for i in (Y.indices, Y.indptr))
         counts = np.bincount(indices, minlength=self.d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
@@ -30,7 +31,11 @@ def is_real(value: Any) -> TypeGuard[float]:
 
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
     """Copy of an array as a finite, C-contiguous float array."""
-    array = np.array(in_numpy(value), dtype=dtype, order="C")
+    value = in_numpy(value)
+    try:
+        array = np.array(value, dtype=dtype, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be real numbers, got {reprlib.repr(value)}.") from error
     if dtype is None and array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "iufb":
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from .._kernels.column_moments import ColumnMoments
+from .._kernels.rows import entries_once
 from ..summary import Subspace
 from ..summary._merging import names_of_parts
 
@@ -27,7 +28,7 @@ def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
 
 def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoments:
     """What a client sends: moments of its columns, without missing entries."""
-    X = X.astype(np.float64, copy=False)
+    X = entries_once(X.astype(np.float64, copy=False))
     local = StandardScaler(with_mean=not sp.issparse(X))
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         moments = moments_of(local.fit(X, sample_weight=weight))

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
 from .._kernels.device_rows import in_memory
+from .._kernels.rows import entries_once
 from .._validation.texts import check_text
 from ..streaming import StreamingPCA
 from ..summary import Subspace
@@ -43,7 +44,7 @@ def fit_site(
         if seed is not None and "random_state" in estimator.get_params(deep=False):
             estimator.set_params(random_state=int(seed))
     if not isinstance(estimator, StreamingPCA):
-        X = in_memory(X)
+        X = entries_once(in_memory(X))  # others square entries as they are stored
         if before is None:
             _check_columns_have_entries(X, prototype)
     if weight is None:

@@ -62,6 +62,9 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
             ``clients_`` are the sites, if all moments know theirs, or else the positions in the
             list. The numbers are those of a fit in one process, to the last bit.
         """
+        if not isinstance(pairs, Iterable):
+            kind = type(pairs).__name__
+            raise TypeError(f"pairs must be a sequence of PairMoments objects, got one {kind}.")
         pairs = list(pairs)
         kinds = sorted({type(part).__name__ for part in pairs})
         if kinds != [PairMoments.__name__]:

@@ -31,8 +31,8 @@ class MonitorModel:
 
     ``basis`` (k, d) are the directions with a variance, ``variances`` (k,) those of new rows along
     them, ``moments`` of the rest, see `moments_of_the_rest`, in units of the variance ``unit``, so
-    that their cubes are finite, and ``noise`` its variance in a direction. ``level`` is the false alarm rate of either statistic. ``t2_limits[j]`` is the limit
-    of T2 in j dimensions.
+    that their cubes are finite, and ``noise`` its variance in a direction. ``level`` is the false
+    alarm rate of either statistic. ``t2_limits[j]`` is the limit of T2 in j dimensions.
     """
 
     mean: np.ndarray

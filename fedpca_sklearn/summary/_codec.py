@@ -155,7 +155,7 @@ def write(file: Any, data: bytes) -> None:
     if hasattr(file, "write"):
         file.write(data)
     else:
-        with open(file, "wb") as stream:
+        with open(_path(file), "wb") as stream:
             stream.write(data)
 
 
@@ -165,7 +165,7 @@ def read(file: Any, max_bytes: int) -> Any:
     Of a regular file the size is looked at first, all else is read in pieces.
     """
     if not hasattr(file, "read"):
-        check_regular(file)
+        check_regular(_path(file))
         with open(file, "rb") as stream:
             return read(stream, max_bytes)
     size = _size_left(file)
@@ -180,6 +180,15 @@ def read(file: Any, max_bytes: int) -> Any:
             break
         data += piece
     return data
+
+
+def _path(file: Any) -> Any:
+    """What names a file; a number would be taken for a stream of the process, and close it."""
+    try:
+        return os.fspath(file)
+    except TypeError as error:
+        kind = type(file).__name__
+        raise TypeError(f"file must be a path or a binary file object, got {kind}.") from error
 
 
 def check_regular(path: Any) -> None:

@@ -79,6 +79,8 @@ def parallel_analysis(
 
     Raises
     ------
+    TypeError
+        If ``subspace`` is anything else, such as rows.
     ValueError
         If the summary does not know the variances of its columns, if all directions that it keeps
         count although it lacks some, or if it has the noise of a privacy mechanism.
@@ -119,6 +121,11 @@ def parallel_analysis(
     >>> analysis.explained_variance[:4].round(2), analysis.thresholds[:4].round(2)
     (array([11.48,  6.35,  3.68,  1.29]), array([3.75, 3.4 , 3.12, 2.91]))
     """
+    if not isinstance(subspace, Subspace):
+        raise TypeError(
+            "subspace must be a Subspace, such as Subspace.from_rows(X) or subspace_ of an "
+            f"estimator, got {type(subspace).__name__}."
+        )
     if not (is_real(level) and 0 < level < 1):
         raise ValueError(f"level must be in (0, 1), got {level!r}.")
     if n_draws is not None and not (is_integer(n_draws) and level * (n_draws + 1) >= 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -61,8 +61,9 @@ def check_subspaces(subspaces: Any) -> list[Subspace]:
 
 def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
     """What `check_subspaces` returns, and where the first is that has arrays of another library."""
-    if isinstance(subspaces, Subspace):
-        raise TypeError("subspaces must be a sequence of Subspace objects, got one Subspace.")
+    if not isinstance(subspaces, Iterable):
+        kind = type(subspaces).__name__
+        raise TypeError(f"subspaces must be a sequence of Subspace objects, got one {kind}.")
     subspaces = list(subspaces)
     if not subspaces:
         raise ValueError("subspaces must hold at least one Subspace, got none.")

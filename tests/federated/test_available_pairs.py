@@ -124,6 +124,17 @@ def test_pairs_that_nobody_has_raise_and_change_nothing(Estimator):
         fit(Estimator, np.where(np.arange(4) == 1, np.nan, np.ones((5, 4))))
 
 
+def test_a_long_run_of_rows_without_weight():
+    X = rows_with_holes(12, 2_000, 4)
+    weight = np.repeat([0.0, 1.0], 1_000)
+    for clients in (np.zeros(2_000, int), np.repeat([0, 1], 1_000)):  # a part of one, all of one
+        assert_is_of_pairs(fit(FederatedPCA, X, clients=clients, weight=weight), X[1_000:])
+    empty = PairMoments.from_rows(X, sample_weight=0 * weight)
+    assert empty.n_samples == 0
+    with pytest.raises(TypeError, match=r"pairs must be a sequence .*, got one PairMoments"):
+        FederatedPCA.from_pairs(empty)
+
+
 @BOTH
 def test_the_least_number_of_rows_of_a_pair(Estimator):
     X = rows_with_holes(5, 30, 3, share=0.0)

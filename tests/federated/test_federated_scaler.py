@@ -9,7 +9,8 @@ from helpers import client_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import PCA
+from sklearn.base import clone
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -247,3 +248,27 @@ def test_a_client_without_weight_is_absent():
     assert_same(scaler.partial_fit(X, clients=clients, sample_weight=0.0 * weight), scaler)
     with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
         FederatedScaler().fit(X, sample_weight=np.zeros(len(X)))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FederatedScaler(with_mean=False),
+        *(FederatedPCA(2, estimator=local) for local in (PCA(2), TruncatedSVD(2, random_state=0))),
+    ],
+    ids=str,
+)
+def test_entries_stored_twice_are_their_sums(model):
+    """What scikit-learn's estimators square as it is stored: variances below zero came of it."""
+    X, clients = rows([30, 20], seed=3)
+    csr = sp.csr_array(X)
+    entries = np.repeat(csr.data / 2, 2), np.repeat(csr.indices, 2), 2 * csr.indptr
+    twice = sp.csr_array(entries, shape=X.shape)
+    before = [array.copy() for array in entries]
+    found = clone(model).fit(twice, clients=clients)
+    for array, kept in zip((twice.data, twice.indices, twice.indptr), before, strict=True):
+        assert_array_equal(array, kept)
+    expected = clone(model).fit(csr, clients=clients)
+    for name in ("scale_", "noise_variance_", "explained_variance_ratio_"):
+        if hasattr(expected, name):
+            assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)

@@ -464,6 +464,15 @@ def test_a_file_that_is_too_large_is_not_read_at_all(tmp_path):
         assert peak_bytes(lambda: refuse(opened)) <= 50_000 + buffer
 
 
+@pytest.mark.parametrize("file", [2**20, None, ["site.subspace"]], ids=str)
+def test_what_names_no_file_is_refused(file):
+    message = f"file must be a path or a binary file object, got {type(file).__name__}"
+    with pytest.raises(TypeError, match=message):
+        Subspace.empty(3).save(file)
+    with pytest.raises(TypeError, match=message):
+        Subspace.load(file)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")

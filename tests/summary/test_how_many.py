@@ -270,6 +270,11 @@ def test_wrong_parameters_of_parallel_analysis_are_named(wrong, message):
         parallel_analysis(Subspace.from_rows(DIGITS[:20]), **wrong)
 
 
+def test_rows_are_no_summary_to_parallel_analysis():
+    with pytest.raises(TypeError, match=r"subspace must be a Subspace, .* got ndarray"):
+        parallel_analysis(DIGITS)
+
+
 # ------------------------------------------------------------------------------ who cannot count
 
 

@@ -537,6 +537,7 @@ def parts_of(*shapes, **kwargs):
         ({"n_components": 0.0}, r"n_components must be .*got 0\.0"),
         ({"n_components": np.nan}, r"n_components must be .*got nan"),
         ({"n_components": "mle"}, r"n_components must be .*got 'mle'"),
+        ({"subspaces": 3}, r"subspaces must be a sequence of Subspace objects, got one int"),
     ],
 )
 @pytest.mark.parametrize("strategy", [None, SubspaceMerge(), SubspaceMerge(fan_in=2)])
@@ -560,6 +561,8 @@ def test_bad_arguments_are_named_with_value_and_expectation(strategy, kwargs, ma
         ([1.0, -1.0], r"weights must be non-negative"),
         ([1.0, np.nan], r"weights must be finite"),
         (1.0, r"weights must .*1-D"),
+        (["one", 2], r"weights must be real numbers, got \['one', 2\]"),
+        ({"a": 1}, r"weights must be real numbers, got \{'a': 1\}"),
     ],
 )
 def test_bad_weights_are_named(weights, match):
