@@ -53,7 +53,8 @@ def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvi
     n_core, found = len(parts) - max_bad, np.zeros((len(parts), 4))
     found[:, 3] = _rows(n, n_core)
     n = np.where(found[:, 3] > 1, np.median(n), n)  # a claim makes nothing more certain
-    spread = np.array([part.n_components > 0 for part in parts])
+    n = np.maximum(n, min(np.median(n), 1.0))  # nor does that of no row excuse anything
+    spread = np.array([part.n_components > 0 and part.scatter > 0 for part in parts])
     if spread.sum() > 1:
         some = [part for part, there in zip(parts, spread, strict=True) if there]
         # twice the inverse of the number of equal directions with as uncertain a variance
@@ -109,7 +110,7 @@ def _variances(
     """By the factor between a site's total variance and that of a typical site."""
     v = np.array([part.total_variance if part.n_components else 0.0 for part in parts])
     apart = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
-    apart[n < 2] = 0.0  # a row has no variance
+    apart[[part.n_samples < 2 and not part.scatter for part in parts]] = 0.0  # a row has none
     error = np.sqrt(uncertain / np.maximum(n - 1, 1.0))
     reach = float(np.sort(apart)[n_core - 1])
     limit = _REACH * np.maximum(reach, error)
@@ -131,9 +132,10 @@ def _means(
     centre, core = np.median(means, axis=0), np.arange(0)
     apart, between = np.zeros(len(parts)), 0.0
     for _ in range(STEPS):
-        squares = np.sum((means - centre) ** 2, axis=1)
-        between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
-        apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)
+        with np.errstate(over="ignore"):  # infinitely far
+            squares = np.sum((means - centre) ** 2, axis=1)
+            between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
+            apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)
         before, core = core, np.sort(np.argsort(apart, kind="stable")[:n_core])
         if np.array_equal(before, core):
             break

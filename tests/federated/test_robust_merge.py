@@ -117,6 +117,32 @@ def test_a_few_rows_or_a_single_one_are_no_lie():
         assert found.n_samples == sum(map(len, rows))
 
 
+def test_a_summary_that_no_rows_have_blinds_nobody():
+    """Energies that underflow, scatter of one row, a far mean of no row: each is named or nothing.
+
+    Beside each stands a site with 100 times the deviations about another mean, which has to be
+    found all the same.
+    """
+    parts, axes, there = summaries(honest()), np.eye(30), np.full(30, 100.0)
+    liar = Subspace.from_rows(1e4 + 100 * honest(5)[0][:, ::-1])
+    expected = SubspaceMerge().merge(parts, RANK)
+    for odd, named in (
+        (Subspace(axes[:1], [5e-324], there, 60, 0.0), True),
+        (Subspace(axes[:1], [1e5], there, 1, 1e10), True),
+        (Subspace(axes[:1], [1e5], there, 1e-3, 1e10), True),
+        (Subspace(axes[:0], [], there, 1, 1e10), True),
+        (Subspace(axes[:0], [], 1e9 * there, 1e-300, 0.0), True),
+        (Subspace(axes[:0], [], 1e150 * there, 600, 0.0), True),
+        (Subspace(axes[:0], [], there, 1e-300, 0.0), False),
+    ):
+        merge = RobustMerge()
+        found = merge.merge([*parts, odd, liar], RANK)
+        assert set(merge.suspects_) == ({SITES, SITES + 1} if named else {SITES + 1})
+        assert_allclose(found.mean, expected.mean, rtol=1e-12)
+        assert_allclose(found.scatter, expected.scatter, rtol=1e-9)
+        assert sine(found.components, expected.components) < 1e-9
+
+
 def test_large_sites_count_what_they_have_unless_others_have_far_less():
     sizes = [60, 60, 60, 60, 60, 120, 240, 480]
     parts = [Subspace.from_rows(honest(i, n=n)[0]) for i, n in enumerate(sizes)]
