@@ -29,9 +29,9 @@ class Tally(NamedTuple):
     n_lines : int
         Number of lines.
     day : str
-        Date of the last line, in UTC.
+        Latest date of a line, in UTC. A clock that is set back begins no new day.
     asked_today : int
-        Questions of that day, whatever became of them.
+        Questions since that day began, whatever became of them.
     rounds : int
         Questions that were answered or are being worked on.
     mu2 : float
@@ -49,18 +49,21 @@ class Tally(NamedTuple):
     def after(self, line: bytes, entry: dict[str, Any]) -> Tally:
         """The tally with one more line."""
         day, event = entry["time"][:10], entry["event"]
-        today = self.asked_today if day == self.day else 0
         asked = event == "question" or (event == "refusal" and "of" not in entry)
         begun = {"question": 1, "refusal": -1 if "of" in entry else 0}.get(event, 0)
         return Tally(
             self.size + len(line),
             entry["chain"],
             self.n_lines + 1,
-            day,
-            today + asked,
+            max(day, self.day),
+            self.asked_on(day) + asked,
             self.rounds + begun,
             max(self.mu2, float(entry.get("mu2", 0.0))),
         )
+
+    def asked_on(self, day: str) -> int:
+        """Questions that count for a day."""
+        return 0 if day > self.day else self.asked_today
 
 
 class SiteLog:
@@ -104,8 +107,7 @@ class SiteLog:
         with locked(self.path) as file:
             tally = self._whole(file)
             if check is not None:
-                today = tally if tally.day == now[:10] else tally._replace(asked_today=0)
-                check(today)
+                check(tally._replace(asked_today=tally.asked_on(now[:10])))
             entry = {"line": tally.n_lines + 1, "time": now, **entry}
             line = chained(entry, tally.chain)
             if len(line) > LONGEST:

@@ -36,7 +36,8 @@ class SitePolicy:
         `FederatedPowerPCA` is a question, and so is each of the two others of a fit. A secure sum
         is three, and the first of a run four. Needs ``log``.
     max_queries_per_day : int or None, default=None
-        Questions of a day (UTC), those that are refused included. Needs ``log``.
+        Questions of a day (UTC), those that are refused included. A clock that is set back begins
+        no new day: until the latest day of the log is over, all count for it. Needs ``log``.
     mechanism : Mechanism, sequence of Mechanism, or None, default=None
         The owner's budget: the estimator must have a mechanism of the class and the ``trust`` of
         one of these, and all releases together cost at most its ``epsilon`` and ``delta``, whatever

@@ -202,6 +202,10 @@ def test_the_next_day_questions_are_answered_again(at, monkeypatch):
         assert site.answers("summary") == answers
     Clock.day = 3
     assert not Site(FederatedPCA(3), policy=at(max_rounds=2)).answers("summary")
+    # a clock that is set back, as whoever answers its network requests can, begins no new day
+    for Clock.day, answers in ((2, True), (1, False), (2, False), (3, False), (4, True)):
+        site = Site(FederatedPCA(3), policy=at(max_queries_per_day=2))
+        assert site.answers("summary") == answers
 
 
 def test_what_is_refused_counts_for_the_day_and_not_as_a_round(at):
