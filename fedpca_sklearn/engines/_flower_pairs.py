@@ -23,7 +23,8 @@ def pair_tasks(missing: Any) -> dict[str, Task]:
         raise ValueError(f"missing must be None or AvailablePairs() over Flower, got {missing!r}.")
 
     def pairs(site, X, *, weight, min_rows):
-        _check_rows_of_pairs(PairMoments.from_rows(X).counts, min_rows)
+        there = PairMoments.from_rows(X if weight is None else X[weight > 0])
+        _check_rows_of_pairs(there.counts, min_rows)
         moments = PairMoments.from_rows(X, sample_weight=weight)
         sent = {"pairs": np.frombuffer(moments._replace(feature_names=None).to_bytes(), np.uint8)}
         return sent | rows_sent(X, weight)

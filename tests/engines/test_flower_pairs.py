@@ -84,6 +84,11 @@ def test_sums_that_tell_few_rows_are_refused():
     assert_refused(Site(estimator, few), "pairs", why="fewer than 10 rows have a pair of columns")
     grid = grid_of(estimator, PARTS | {"west": few}, min_rows=1)
     assert fit_sites(grid, estimator, wait=0).n_samples_ == 360
+    # rows of weight zero hide nobody: one of the twenty with column 0 counts
+    whole, weight = np.nan_to_num(few), np.ones(len(few))
+    whole[20:, 0], weight[1:20] = np.nan, 0.0
+    site = Site(estimator, SiteRows(whole, weight))
+    assert_refused(site, "pairs", why="fewer than 10 rows have a pair of columns")
 
 
 def test_secure_sums_are_refused():
