@@ -11,6 +11,7 @@ from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output, written
 from ._rows import Rows, add_rows
 from ._summaries import load
+from ._texts import printable
 
 
 def add(commands: Any) -> None:
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> Report:
     with written(options.output) as path:
         answer.save(path)
     k = len(answer.products)
-    text = f"{options.output}\n  answers about {k} directions"
+    text = f"{printable(options.output)}\n  answers about {k} directions"
     return Report(text, {"output": options.output, "directions": k, "rows": answer.n_samples})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..engines._site_audit import audit
 from ._output import Report
+from ._texts import printable
 
 
 def add(commands: Any) -> None:
@@ -21,4 +22,4 @@ def run(options: argparse.Namespace) -> Report:
     text, whole = audit(options.log)
     lines = [line.strip() for line in text.splitlines()]
     report = {"log": options.log, "whole": whole, "lines": lines}
-    return Report(f"{options.log}\n{text}", report, 0 if whole else 1)
+    return Report(f"{printable(options.log)}\n{text}", report, 0 if whole else 1)

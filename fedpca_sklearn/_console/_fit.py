@@ -10,7 +10,7 @@ from ..streaming import StreamingPCA
 from ._output import Report, add_output, check_output, written
 from ._rows import Rows, add_rows
 from ._summaries import load, site_of
-from ._texts import described, facts, number
+from ._texts import described, facts, number, printable
 from ._units import unlike_units
 
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> Report:
         summary = summary._replace(site=site)
     with written(options.output) as path:
         summary.save(path)
-    text = f"{options.output}\n{described(summary)}"
+    text = f"{printable(options.output)}\n{described(summary)}"
     if rows.n_dropped:
         text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
     report = {"output": options.output, **facts(summary), "left_out": rows.n_dropped}

@@ -8,7 +8,7 @@ from typing import Any
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output, written
 from ._summaries import add_model, load, model_of
-from ._texts import described, facts
+from ._texts import described, facts, printable
 
 
 def add(commands: Any) -> None:
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> Report:
         query = fitted.refinement_query()
         with written(options.output) as path:
             query.save(path)
-        text = f"{options.output}\n  asks about {query.n_components} directions"
+        text = f"{printable(options.output)}\n  asks about {query.n_components} directions"
         return Report(text, {"output": options.output, "directions": query.n_components})
     fitted.refine_from([load(file, RefinementAnswer) for file in options.answers])
     with written(options.output) as path:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> Report:
     bound, k = fitted.subspace_error_bound_, fitted.n_components_
     text = "\n".join(
         [
-            options.output,
+            printable(options.output),
             described(fitted.subspace_),
             f"  {'error':<11}at most {bound:.1e}, of {k}",
         ]

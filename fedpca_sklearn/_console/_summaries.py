@@ -12,7 +12,7 @@ from ..summary import Subspace
 from ._align import aligned
 from ._output import Report, written
 from ._rows import errors_of
-from ._texts import described, facts, listed, names_in, number, shares
+from ._texts import described, facts, listed, names_in, number, printable, shares
 from ._units import unlike_units
 
 
@@ -102,7 +102,7 @@ def report_of(
             how.append(f"without effects of {listed(options.partial_out)}")
         model["explained"] = shares(ratios)
         model["model"] = f"{fitted.n_components_} components, {', '.join(how)}"
-    text = f"{options.output}\n{described(summary, **model)}"
+    text = f"{printable(options.output)}\n{described(summary, **model)}"
     return Report(text, found, warnings=list(warnings))
 
 

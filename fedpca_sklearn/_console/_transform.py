@@ -9,6 +9,7 @@ from ._output import Report, add_output, check_output, written
 from ._rows import Rows, add_rows
 from ._score_files import score_file
 from ._summaries import add_model, load, model_of
+from ._texts import printable
 
 
 def add(commands: Any) -> None:
@@ -38,5 +39,5 @@ def run(options: argparse.Namespace) -> Report:
             write(pca.transform(batch))
             n += batch.shape[0]
     k = pca.n_components_
-    text = f"{options.output}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
+    text = f"{printable(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
     return Report(text, {"output": options.output, "rows": n, "components": k})

@@ -301,6 +301,32 @@ def test_everything_that_prints_prints_json(run, sites):
     assert err.count("\n") == 1
 
 
+def test_names_of_files_are_not_obeyed_by_a_terminal(run):
+    """Who sends a file chooses its name: escapes, forged lines, bytes that are no text."""
+    odd = "\x1b[2J\n  rows  9\udcff.fed"
+    as_csv("rows.csv"), as_csv(f"{odd}.csv")
+    site("model", X)
+    Path("model.fed").rename(odd)
+    for command in (
+        ("inspect", odd),
+        ("merge", odd, "-o", f"{odd}.2"),
+        ("refine", odd, "-o", f"{odd}.query"),
+        ("answer", f"{odd}.query", "rows.csv", "-o", f"{odd}.answer"),
+        ("refine", odd, f"{odd}.answer", "-o", f"{odd}.3"),
+        ("transform", odd, "rows.csv", "-o", f"{odd}.csv", "--force"),
+        ("fit", "rows.csv", "-o", f"{odd}.4"),
+    ):
+        code, out, err = run(*command)
+        assert code == 0, err
+        first, *rest = out.splitlines()
+        assert ascii(odd)[1:-1] in first
+        assert all(line.startswith("  ") and line.isprintable() for line in rest)
+    Path(f"{odd}.log").write_text("x")
+    _, out, _ = run("audit", f"{odd}.log")
+    assert out.isascii()
+    assert "\x1b" not in out
+
+
 def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
     Subspace.from_rows(X)._replace(site="n\u3000\u00e9").save("odd.fed")
     out = run("inspect", "odd.fed", "--json")[1]
