@@ -17,10 +17,12 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     LoadingsDisplay,
     RefinementDisplay,
+    RobustMerge,
     ScoresDisplay,
     ScreeDisplay,
     StreamingPCA,
     Subspace,
+    SuspectsDisplay,
     jackknife_intervals,
     make_power_law,
 )
@@ -179,6 +181,27 @@ def test_rows_and_columns_in_the_plane_of_two_components():
     bars = LoadingsDisplay.from_estimator(PLANE, kind="bars")
     heights = [bar.get_height() for bar in bars.ax_.patches]
     np.testing.assert_allclose(heights, expected.T.ravel(), atol=1e-10)
+
+
+def test_names_that_others_chose_are_drawn_as_they_are():
+    """A site's name or column that is no formula of matplotlib's would end the drawing."""
+    names = ["cost ($)", "$\\frac{1}$", "_hidden", "$x^$"]
+    rows = FLOWERS.data.set_axis(names, axis=1)
+    sites = np.array(names)[FLOWERS.target]
+    pca = FederatedPCA(2, merge=RobustMerge()).fit(rows, clients=sites)
+    scores = ScoresDisplay.from_estimator(pca, rows, labels=sites)
+    legend = [text.get_text().strip() for text in scores.ax_.get_legend().get_texts()]
+    assert set(legend) == set(names[:3])
+    for display in (
+        scores,
+        LoadingsDisplay.from_estimator(pca),
+        LoadingsDisplay.from_estimator(pca, kind="bars"),
+        BiplotDisplay.from_estimator(pca, rows, labels=sites),
+        SuspectsDisplay.from_estimator(pca),
+    ):
+        display.figure_.canvas.draw()
+        drawn = [*getattr(display, "texts_", []), *display.ax_.get_xticklabels()]
+        assert not any(text.get_parse_math() for text in drawn if "$" in text.get_text()[:1])
 
 
 def test_constant_columns_and_wrong_components_of_a_plane():

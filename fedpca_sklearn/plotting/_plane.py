@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ._names import AS_IT_IS, in_legend
+
 __all__ = ["BiplotDisplay", "LoadingsDisplay", "ScoresDisplay"]
 
 
@@ -149,12 +151,13 @@ class ScoresDisplay:
         labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
         style = {"s": 12, "alpha": 0.7, **kwargs}
         self.collections_ = [
-            ax.scatter(*Z[labels == label].T, label=str(label), **style)
+            ax.scatter(*Z[labels == label].T, label=in_legend(label), **style)
             for label in np.unique(labels)
         ]
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
         if self.labels is not None:
-            ax.legend()
+            for text in ax.legend().get_texts():
+                text.set(**AS_IT_IS)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -260,14 +263,14 @@ class LoadingsDisplay:
             at = np.arange(len(R))
             for i, (name, shift) in enumerate(zip(self.axis_names, (-0.2, 0.2), strict=True)):
                 ax.bar(at + shift, R[:, i], 0.4, label=name)
-            ax.set_xticks(at, self.names, rotation=90)
+            ax.set_xticks(at, self.names, rotation=90, **AS_IT_IS)
             ax.set(ylabel="correlation", ylim=(-1, 1))
             ax.legend()
             return self
         turn = np.linspace(0, 2 * np.pi, 200)
         ax.plot(np.cos(turn), np.sin(turn), color="grey")
         ax.quiver(*np.zeros((2, len(R))), *R.T, angles="xy", scale_units="xy", scale=1, width=0.004)
-        self.texts_ = [ax.annotate(n, r) for n, r in zip(self.names, R, strict=True)]
+        self.texts_ = [ax.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, R, strict=True)]
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1], aspect="equal")
         return self
 
@@ -390,5 +393,7 @@ class BiplotDisplay(ScoresDisplay):
         arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
         style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003}
         self.ax_.quiver(*np.zeros((2, len(R))), *arrows.T, **style)
-        self.texts_ = [self.ax_.annotate(n, r) for n, r in zip(self.names, arrows, strict=True)]
+        self.texts_ = [
+            self.ax_.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, arrows, strict=True)
+        ]
         return self

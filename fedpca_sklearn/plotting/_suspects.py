@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._displays import _FittedDisplay
+from ._names import AS_IT_IS
 
 __all__ = ["SuspectsDisplay"]
 
@@ -67,7 +68,8 @@ class SuspectsDisplay(_FittedDisplay):
     def _add_to_line(self):
         self.line_.set_linestyle("")
         self.ax_.set_yscale("symlog", linthresh=2.0)
-        self.ax_.set_xticks(np.arange(len(self.evidence)), [str(label) for label in self.evidence])
+        names = [str(label) for label in self.evidence]
+        self.ax_.set_xticks(np.arange(len(names)), names, **AS_IT_IS)
         self.limit_line_ = self.ax_.axhline(1.0, color="grey", linestyle="--")
         self.texts_ = []
         for at, found in enumerate(self.evidence.values()):
