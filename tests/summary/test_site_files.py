@@ -458,6 +458,9 @@ def test_two_spellings_of_a_site_are_one():
         "north\ufe0f",  # variation selector
         "no\u034frth",
         "\u3164",  # filler
+        "no\u2065rth",  # not assigned, and not drawn
+        "no\U000e0fffrth",
+        "north\uffff",  # no character
         "n" * 501,
         "\u8840" * 167,  # 501 bytes
     ],
