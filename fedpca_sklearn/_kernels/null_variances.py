@@ -41,7 +41,9 @@ def null_variances(
         size = at.stop - at.start
         if m >= d:
             A = np.tril(rng.standard_normal((size, d, d)), -1)
-            A[:, np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(m - np.arange(d), (size, d)))
+            A[:, np.arange(d), np.arange(d)] = np.sqrt(
+                rng.chisquare(m - np.arange(d, dtype=float), (size, d))
+            )
         else:
             A = rng.standard_normal((size, d, m))
         A *= (scale / np.linalg.norm(A, axis=2))[..., None]

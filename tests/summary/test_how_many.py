@@ -218,6 +218,13 @@ def test_at_least_one_component_is_shown():
     assert StreamingPCA("parallel").fit(np.ones((1, 3))).n_components_ == 1
 
 
+def test_any_number_of_rows_that_a_site_claims_is_counted_with():
+    whole = Subspace.from_rows(np.random.default_rng(0).standard_normal((60, 4)) * [4, 3, 2, 1])
+    claims = [whole._replace(n_samples=float(n)) for n in (1e-300, 2**53, 2**64, 1e300)]
+    found = [FederatedPCA.from_subspaces([one], "parallel").n_components_ for one in claims]
+    assert found == [1, 2, 2, 2]
+
+
 def test_the_thresholds_are_the_same_again():
     X = make_spiked(200, 10, spikes=[4], random_state=0)[0]
     first, second = (parallel_analysis(Subspace.from_rows(X)) for _ in range(2))
