@@ -123,7 +123,7 @@ class TimesScatter(Query):
 
     def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The product with the second moment about the public centre, with noise."""
-        product = client.rows.times_second_moment(self.V)
+        product = client.rows.times_second_moment(_shortening(self.V))
         return client.mechanism.noisy_product(product, client.terms, rng)
 
     def about_mean(self, client: PrivateClient, product: np.ndarray) -> np.ndarray:
@@ -163,8 +163,9 @@ class Variances(Query):
 
     def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The second moment about the public centre within the basis and its trace, with noise."""
-        V = self.V
+        V = _shortening(self.V)
         inner, trace = client.rows.times_second_moment(V) @ V.T, client.rows.trace()
+        inner = np.triu(inner) + np.triu(inner, 1).T  # what two roundings differ by has no noise
         inner, trace = client.mechanism.noisy_variances(inner, trace, client.terms, rng)
         return np.append(inner.ravel(), trace)
 
@@ -177,3 +178,8 @@ class Variances(Query):
         inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)
         trace -= shift @ (client.total + total)
         return np.append(inner.ravel(), [trace, client.n_samples])
+
+
+def _shortening(V: np.ndarray) -> np.ndarray:
+    """A basis that is nearly orthonormal, divided so that no row's product with it is longer."""
+    return V / max(1.0, float(np.linalg.norm(V, 2)))

@@ -42,9 +42,11 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn._kernels.rows import scatter_product
 from fedpca_sklearn.communication import Federation
+from fedpca_sklearn.privacy import DiscreteGaussian
 from fedpca_sklearn.privacy._gaussian import epsilon_of, log_delta, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
-from fedpca_sklearn.rounds._queries import Query
+from fedpca_sklearn.rounds._private_client import PrivateClient
+from fedpca_sklearn.rounds._queries import Query, TimesScatter, Variances
 
 # small data: what is released is mostly noise
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -246,6 +248,38 @@ def test_sensitivity_of_a_product_and_of_the_last_round(r):
     of_product = worst(lambda y, z: np.linalg.norm(product(y) - product(z)), d)
     assert_allclose(of_product, math.sqrt(2), rtol=1e-6)
     assert_allclose(worst(last, d), math.sqrt(2), rtol=1e-6)  # the trace is free
+
+
+@pytest.mark.parametrize("noise", [None, DiscreteGaussian()])
+def test_no_number_of_the_last_round_is_without_noise(noise):
+    """Of two sums for one entry, (i, j) and (j, i), symmetric noise leaves what rounding tells.
+
+    Rows of zeros give none, so that a difference would prove a row that is not zero.
+    """
+    mechanism = FedPowerNoise(1.0, 1e-5, 3.0, mean="fixed", noise=noise)
+    rng = np.random.default_rng(0)
+    X, V = rng.standard_normal((400, 6)), np.linalg.qr(rng.standard_normal((6, 4)))[0].T
+    client = PrivateClient.of("a", X, mechanism, mechanism.terms(X, mechanism.costs(6, 3)), ())
+    for seed in range(20):
+        inner = Variances(V, np.zeros(6)).released(client, np.random.default_rng(seed))[:-1]
+        assert_array_equal(inner.reshape(4, 4), inner.reshape(4, 4).T)
+
+
+@pytest.mark.parametrize("query", [TimesScatter, Variances])
+def test_a_basis_within_the_tolerance_of_sites_moves_no_more(query):
+    """Sites take rows that are orthonormal to 1e-6; thirty of them stretch by 30e-6 / 2."""
+    k = 30
+    root = np.linalg.cholesky(np.eye(k) + 0.99e-6 * (np.ones((k, k)) - np.eye(k)))
+    mechanism = FedPowerNoise(np.inf, 1e-5, 1.0, mean="fixed")
+    terms = mechanism.terms(np.eye(k), mechanism.costs(k, 3))
+    worst_row = np.linalg.svd(root)[2][:1]
+
+    def released(row):
+        client = PrivateClient.of("a", row, mechanism, terms, ())
+        return query(root, np.zeros(k)).released(client, np.random.default_rng(0))
+
+    moved = released(worst_row) - released(np.zeros((1, k)))
+    assert np.linalg.norm(moved) < math.sqrt(2 if query is Variances else 1) * (1 + 1e-12)
 
 
 def test_sensitivity_of_the_sum():
