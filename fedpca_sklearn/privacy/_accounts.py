@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .._validation.texts import check_text
 from ._gaussian import epsilon_of
 
 __all__ = ["PrivacyBudgetError", "PrivacySpent"]
@@ -104,7 +105,7 @@ class Accounts:
         found: dict[str, Any] = {}
         for label in labels:
             first = next(iter(known.values()), label)
-            name = account_name(label)
+            name = check_text("clients", account_name(label))
             same = known.setdefault(name, label)
             if isinstance(first, str) != isinstance(label, str):
                 raise ValueError(

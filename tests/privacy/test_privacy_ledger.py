@@ -324,6 +324,16 @@ def test_labels_of_all_kinds_have_one_account_in_a_ledger(ledger):
             model.fit(rows(), clients=[label] * 60)
 
 
+@pytest.mark.parametrize("label", ["a\u200b", "a\u2065", "\x1b[2Ja", "a" * 70_000])
+def test_no_label_is_a_second_account_that_looks_alike_or_spoils_the_file(ledger, label):
+    """A line of more than 64 KB would never be read again."""
+    FederatedPCA(2, mechanism=private(ledger=ledger)).fit(rows(), clients=["a"] * 60)
+    before = lines_of(ledger)
+    with pytest.raises(ValueError, match="clients must"):
+        FederatedPCA(2, mechanism=private(ledger=ledger)).fit(rows(), clients=[label] * 60)
+    assert lines_of(ledger) == before
+
+
 def test_a_failing_merge_is_written(ledger, failing):
     model = FederatedPCA(2, merge=FailingMerge(), mechanism=private(ledger=ledger))
     with pytest.raises(RuntimeError):
