@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from device_helpers import ON_A_DEVICE, as_if_on_a_device, at_home, close, on_strict, strict, torch
 from numpy.testing import assert_allclose
 from sklearn import config_context
 from sklearn.base import clone
@@ -44,16 +45,12 @@ from fedpca_sklearn._kernels import leading_first, linalg, routes
 from fedpca_sklearn._validation import arrays
 from fedpca_sklearn._validation.arrays import Place, in_numpy, place_of
 
-strict = pytest.importorskip("array_api_strict")
-torch = pytest.importorskip("torch")
-ON_A_DEVICE = strict.Device("device1")
-
 ROWS = make_power_law(300, 12, random_state=0) + np.linspace(-5, 5, 12)
 OWNERS = np.arange(300) % 3
 PLACES = {
     "torch": torch.asarray,
     "strict": strict.asarray,
-    "strict on a device": lambda X: strict.asarray(X, device=ON_A_DEVICE),
+    "strict on a device": on_strict,
 }
 ESTIMATORS = [
     StreamingPCA(4),
@@ -92,18 +89,6 @@ def dispatch(monkeypatch):
 @pytest.fixture(params=PLACES)
 def put(request):
     return PLACES[request.param]
-
-
-def at_home(array):
-    """An array of another library in numpy; numpy's is refused, so that none is there by chance."""
-    assert not isinstance(array, np.ndarray)
-    if isinstance(array, torch.Tensor):
-        return array.numpy()
-    return np.asarray(strict.asarray(array, device=strict.Device("CPU_DEVICE")))
-
-
-def close(found, expected, tol=1e-12):
-    assert_allclose(at_home(found), expected, rtol=tol, atol=tol * np.abs(expected).max())
 
 
 def shown(model):
@@ -320,10 +305,10 @@ def test_each_route_on_a_device_leads_where_that_at_home_does(
     route, weighted, library, monkeypatch
 ):
     model, X = ROUTES[route]
-    there, options = strict.asarray(X, device=ON_A_DEVICE), {}
+    there, options = on_strict(X), {}
     if library == "torch":  # its processor in the place of a device
         there = torch.asarray(X)
-        monkeypatch.setattr(Place, "is_on_host", False)
+        as_if_on_a_device(monkeypatch)
     if weighted:
         weight = np.random.default_rng(0).uniform(0.1, 2.0, len(X))
         weight[5:9] = 0.0
@@ -349,7 +334,7 @@ def test_rows_on_a_device_have_one_eigenproblem(monkeypatch):
     monkeypatch.setattr(leading_first, "eigh_top", counted)
     monkeypatch.setattr(routes, "rows_of_scatter_block", lambda d: 400)
     X = MANY[:1000, :270]
-    pca = StreamingPCA(10).fit(strict.asarray(X, device=ON_A_DEVICE))
+    pca = StreamingPCA(10).fit(on_strict(X))
     assert len(found) == 1
     close(pca.components_, PCA(10, svd_solver="covariance_eigh").fit(X).components_, 1e-9)
 
@@ -372,7 +357,7 @@ def test_rows_stay_on_their_device(model, X, monkeypatch):
         return home(place, array)
 
     monkeypatch.setattr(Place, "numpy", counted)
-    there = strict.asarray(X, device=ON_A_DEVICE)
+    there = on_strict(X)
     found = clone(model).fit(there)
     found.transform(there)
     assert 0 < sum(come) < X.size / 5  # a sample of 128 rows, and products
@@ -384,7 +369,7 @@ def test_rows_stay_on_their_device(model, X, monkeypatch):
 
 def test_products_in_float32_are_added_up_in_float64():
     X = (MANY[:, :100].reshape(-1, 20) + 3.0).astype(np.float32)[:9000]
-    found = StreamingPCA(3).fit(strict.asarray(X, device=ON_A_DEVICE))
+    found = StreamingPCA(3).fit(on_strict(X))
     expected = StreamingPCA(3).fit(X.astype(np.float64))
     s, V = np.linalg.svd(X - X.mean(axis=0, dtype=float), full_matrices=False)[1:]
     assert_allclose(found.subspace_._home.singular_values, s, rtol=1e-6)
@@ -446,12 +431,12 @@ def test_numbers_that_come_home_may_be_read_only(route, monkeypatch):
 
     monkeypatch.setattr(arrays, "in_numpy", read_only)
     model, X = ROUTES[route]
-    found = clone(model).fit(strict.asarray(X, device=ON_A_DEVICE))
+    found = clone(model).fit(on_strict(X))
     close(found.components_, clone(model).fit(X).components_)
 
 
 def test_rows_on_a_device_come_home_for_code_that_knows_numpy_alone():
-    X = strict.asarray(ROWS, device=ON_A_DEVICE)
+    X = on_strict(ROWS)
     rows = place_of(X).rows(X)
     np.testing.assert_array_equal(rows - ROWS.mean(axis=0), ROWS - ROWS.mean(axis=0))
     np.testing.assert_array_equal(rows[OWNERS == 1] @ np.eye(12), ROWS[OWNERS == 1])

@@ -112,11 +112,15 @@ class DeviceRows:
         *args
             Of `about`.
         """
+        return self.place.numpy(self.added_up_there(term, *args)).astype(np.float64, copy=False)
+
+    def added_up_there(self, term: Callable[[Any, Any], Any], *args: Any) -> Any:
+        """The same sum, which stays on the device; in float64 if it has that."""
         xp, total = self.place.xp, None
         for Z, w in self.about(*args):
             part = xp.sum(term(Z, w), axis=0, dtype=self.place.widest)
             total = part if total is None else total + part
-        return self.place.numpy(total).astype(np.float64, copy=False)
+        return total
 
     def _slices(self) -> Iterator[slice]:
         n, d = self.shape
@@ -157,15 +161,23 @@ def scatter_and_sums(
     Y: DeviceRows, root_w: np.ndarray | None, centre: np.ndarray, dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """``Z^T Z`` and the weighted sum of ``Y - centre``, whose rows times ``root_w`` are Z."""
-    xp = Y.place.xp
     d = Y.shape[1]
+    found = Y.place.numpy(scatter_and_sums_there(Y, root_w, centre, dtype))
+    found = found.astype(np.float64, copy=False)
+    return np.asfortranarray(found[:d]), found[d]
+
+
+def scatter_and_sums_there(
+    Y: DeviceRows, root_w: np.ndarray | None, centre: np.ndarray, dtype: Any
+) -> Any:
+    """Both in an array of d + 1 rows, which stays on the device."""
+    xp = Y.place.xp
 
     def both(Z: Any, w: Any) -> Any:
         sums = xp.sum(Z if w is None else Z * w, axis=1, keepdims=True)
         return xp.concat([xp.matrix_transpose(Z) @ Z, sums], axis=1)
 
-    found = Y.added_up(both, centre, dtype, root_w)
-    return np.asfortranarray(found[:d]), found[d]
+    return Y.added_up_there(both, centre, dtype, root_w)
 
 
 def times_scatter(

@@ -26,7 +26,7 @@ _NARROW = 128
 # Rows of them that are multiplied at once, where they need not be copied.
 _ROWS_AT_ONCE = 4096
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
-_LOST = 8.0
+LOST = 8.0
 
 
 class RowScatter(NamedTuple):
@@ -53,14 +53,14 @@ def row_scatter(
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
         return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, 0.0)
-    shift = _rounded(guessed_mean(Y), dtype)
+    shift = rounded(guessed_mean(Y), dtype)
     G, offset = _products(Y, root_w, shift, none, dtype)
     offset /= n
     G, lost = _about(G, offset, n)
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
-    if np.any(n * offset**2 > _LOST * squares):
-        offset = _rounded(offset, dtype)
+    if np.any(n * offset**2 > LOST * squares):
+        offset = rounded(offset, dtype)
         G, rest = _products(Y, root_w, shift, offset, dtype)
         rest /= n
         G, lost = _about(G, rest, n)
@@ -130,12 +130,12 @@ def guessed_mean(Y: Any) -> np.ndarray:
     some -= mean - first
     variances = np.einsum("ij,ij->j", some, some) / len(some)
     squares = mean**2
-    if np.all(squares <= variances) and _LOST * squares.sum() <= variances.sum():
+    if np.all(squares <= variances) and LOST * squares.sum() <= variances.sum():
         return np.zeros(len(mean))
     return mean
 
 
-def _rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """What is subtracted from rows in another precision, in float64."""
     return v.astype(dtype).astype(np.float64)
 

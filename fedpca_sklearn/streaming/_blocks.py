@@ -24,6 +24,7 @@ from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
+from .._kernels.sizes import MAX_EXACT_DIMENSION
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -37,6 +38,7 @@ from ..summary._updating import updated_by_block
 from ._half_life import fading, times_of
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
+from ._together import Together
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -87,16 +89,17 @@ class BlocksMixin(
         at_once = kept + m
         if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
             at_once = 16 * d
-        units = self._units(d)
+        units, together = self._units(d), self._together(X, d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
                 past, rows = units.taken(state.subspace, rows, w)
                 if self.forgetting == "blocks":
                     past = past.decay(self.forgetting_factor**2)
-                subspace = updated_by_block(past, rows, w, **self._update_options(state))
+                subspace = together.updated(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
                 del rows, w  # before the next batch is read
+            state = replace(state, subspace=together.whole(state.subspace))
         state = replace(state, subspace=units.undone(state.subspace))
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
@@ -155,6 +158,17 @@ class BlocksMixin(
             past, rows = units.taken(state.subspace, rows, None)
             subspace = updated_by_block(past, rows, **self._update_options(state))
         return self._next_state(state, units.undone(subspace), len(rows))
+
+    def _together(self, X: Any, d: int) -> Together:
+        """Whether batches may wait for each other: where the result is the same but for rounding.
+
+        Not of rows that fade, nor where a block has a size that somebody has chosen.
+        """
+        plain = self.block_size == "auto" and self.svd_solver != "qr" and self._row_factor == 1
+        plain = plain and self.rank_rule is None and not self._blocks_forget
+        all_kept = self._kept(d, None) == (d, None) and d <= MAX_EXACT_DIMENSION
+        waits = plain and all_kept and is_stream(X) and not self._asks()
+        return Together(self.n_components if waits and is_integer(self.n_components) else None)
 
     def _units(self, d: int) -> StreamUnits:
         most, keep = self._kept(d, None)

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.device_rows import DeviceRows
+from .._kernels.device_sums import DeviceSums
 from .._kernels.leading_first import LeadingFirst
 from .._kernels.routes import block_slices, passes_pay
 from .._kernels.sizes import (
@@ -20,7 +21,7 @@ from .._kernels.sizes import (
 )
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import Block, DenseBlock, DeviceBlock, Keep
+from .._kernels.stack import Block, DenseBlock, DeviceBlock, Found, Keep
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
@@ -171,6 +172,11 @@ def updated_by_block(
             weights = None if w is None else w[at]
             subspace = alike(subspace, Y[at], weights, forgetting_factor=1.0)
         return subspace
+    return updated_to(subspace, block, found)
+
+
+def updated_to(subspace: Summary, block: Block | DeviceSums, found: Found) -> Summary:
+    """A summary with the mean, the count and the scatter of a block, and the directions found."""
     if isinstance(found, LeadingFirst):
         directions: dict[str, Any] = {"_leading": found}
     else:

@@ -1,0 +1,34 @@
+"""Rows on a device that numpy cannot read, without a GPU: array_api_strict's, or torch's own."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn._validation.arrays import Place
+
+strict = pytest.importorskip("array_api_strict")
+torch = pytest.importorskip("torch")
+ON_A_DEVICE = strict.Device("device1")
+
+
+def on_strict(X):
+    """Rows on a device of array_api_strict."""
+    return strict.asarray(X, device=ON_A_DEVICE)
+
+
+def as_if_on_a_device(monkeypatch):
+    """Take tensors in the memory of the host for rows on a device."""
+    monkeypatch.setattr(Place, "is_on_host", False)
+
+
+def at_home(array):
+    """An array of another library in numpy; numpy's is refused, so that none is there by chance."""
+    assert not isinstance(array, np.ndarray)
+    if isinstance(array, torch.Tensor):
+        return array.numpy()
+    return np.asarray(strict.asarray(array, device=strict.Device("CPU_DEVICE")))
+
+
+def close(found, expected, tol=1e-12):
+    """Assert that an array of another library is as expected."""
+    assert_allclose(at_home(found), expected, rtol=tol, atol=tol * np.abs(expected).max())

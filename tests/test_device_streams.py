@@ -1,0 +1,292 @@
+"""Streams of batches on a device: added up there, with one eigenproblem at the end of a call."""
+
+import copy
+import weakref
+
+import numpy as np
+import pytest
+from device_helpers import as_if_on_a_device, at_home, close, on_strict, strict, torch
+from numpy.testing import assert_allclose
+from sklearn import config_context
+from sklearn.base import clone
+
+from fedpca_sklearn import EnergyBounds, StreamingPCA, make_power_law, subspace_distance
+from fedpca_sklearn._kernels import device_sums, leading_first, linalg, scatter, stack
+from fedpca_sklearn._validation.arrays import Place
+from fedpca_sklearn.streaming import _together
+
+EPS = np.finfo(np.float64).eps
+
+
+@pytest.fixture(autouse=True)
+def dispatch(monkeypatch):
+    """scikit-learn asks for this variable."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    torch.set_num_threads(1)
+    with config_context(array_api_dispatch=True):
+        yield
+
+
+@pytest.fixture(params=["strict", "torch"])
+def put(request, monkeypatch):
+    if request.param == "torch":
+        as_if_on_a_device(monkeypatch)
+        return torch.asarray
+    return on_strict
+
+
+@pytest.fixture
+def eigenproblems(monkeypatch):
+    """Orders of the eigenproblems that were solved at home, and how many pairs were found."""
+    found, eigh_top = [], linalg.eigh_top
+
+    def counted(G, max_keep, **options):
+        found.append((len(G), max_keep))
+        return eigh_top(G, max_keep, **options)
+
+    for module in (leading_first, scatter, stack):
+        monkeypatch.setattr(module, "eigh_top", counted)
+    return found
+
+
+@pytest.fixture
+def come(monkeypatch):
+    """Sizes of what comes home."""
+    home, sizes = Place.numpy, []
+
+    def counted(place, array):
+        sizes.append(int(np.prod(array.shape)))
+        return home(place, array)
+
+    monkeypatch.setattr(Place, "numpy", counted)
+    return sizes
+
+
+def power_law(n, d, seed=1):
+    return make_power_law(n, d, random_state=seed) + np.linspace(-5, 5, d)
+
+
+def batches(X, *sizes):
+    return np.split(X, np.cumsum(sizes)[:-1]) if sizes else np.array_split(X, 6)
+
+
+def matches(found, X, r, eps=EPS):
+    """Directions, values and mean are those of numpy's SVD of the rows.
+
+    To 1e-12, or what rounding of a scatter matrix does to them: Davis and Kahan.
+    """
+    X = X.astype(np.float64)
+    Z = X - X.mean(axis=0)
+    s, V = np.linalg.svd(Z, full_matrices=False)[1:]
+    rounding = 4 * eps * s[0] ** 2
+    tol = max(1e-12, rounding / (s[r - 1] ** 2 - s[r] ** 2))
+    assert subspace_distance(at_home(found.components_), V[:r]) < tol
+    assert_allclose(at_home(found.singular_values_), s[:r], rtol=max(1e-12, rounding / s[r] ** 2))
+    tol = max(1e-12, 4 * eps)
+    close(found.mean_, X.mean(axis=0), tol)
+    assert_allclose(found.subspace_.scatter, np.sum(Z**2), rtol=tol)
+    close(found.subspace_.column_scatter, np.sum(Z**2, axis=0), tol)
+
+
+WIDE = power_law(2400, 300)
+STREAMS = {
+    "one size": (10, batches(WIDE)),
+    "fewer rows than features": (10, batches(WIDE[:1200], 400, 100, 299, 1, 400)),
+    "few features": (3, batches(power_law(900, 30))),
+    "means that drift": (10, [part + 1.0 * i for i, part in enumerate(batches(WIDE))]),
+    "a batch of another size": (10, [*batches(WIDE)[:3], 30 * batches(WIDE)[3]]),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_stream_has_one_eigenproblem(stream, put, eigenproblems):
+    r, parts = STREAMS[stream]
+    found = StreamingPCA(r).fit(map(put, parts))
+    assert len(eigenproblems) == 1
+    assert found.n_samples_ == sum(map(len, parts))
+    matches(found, np.concatenate(parts), r)
+    # the other directions are there when they are read
+    expected = StreamingPCA(r).fit(iter(parts)).subspace_
+    assert found.subspace_.n_components == expected.n_components
+    close(found.subspace_.singular_values, expected.singular_values, 1e-9)
+
+
+ROUTES = {
+    "far from zero": (StreamingPCA(10), batches(WIDE[:1200] + 1e6)),
+    "a mean that jumps": (StreamingPCA(3), [*batches(WIDE[:400]), WIDE[400:] + 1e6]),
+    "about the origin": (StreamingPCA(3, center=False), batches(power_law(900, 40))),
+    "one row each": (StreamingPCA(3), batches(power_law(60, 8), *[1] * 60)),
+    "a constant column": (
+        StreamingPCA(3),
+        batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1),
+    ),
+    "no certificate": (StreamingPCA(8), batches(power_law(300, 12) * 10.0 ** -np.arange(12))),
+    "none after a while": (
+        StreamingPCA(5),
+        [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))],
+    ),
+    "more components than directions": (
+        StreamingPCA(30),
+        batches(power_law(200, 40)[:, :20] @ np.eye(20, 40)),
+    ),
+    "tiny numbers": (StreamingPCA(3), batches(1e-90 * power_law(300, 12))),
+    "huge numbers": (StreamingPCA(3), batches(1e90 * power_law(300, 12))),
+    "no scatter": (StreamingPCA(2), batches(np.ones((30, 4)))),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_stream_leads_where_that_at_home_does(route, put):
+    model, parts = ROUTES[route]
+    X = np.concatenate(parts)
+    found, expected = clone(model).fit(map(put, parts)), clone(model).fit(iter(parts))
+    variance = expected.explained_variance_[expected.explained_variance_ > 0].min(initial=1e300)
+    tol = 1e-12 * max(1.0, np.abs(X).max() / np.sqrt(variance))  # rounding of the rows
+    for name in ("components_", "singular_values_", "mean_"):
+        close(getattr(found, name), getattr(expected, name), tol)
+    assert_allclose(found.subspace_.scatter, expected.subspace_.scatter, rtol=tol)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        StreamingPCA(),
+        StreamingPCA(0.9),
+        StreamingPCA(10, block_size=400),
+        StreamingPCA(10, forgetting_factor=0.999),
+        StreamingPCA(10, half_life=1000),
+        StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9),
+        StreamingPCA(10, rank_rule=EnergyBounds()),
+        StreamingPCA(10, oversampling=20),
+        StreamingPCA(10, svd_solver="qr"),
+    ],
+    ids=lambda model: str(model).replace(" ", ""),
+)
+def test_where_a_sum_would_be_something_else_batches_do_not_wait(model, monkeypatch):
+    monkeypatch.setattr(_together, "DeviceSums", None)
+    parts = batches(power_law(700, 40), 300, 400)
+    found = clone(model).fit(map(on_strict, parts))
+    close(found.components_, clone(model).fit(iter(parts)).components_, 1e-11)
+
+
+def test_a_device_without_float64_adds_up_at_home(monkeypatch):
+    monkeypatch.setattr(_together, "DeviceSums", None)
+    parts = [part.astype(np.float32) for part in batches(WIDE)]
+    device = strict.Device("no_float64")
+    found = StreamingPCA(3).fit(strict.asarray(part, device=device) for part in parts)
+    close(found.components_, StreamingPCA(3).fit(iter(parts)).components_, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("r", "late", "dtypes"),
+    [
+        (3, 1.0, ["float32"] * 3),
+        (120, 1.0, ["float32", *["float64"] * 3]),
+        (3, 300.0, ["float32"] * 4 + ["float64"]),  # refused with what was certain, and alone
+    ],
+)
+def test_float32_rows_are_multiplied_in_float64_where_float32_is_not_certain(
+    r, late, dtypes, put, monkeypatch
+):
+    there, found = device_sums.scatter_and_sums_there, []
+
+    def seen(Y, w, centre, dtype):
+        found.append(dtype.name)
+        return there(Y, w, centre, dtype)
+
+    monkeypatch.setattr(device_sums, "scatter_and_sums_there", seen)
+    X = power_law(9000, 200) + 3.0
+    X[8000:, 0] *= late
+    X = X.astype(np.float32)
+    pca = StreamingPCA(r).fit(map(put, batches(X, 3000, 5000, 1000)))
+    assert found == dtypes
+    matches(pca, X, r, np.finfo(np.float32).eps)
+    assert at_home(pca.components_).dtype == np.float32
+
+
+def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put):
+    X, weight = power_law(2000, 300), np.random.default_rng(0).uniform(0.5, 2.0, 500)
+    expected = StreamingPCA(10).fit(X[:500], sample_weight=weight)
+    pasts = [clone(expected).fit(X[:500], sample_weight=weight)]
+    pasts.append(clone(expected).fit(put(X[:500]), sample_weight=put(weight)))
+    for rows in (X[500:1500], X[1500:]):
+        expected.partial_fit(rows)
+    for past in pasts:
+        past.partial_fit(map(put, batches(X[500:1500])))
+        twin = copy.deepcopy(past)  # which reads
+        assert twin.subspace_.n_components == 300
+        goes_on = StreamingPCA.from_subspace(past.subspace_, 10)
+        for pca in (past, twin, goes_on):
+            pca.partial_fit(map(put, batches(X[1500:])))
+            np.testing.assert_array_equal(at_home(pca.components_), at_home(past.components_))
+        close(past.components_, expected.components_)
+        close(past.mean_, expected.mean_)
+        close(past.singular_values_, expected.singular_values_)
+        assert past.n_samples_ == expected.n_samples_
+
+
+def test_batches_of_several_places_are_taken_in_their_order(monkeypatch):
+    X = power_law(600, 30)
+    parts = batches(X)
+    kinds = [on_strict, on_strict, np.asarray, on_strict, torch.asarray, torch.asarray]
+    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, parts, strict=True))
+    assert isinstance(found.components_, torch.Tensor)
+    close(found.components_, StreamingPCA(3).fit(X).components_)
+    as_if_on_a_device(monkeypatch)
+    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, parts, strict=True))
+    close(found.components_, StreamingPCA(3).fit(X).components_)
+
+
+def test_what_fails_late_in_a_stream_leaves_everything_as_it_was(put):
+    X = power_law(300, 12)
+    pca = StreamingPCA(3).fit(put(X))
+    before = dict(vars(pca))
+    broken = X.copy()
+    broken[7, 2] = np.nan
+    for wrong, words in [
+        (broken, "contains NaN"),
+        (X[:0], "at least one row"),
+        (X[:, 1:], "11 feat"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            pca.partial_fit(map(put, [X, X, wrong]))
+        assert all(vars(pca)[name] is value for name, value in before.items())
+
+
+def test_one_batch_is_alive_and_little_of_it_comes_home(put, come):
+    X, alive = power_law(12_000, 40), []
+
+    def rows():
+        for part in batches(X):
+            assert not any(there() is not None for there in alive)
+            there = put(part.copy())
+            alive.append(weakref.ref(there))
+            yield there
+            del there
+
+    found = StreamingPCA(3).fit(rows())
+    close(found.components_, StreamingPCA(3).fit(X).components_)
+    assert 0 < sum(come) < X.size / 20
+
+
+@pytest.mark.parametrize("name", ["power law", "flat", "exponential", "two", "none"])
+def test_eigenvalues_are_bounded_by_a_product_with_a_few_vectors(name):
+    lam = {
+        "power law": 1 / np.arange(1.0, 81),
+        "flat": np.ones(80),
+        "exponential": 0.5 ** np.arange(80),
+        "two": np.repeat([1.0, 0.0], [2, 78]),
+        "none": np.zeros(80),
+    }[name]
+    rng = np.random.RandomState(0)
+    U = linalg.random_basis(80, 80, rng)
+    G, Q = (U.T * lam) @ U, linalg.random_basis(8, 80, rng)
+    for _ in range(4):
+        P = G @ Q.T
+        most, least = device_sums.eigenvalue_bounds(Q, P, float(np.sum(G * G)), 4)
+        assert most >= lam[0] * (1 - 1e-14)
+        assert least <= lam[3] + 1e-14 * lam[0]
+        Q = linalg.orthonormalised(P.T)
+    if name in ("power law", "exponential"):
+        assert most < 1.2 * lam[0]
+        assert least > 0.8 * lam[3]
