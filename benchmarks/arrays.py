@@ -2,11 +2,12 @@
 
 In one process. On the processor by its clock and with one thread each, "of numpy" is the time over
 that of the same fit of numpy's rows. `--device cuda` adds a large matrix made on the device: fits
-of it where it is, fits of blocks that come from pinned memory of the host, torch.pca_lowrank, and
-cuML's IncrementalPCA if it is installed. "bytes" and "product" are what is needed in any case: the
-time in which the rows are read once (on the device by a copy, whose half it is; over the bus by a
-copy of a block), and that of the product of the rows with themselves, or of all of which a part
-was timed. "excess" and "distance" are from a scatter matrix in float64.
+of it in one array and in batches, fits of batches that come from the host, from pinned memory and
+from other, torch.pca_lowrank, and cuML's IncrementalPCA if it is installed. `--device cpu` is the
+same at a small size. "bytes" and "product" are what is needed in any case: the time in which the
+rows are read once (on the device by a copy, whose half it is; over the bus by a copy of a batch),
+and that of the product of the rows with themselves, or of all of which a part was timed. "excess"
+and "distance" are from a scatter matrix in float64.
 """
 
 import os
@@ -25,13 +26,17 @@ from fedpca_sklearn import (
     StreamingPCA,
     StreamingPowerMethod,
     make_power_law,
+    on_device,
     subspace_distance,
 )
 
 SHAPE, RANK = (10_000, 2_000), 20
-LARGE, LARGE_RANK = (10_000_000, 1_000), 64
-# Rows that come over the bus at once, and rows of which a product is timed.
-BLOCK, PART = 500_000, 200_000
+# Rows and features, components, rows of a batch, and rows of which a product is timed.
+LARGE = (10_000_000, 1_000), 64, 500_000, 200_000
+SMALL = (100_000, 400), 20, 20_000, 10_000
+QUICK = (4_000, 100), 10, 1_000, 1_000
+# Rows that are made, or multiplied in float64, at once.
+AT_ONCE = 500_000
 
 
 def models_of(r):
@@ -130,13 +135,13 @@ class Device:
         generator = self.torch.Generator(self.name).manual_seed(0)
         X = self.torch.empty((n, d), device=self.name)
         scale = self.torch.arange(1, d + 1, device=self.name) ** -0.5
-        for at in range(0, n, BLOCK):
-            X[at : at + BLOCK].normal_(generator=generator).mul_(scale).add_(1)
+        for at in range(0, n, AT_ONCE):
+            X[at : at + AT_ONCE].normal_(generator=generator).mul_(scale).add_(1)
         return X
 
     def scatter(self, X):
         """Scatter matrix in float64, added up block by block; numpy's."""
-        blocks = X.split(BLOCK // 5)
+        blocks = X.split(AT_ONCE // 5)
         mean, G = sum(block.double().sum(0) for block in blocks) / len(X), 0
         for block in blocks:
             Z = block.double() - mean
@@ -144,57 +149,70 @@ class Device:
         return G.cpu().numpy()
 
 
-def on_a_device(torch, name, quick):
-    """A row for each way to the components of a large matrix on the device."""
-    device = Device(torch, name)
-    n, d = (4_000, 100) if quick else LARGE
-    r, part, block = (10, 1_000, 1_000) if quick else (LARGE_RANK, PART, BLOCK)
-    X = device.rows(n, d)
-    best = Best(device.scatter(X), r)
-    copy = device.timed(lambda: X[:part].clone())[0] * n / part / 2
-    product = device.timed(lambda: X[:part].T @ X[:part])[0] * n / part
-    pinned = torch.empty((block, d), pin_memory=device.is_cuda)
+def ways_to_fit(device, X, r, block):
+    """What is timed, by name: whether the rows come over a bus, and the call."""
+    torch = device.torch
+    plain = X[:block].cpu().numpy()
+    pinned = torch.empty((block, X.shape[1]), pin_memory=device.is_cuda)
     pinned.copy_(X[:block])
-    bus = device.timed(lambda: pinned.to(name, non_blocking=True))[0] * n / block
 
-    def from_the_host():
-        pca = StreamingPCA(r)
-        blocks = (pinned.to(name, non_blocking=True) for _ in range(n // block))
-        return pca.fit(blocks)
+    def from_the_host(rows):  # the first batch, again and again
+        batches = (rows for _ in range(len(X) // block))
+        return StreamingPCA(r).fit(on_device(batches, torch, device.name))
 
     ways = {
-        "StreamingPCA, on the device": (lambda: StreamingPCA(r).fit(X), copy),
-        "StreamingPCA, blocks of the host": (from_the_host, bus),
-        "torch.pca_lowrank(niter=4)": (lambda: torch.pca_lowrank(X, r, niter=4)[2].T, copy),
+        "StreamingPCA, one array": (None, lambda: StreamingPCA(r).fit(X)),
+        "StreamingPCA, batches": (None, lambda: StreamingPCA(r).fit(iter(X.split(block)))),
+        "StreamingPCA, pinned memory of the host": (pinned, lambda: from_the_host(pinned)),
+        "StreamingPCA, memory of the host": (plain, lambda: from_the_host(plain)),
+        "torch.pca_lowrank(niter=4)": (None, lambda: torch.pca_lowrank(X, r, niter=4)[2].T),
     }
     try:
         from cuml.decomposition import IncrementalPCA
     except ImportError:
         print("cuML is not installed")
     else:
-        ways["cuML's IncrementalPCA"] = (
-            lambda: IncrementalPCA(n_components=r, batch_size=block).fit(X),
-            copy,
-        )
+        cuml = IncrementalPCA(n_components=r, batch_size=block)
+        ways["cuML's IncrementalPCA"] = (None, lambda: cuml.fit(X))
+    return ways
+
+
+def on_a_device(torch, name, quick):
+    """A row for each way to the components of a large matrix on the device."""
+    device = Device(torch, name)
+    (n, d), r, block, part = QUICK if quick else LARGE if device.is_cuda else SMALL
+    X = device.rows(n, d)
+    there, first = Best(device.scatter(X), r), Best(device.scatter(X[:block]), r)
+    some = X[:block].cpu().numpy().astype(np.float64)
+    G = np.cov(some.T) * (block - 1)
+    apart = np.linalg.norm(first.G - G) / np.linalg.norm(G)
+    copy = device.timed(lambda: X[:part].clone())[0] * n / part / 2
+    product = device.timed(lambda: X[:part].T @ X[:part])[0] * n / part
     some = X[: min(n, 4 * part)].cpu().numpy()
     cpu = device.timed(lambda: StreamingPCA(r).fit(some), 1)[0] * n / len(some)
     rows = []
-    for way, (call, least) in ways.items():
+    for way, (host, call) in ways_to_fit(device, X, r, block).items():
         try:
             seconds, found = device.timed(lambda call=call: dispatched(call))
         except torch.OutOfMemoryError:
             print(f"{way}: out of memory")
             continue
+        least, best = copy, there
+        if host is not None:
+            sent = torch.as_tensor(host)
+            least = device.timed(lambda sent=sent: sent.to(name, copy=True))[0] * n / block
+            best = first
         components = getattr(found, "components_", found)
         components = components.cpu().numpy() if hasattr(components, "cpu") else components.get()
         rows.append({"way": way, "seconds": seconds, "bytes": least, "product": product})
         rows[-1]["of the bound"] = seconds / max(least, product)
-        # the blocks of the host are the first one, again and again
-        judge = Best(device.scatter(X[:block]), r) if way.endswith("host") else best
-        rows[-1] |= {"excess": judge.excess(components), "distance": judge.distance(components)}
+        rows[-1] |= {"excess": best.excess(components), "distance": best.distance(components)}
         rows[-1]["numpy, as so many"] = cpu / seconds
-    print(f"\n{n:,} x {d:,}, {r} components, float32, on {name}:")
+    print(f"\n{n:,} x {d:,}, {r} components, float32, batches of {block:,}, on {name}:")
+    print(f"{4e-9 * n * d:.3g} GB, {2e-12 * n * d * d:.3g} TFlop")
     table("arrays_device", rows)
+    print(f"scatter matrix of a batch in float64, on {name} from the host's: {apart:.0e}")
+    return rows
 
 
 def main(quick=False, device=None):

@@ -1,6 +1,7 @@
 """Streaming, distributed and federated principal component analysis."""
 
 from . import base as base
+from ._base.host_rows import on_device
 from ._base.sources import iter_batches
 from ._version import VERSION
 from .communication import (
@@ -185,6 +186,7 @@ __all__ = [
     "make_spiked",
     "make_subspace_stream",
     "merge_subspaces",
+    "on_device",
     "parallel_analysis",
     "partition_clients",
     "projected_sparse_recovery",

@@ -625,3 +625,20 @@ def test_rounding_to_the_default_bits_costs_nothing():
     assert default["rounds"] == floats["rounds"]
     for row in coarse:
         assert row["error"] < 8 * 2.0 ** -row["bits"] + 1.01 * floats["error"]
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_rows_reach_a_device_in_each_way_and_lead_to_the_same(on_host, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    if not on_host:  # the kernels of a GPU, on the processor
+        monkeypatch.setattr("fedpca_sklearn._validation.arrays.Place.is_on_host", False)
+    module = scenario("arrays")
+    rows = module.on_a_device(torch, "cpu", quick=True)
+    ours = [row for row in rows if row["way"].startswith("StreamingPCA")]
+    assert len(ours) == 4
+    r = module.QUICK[1]
+    gap = 1 / r - 1 / (r + 1)  # of variances 1 / i, and as much for the sample
+    for row in ours:
+        assert row["distance"] < 2 * np.finfo(np.float32).eps / gap, row
+        assert row["excess"] < 1e-6, row

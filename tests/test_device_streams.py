@@ -4,13 +4,22 @@ import copy
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
-from device_helpers import as_if_on_a_device, at_home, close, on_strict, strict, torch
+import scipy.sparse as sp
+from device_helpers import ON_A_DEVICE, as_if_on_a_device, at_home, close, on_strict, strict, torch
 from numpy.testing import assert_allclose
 from sklearn import config_context
 from sklearn.base import clone
 
-from fedpca_sklearn import EnergyBounds, StreamingPCA, make_power_law, subspace_distance
+from fedpca_sklearn import (
+    EnergyBounds,
+    NpyRows,
+    StreamingPCA,
+    make_power_law,
+    on_device,
+    subspace_distance,
+)
 from fedpca_sklearn._kernels import device_sums, leading_first, linalg, scatter, stack
 from fedpca_sklearn._validation.arrays import Place
 from fedpca_sklearn.streaming import _together
@@ -290,3 +299,131 @@ def test_eigenvalues_are_bounded_by_a_product_with_a_few_vectors(name):
     if name in ("power law", "exponential"):
         assert most < 1.2 * lam[0]
         assert least > 0.8 * lam[3]
+
+
+def held_in(kind, X, folder):
+    """Rows of the host in something that is read."""
+    if kind == "memory map":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r")
+    if kind == "file":
+        np.save(folder / "X.npy", X)
+        return NpyRows(folder / "X.npy")
+    if kind == "frame":
+        return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    if kind == "loader":
+        data = torch.utils.data.TensorDataset(torch.asarray(X), torch.arange(len(X)))
+        return torch.utils.data.DataLoader(data, batch_size=130)
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(X, chunks=(170, 5))
+    made = {
+        "array": lambda: X,
+        "other order": lambda: np.asfortranarray(X),
+        "tensor": lambda: torch.asarray(X),
+        "list": lambda: X.tolist(),
+        "iterable": lambda: iter(batches(X, 250, 1, 149)),
+        "numbers": lambda: np.arange(800, dtype=np.uint8).reshape(400, 2)[:, [0, 1, 0]],
+    }
+    return made[kind]()
+
+
+LIBRARIES = [(strict, ON_A_DEVICE), (torch, "cpu"), (torch, None), (np, None)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("array", "other order", "memory map", "file", "frame", "tensor", "list", "loader"),
+        *("iterable", "dask", "numbers"),
+    ],
+)
+@pytest.mark.parametrize("library", range(4), ids=["strict", "torch", "torch's default", "numpy"])
+def test_rows_of_the_host_are_sent_in_their_order(kind, library, tmp_path):
+    X = power_law(400, 20).astype(np.float32)
+    xp, device = LIBRARIES[library]
+    sent = list(on_device(held_in(kind, X, tmp_path), xp, device, batch_size=100))
+    like = xp.empty(0) if device is None else xp.empty(0, device=device)
+    for batch in sent:
+        assert batch.shape[0] <= 100
+        assert type(batch) is type(like)
+        assert getattr(batch, "device", None) == getattr(like, "device", None)
+    home = sent if xp is np else map(at_home, sent)
+    expected = held_in(kind, X, tmp_path) if kind == "numbers" else X
+    np.testing.assert_array_equal(np.concatenate(list(home)), expected)
+    assert sent[0].dtype == xp.asarray(expected[:1]).dtype or kind == "list"
+
+
+def test_a_fit_of_rows_of_the_host_on_a_device_is_that_of_numpy(put, tmp_path, come, eigenproblems):
+    xp, device = (strict, ON_A_DEVICE) if put is on_strict else (torch, "cpu")
+    X = WIDE + 1e6
+    rows = held_in("memory map", X, tmp_path)
+    found = StreamingPCA(10).fit(on_device(rows, xp, device, batch_size=500))
+    assert len(eigenproblems) == 1
+    expected = StreamingPCA(10).fit(X)
+    tol = 1e-12 * 1e6 / np.sqrt(expected.explained_variance_[-1])  # rounding of the rows
+    close(found.components_, expected.components_, tol)
+    close(found.singular_values_, expected.singular_values_, tol)
+    assert sum(come) < X.size / 2
+    Z = [found.transform(part) for part in on_device(rows, xp, device, batch_size=500)]
+    close(xp.concat(Z), expected.transform(X), 1e-6)
+
+
+def test_at_most_two_batches_are_on_the_device():
+    X, alive = power_law(600, 8), []
+    for batch in on_device(X, torch, "cpu", batch_size=100):
+        alive.append(weakref.ref(batch))
+        del batch
+        assert sum(there() is not None for there in alive) <= 1  # and the next one
+    in_numpy = []
+
+    def parts():
+        for part in batches(X):
+            part = part.copy()
+            assert sum(there() is not None for there in in_numpy) <= 1
+            in_numpy.append(weakref.ref(part))
+            yield part
+            del part
+
+    found = StreamingPCA(3).fit(on_device(parts(), strict, ON_A_DEVICE))
+    close(found.components_, StreamingPCA(3).fit(X).components_)
+
+
+def test_a_buffer_that_is_filled_again_is_sent_before():
+    X = power_law(600, 8)
+
+    def parts():
+        buffer = np.empty((100, 8))
+        for part in batches(X):
+            buffer[...] = part
+            yield buffer
+
+    sent = [batch.clone() for batch in on_device(parts(), torch, "cpu")]
+    np.testing.assert_array_equal(torch.concat(sent), X)
+
+
+def test_rows_that_cannot_be_sent_are_refused():
+    X = power_law(20, 4)
+    frames = [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "abdc")]
+    for rows, error, words in [
+        (sp.csr_array(X), TypeError, "Sparse rows cannot be sent"),
+        (X[:0], ValueError, "0 sample"),
+        (iter([]), ValueError, "stream without batches"),
+        (X[0], ValueError, "Expected 2D array"),
+        ([X, X[:, 1:]], ValueError, "X has 3 features, but Rows is expecting 4"),
+        (frames, ValueError, "feature names"),
+        ("X.npy", TypeError, "path of a file"),
+    ]:
+        for xp, device in LIBRARIES[:2]:
+            with pytest.raises(error, match=words):
+                list(on_device(rows, xp, device))
+    with pytest.raises(
+        TypeError, match="xp must be a library of arrays such as torch or cupy, got 'cuda'"
+    ):
+        on_device(X, "cuda")
+    for wrong in (0, 2.5):
+        with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got"):
+            on_device(X, torch, batch_size=wrong)
+    pca = StreamingPCA(2)
+    with pytest.raises(ValueError, match="contains NaN"):
+        pca.fit(on_device([X, np.full((3, 4), np.nan)], strict, ON_A_DEVICE))
+    assert not hasattr(pca, "components_")
