@@ -5,17 +5,17 @@ import inspect
 import json
 import re
 import runpy
+import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
 import fedpca_sklearn
-from fedpca_sklearn import FederatedPCA, StreamingPCA, base, make_power_law
+from fedpca_sklearn import base
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"_build", "auto_examples", "generated"}
@@ -29,6 +29,8 @@ OPTIONAL = {
     "skops",
     "torch",
 }  # what the environment of the oldest releases lacks
+BASE = {"joblib", "numpy", "sklearn", "scipy", "threadpoolctl"}
+HOW_TO = sorted((ROOT / "docs/howto").glob("*.md"))
 RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
@@ -46,19 +48,10 @@ def imports(page):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
-def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
+def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys):
+    """In an empty folder, with no names but its own; what it says that it prints, it prints."""
     monkeypatch.chdir(tmp_path)
-    X = make_power_law(300, 30, random_state=0)
-    StreamingPCA(20).fit(X).subspace_.save("site1.subspace", site="first")
-    names = {
-        "X": X,
-        "X_site": X[:100],
-        "batches": [X[:99], X[99:]],
-        "hospital": np.arange(300) % 7,
-        "files": ["site1.subspace", "site3.subspace"],
-        "StreamingPCA": StreamingPCA,
-        "FederatedPCA": FederatedPCA,
-    }
+    names = {}
     for package in sorted(OPTIONAL & imports(page)):
         pytest.importorskip(package)
     if page.name == "arrays.md":  # which sets it; undone afterwards
@@ -67,11 +60,44 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch):
         pytest.importorskip("flwr")
         names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of
     for code in blocks(page):
+        capsys.readouterr()
         exec(compile(code, page.name, "exec"), names)
+        said = re.search(r"(?:^# .*\n)+\Z", code, flags=re.MULTILINE)
+        if said:
+            words = said[0].replace("#", " ").split(), capsys.readouterr().out.split()
+            for told, printed in zip(*words, strict=True):
+                assert printed == told or float(printed) == pytest.approx(float(told), rel=0.2)
     if page.name == "README.md":
         assert_allclose(
             names["merged"].explained_variance_, PCA(20).fit(names["X"]).explained_variance_
         )
+
+
+def installed_by(page):
+    """Names in the lines of a page that say `pip install`, with the packages of extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = re.findall(r"pip install ([^`\n]+)", page.read_text())
+    words = {word for line in said for word in re.findall(r"[\w-]+", line)}
+    extras = [project["optional-dependencies"].get(word, []) for word in words]
+    return words | {re.match(r"[\w-]+", line)[0] for line in sum(extras, [])}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO], ids=lambda p: p.name)
+def test_a_page_says_what_its_code_needs_beside_the_library(page):
+    given = {*sys.stdlib_module_names, *BASE, "fedpca_sklearn"}
+    assert imports(page) - given <= installed_by(page)
+
+
+def test_pages_of_cases_open_with_a_few_lines_that_run():
+    """From the first page a case leads to at most eight lines of code, the first of its page."""
+    _, case, _ = re.split(
+        r"^## Your .*\n", (ROOT / "docs/index.md").read_text(), flags=re.MULTILINE
+    )
+    pages = re.findall(r"\]\(([\w/]+\.md)\)", case)
+    assert len(pages) >= 8
+    for name in pages:
+        first, *_ = blocks(ROOT / "docs" / name)
+        assert len([line for line in first.splitlines() if line]) <= 8, name
 
 
 def hidden_imports(code):
