@@ -192,18 +192,22 @@ def fit_sites(
     timeout: float = 600.0,
     secure: SecureAggregation | None = None,
 ) -> Any:
-    """Fit an estimator of the rows at all sites that a grid reaches.
+    """Fit an estimator to the rows of all sites that are connected to a Flower server.
+
+    It runs in the ``ServerApp``. It waits for the sites, asks them for summaries or sums as the
+    estimator needs, and goes on without sites that fail. The rows stay at the sites, whose answers
+    come from `client_app`. `server_app` makes the whole app of the server with it.
 
     Parameters
     ----------
     grid : flwr.serverapp.Grid
         Flower's connection from the server to the sites.
     estimator : object
-        Of a class that `fit_estimator` knows. Not changed. ``clients``, ``n_clients``,
-        ``feature_groups`` and ``n_jobs`` play no part; ``channel`` must be None and ``topology``
-        "server", as the network is a real one.
+        Of a class that `fit_estimator` knows. It is not changed. ``clients``, ``n_clients``,
+        ``feature_groups`` and ``n_jobs`` play no part. As the network is a real one, ``channel``
+        must be None and ``topology`` "server".
     min_sites : int, default=2
-        With fewer the fit is an error.
+        If fewer sites take part, the fit is an error.
     n_sites : int or None, default=None
         Sites to wait for. None: ``min_sites``, or more if secure sums need them.
     wait : float, default=60.0

@@ -30,22 +30,22 @@ __all__ = ["DistributedPCA"]
 class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     """Exact principal component analysis of rows that belong to several clients.
 
-    Each client reduces its rows, centred by their own mean, to the triangular factor of their QR
-    decomposition. The factors are merged in a binary tree, the means of the clients are added at
-    its root, and the SVD of the last factor is the PCA of all rows. No row leaves its client, and
-    nothing is truncated or squared: the result equals PCA of the pooled rows to rounding, for any
-    spectrum, any number of clients, and clients with fewer rows than features.
+    The result equals PCA of all rows in one place, up to rounding, for any rows, any number of
+    features and clients, and clients with fewer rows than features. Each client sends one
+    triangular matrix and its mean, about ``n_features ** 2 / 2`` floats. No row leaves its client.
+    `FederatedPCA` sends less if there are many features, and is exact for up to 256.
 
     Parameters
     ----------
     n_components : int, float, "parallel", "mle" or None, default=None
         As in `StreamingPCA`.
     missing : AvailablePairs or None, default=None
-        What to make of missing entries (NaN). None: they are refused. `AvailablePairs`: clients
+        How missing entries (NaN) are treated. None: they are refused. `AvailablePairs`: clients
         send moments of pairs of columns to the server, in one round, in place of factors.
     n_clients : int, default=2
-        Contiguous shards that stand in for clients where ``clients`` is not given. Of a dask.array
-        every row chunk is a client instead, at work where the chunk is.
+        If ``clients`` is not given, the rows are cut into this number of contiguous shards, each of
+        which counts as a client. Of a dask.array every row chunk is a client instead, at work where
+        the chunk is.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     scale : bool, default=False
@@ -83,10 +83,13 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
 
     Notes
     -----
-    [1]_, Algorithm 1. `partial_fit` is its section 4: new rows at any of the clients are a tree of
-    their own, whose root is merged with the factor of all rows before (eq. 22). Nothing depends on
-    the order, so blocks that come late are included when they come (section 5). Of two partners
-    in the tree the one that merged less so far receives.
+    This is Algorithm 1 of [1]_. Each client reduces its rows, centred by their own mean, to the
+    triangular factor of their QR decomposition. The factors are merged in a binary tree, the means
+    of the clients are added at its root, and the SVD of the last factor is the PCA of all rows.
+    Nothing is truncated or squared. `partial_fit` is section 4 of [1]_: new rows at any of the
+    clients are a tree of their own, whose root is merged with the factor of all rows before (eq.
+    22). Nothing depends on the order, so blocks that come late are included when they come (section
+    5). Of two partners in the tree the one that merged less so far receives.
 
     A client works in time O(n_i p^2) and memory O(p^2) beyond its rows; a level of the tree takes
     O(p^3), about a third of a dense QR by the structured factorisation of two full triangles

@@ -49,32 +49,33 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
 class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
-    Every client fits a sub-estimator on its own rows and sends the summary of it, a `Subspace`; the
-    server merges the summaries. No row leaves its client. Unless ``merge`` says otherwise, the
-    result does not depend on the order of the clients; with at most 256 features and the default
-    sub-estimator it is PCA of the pooled rows exactly, whatever the partition.
+    Every client (site) summarises its own rows, and sends the summary, a `Subspace`, to a server,
+    which merges the summaries. No row leaves its client. With at most 256 features the result is
+    PCA of all rows in one place, up to rounding, however they are split among clients. `fit`
+    simulates this in one process: ``clients`` says whose each row is. Real sites send files, which
+    `from_subspaces` merges, or are connected by Flower (`fedpca_sklearn.engines.flower`).
 
     Parameters
     ----------
     n_components : int, float, "parallel", "mle" or None, default=None
         As in `StreamingPCA`. "parallel" and "mle" count the components of all rows, for which
-        clients send all directions; of summaries with the noise of a mechanism, and with
-        ``missing``, they cannot.
+        clients send all directions; they are refused with a ``mechanism`` or ``missing``.
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA`, or any PCA-like estimator, such as scikit-learn's
         PCA, IncrementalPCA and TruncatedSVD. Its ``n_components`` bounds what a client sends and
-        should exceed the one here. None: ``StreamingPCA(n_components)``, which keeps extra
-        directions.
+        should exceed the one here. None: `StreamingPCA` with all directions up to 256 features,
+        and with ``max(10, 1.25 n_components)`` extra ones beyond.
     merge : MergeStrategy or None, default=None
-        None: ``SubspaceMerge()``, all at once. ``SubspaceMerge(fan_in=2)``: in a binary tree.
-        ``SubspaceMerge(center="site")``: of rows minus their client's mean.
+        How summaries are merged. None: ``SubspaceMerge()``, all at once.
+        ``SubspaceMerge(fan_in=2)``: in a binary tree. ``SubspaceMerge(center="site")``: of rows
+        minus their client's mean.
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
         Differential privacy: clients clip their rows and send noisy summaries. Then ``estimator``
         and ``sample_weight`` must be None.
     missing : AvailablePairs, ConditionalFill or None, default=None
-        What to make of missing entries (NaN), without a ``mechanism``, refinements, ``scale`` and
-        ``partial_out``; of pairs of at most 256 columns, without ``estimator`` and ``merge``. None:
-        only an ``estimator`` that is a tracker takes them.
+        How missing entries (NaN) are treated. None: they are refused, unless ``estimator`` is a
+        tracker. Not with a ``mechanism``, refinements, ``scale`` or ``partial_out``.
+        `AvailablePairs` takes at most 256 columns, and no ``estimator`` or ``merge``.
     n_refinements : int, default=0
         Rounds of `refine` at the end of `fit`. `partial_fit` makes none, as it does not have the
         rows of earlier calls. With a ``tol`` this is the largest number of rounds, and 0 means 20.
@@ -82,9 +83,9 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         Refine until ``subspace_error_bound_`` is at most this; a ConvergenceWarning tells if the
         rounds did not suffice.
     n_clients : int, default=2
-        Where ``clients`` is not given, the rows are cut into so many contiguous shards, which stand
-        in for clients. Of a dask.array every row chunk is a client instead, and is fitted where it
-        is.
+        If ``clients`` is not given, the rows are cut into this number of contiguous shards, each of
+        which counts as a client. Of a dask.array every row chunk is a client instead, and is fitted
+        where it is.
     n_jobs : int or None, default=None
         Clients fitted at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None
@@ -92,9 +93,11 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         of a mechanism. Noise protects only from those who do not know its seed, and the same
         integer in two fits repeats the noise.
     scale : bool, default=False
-        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`; no ``mechanism``.
+        True: PCA of the correlation matrix of all rows, as in `StreamingPCA`. Not with a
+        ``mechanism``.
     partial_out : str, int or sequence of these, default=None
-        Confounders, as in `StreamingPCA`, by their effects over all rows. As ``scale``.
+        Confounders, as in `StreamingPCA`; their effects are those over all rows. Not with a
+        ``mechanism``.
 
     Attributes
     ----------
@@ -139,6 +142,10 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
 
     Notes
     -----
+    Unless ``merge`` says otherwise, the result does not depend on the order of the clients. Where
+    clients do not keep all directions, see `StreamingPCA`, it is an approximation; `refine` and
+    ``tol`` improve it.
+
     Federated PCA of Grammenos et al. (2019), section 3: SPCA or SAPCA at the clients, merged
     pairwise or in a tree (DASM), with the mean correction of Bai, Chan and Luk (2005). Clients
     work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back, unless `refine`

@@ -41,18 +41,20 @@ def _can_go_on(monitor: Any) -> bool:
 class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
     """Finds rows that do not belong to the subspace of the others.
 
-    This is anomaly detection, or novelty detection, by a model of the usual rows.
-    Of each row two statistics are compared with their limits: Q, the squared error of its
-    projection (squared prediction error), and Hotelling's T2, the squared distance of its
-    projection from the mean in units of the variances. A row is an outlier if one of them is
-    above its limit.
+    This is anomaly detection (outlier or novelty detection): the monitor is put around an
+    estimator, which is the model of the usual rows. `predict` returns -1 for a row that does not
+    fit the model, else 1. Two numbers of each row are compared with their limits: Q, the squared
+    distance of the row from the subspace, and Hotelling's T2, the squared distance of its
+    projection from the mean in units of the variances. A row does not fit if one of them is above
+    its limit.
 
     Parameters
     ----------
     estimator : estimator
-        Of a subspace, with ``components_``: one of this library, or scikit-learn's PCA,
-        IncrementalPCA or TruncatedSVD. It is copied; `from_estimator` takes a fitted one. Without
-        ``scale``, ``partial_out`` and ``SubspaceMerge(center="site")``: give the monitor such rows.
+        An estimator of this library with ``components_``, or scikit-learn's PCA, IncrementalPCA or
+        TruncatedSVD. It is copied; `from_estimator` takes a fitted one. Estimators with ``scale``,
+        ``partial_out`` or ``SubspaceMerge(center="site")`` are refused: scale or adjust the rows
+        before.
     contamination : float in (0, 0.5], default=0.05
         Share of new rows without anything unusual that are flagged, by Q and T2 together.
     limits : {"chi2", "quantile"}, default="chi2"
@@ -114,8 +116,8 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
     limits allow. Outliers beyond ``contamination`` count as drift.
 
-    **Missing entries**, where the estimator takes them: Q and T2 of the marginal distribution of
-    what is there, with limits for so many entries.
+    **Missing entries** are taken if the estimator takes them. Q and T2 are then those of the
+    marginal distribution of the entries that are there, with limits for that number of entries.
 
     A row costs O(d k); rows with p patterns of missing entries O(p k^2 (d + k)) more.
 
@@ -334,7 +336,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         if hasattr(fitted, "scale_") or hasattr(fitted, "confounders_"):
             raise ValueError(
                 "estimator must have scale=False and partial_out=None, got "
-                f"{self.estimator!r}; give the monitor rows that are scaled."
+                f"{self.estimator!r}; give the monitor rows that are scaled or adjusted."
             )
         if getattr(getattr(fitted, "merge", None), "center", "all") == "site":
             raise ValueError(

@@ -37,18 +37,19 @@ __all__ = ["FederatedPowerPCA"]
 class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     """Principal component analysis by rounds of a power method whose messages only add up.
 
-    In each round every client multiplies the scatter matrix of its rows with the current basis, the
-    network adds the products up, with noise or without, and the server makes the sum orthonormal.
-    The server never sees the message of a single client, unless only one is left in a round. Suits
-    over-the-air aggregation (FedOA-PM [1]_), secure aggregation, and privacy noise at the clients
-    (FedPower [3]_).
+    Take it where rows belong to clients (sites), and the server may, or can, only receive the sum
+    of their messages: radio, where signals add up in the air (FedOA-PM [1]_), secure aggregation,
+    or clients that add noise for privacy (FedPower [3]_). In each round every client multiplies the
+    scatter matrix of its rows with the current basis, the network adds the products up, with noise
+    or without, and the server makes the sum orthonormal. Without noise the result is PCA of all
+    rows, to ``tol``. The server sees the message of a client only if no other is left in a round.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of components. None: ``min(n_samples, n_features)``.
     n_rounds : int, default=100
-        Rounds at most, besides one for the mean and one for the variances.
+        Largest number of rounds, besides one for the mean and one for the variances.
     local_steps : int, default=1
         Multiplications at each client between two rounds; above 1 the clients' bases are averaged
         (LocalPower [2]_), which saves rounds where clients are alike and is biased where they are
@@ -63,8 +64,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         The subspace is then off by about tol lambda_r / (lambda_r - lambda_{r+1}), variances by the
         square of that.
     channel : Channel or None, default=None
-        What the messages pass. None: `PerfectChannel`. `RobustSum`: where clients may lie, and a
-        server sees their messages.
+        The simulated network. None: `PerfectChannel`, which adds up without noise. `RobustSum`: for
+        clients that may lie, and a server that sees their messages.
     mechanism : FedPowerNoise or None, default=None
         Differential privacy: clients clip their rows and add noise to all they send. Its budget is
         split over ``n_rounds`` + 2 rounds, so that a few are best. Not with ``sample_weight``.
@@ -73,7 +74,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     center : bool, default=True
         Subtract the mean of all rows, which a first round finds. False: about the origin.
     n_clients : int, default=2
-        Contiguous shards that stand in for clients where ``clients`` is not given.
+        If ``clients`` is not given, the rows are cut into this number of contiguous shards, each of
+        which counts as a client.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState instance or None, default=None

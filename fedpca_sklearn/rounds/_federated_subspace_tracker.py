@@ -30,10 +30,11 @@ __all__ = ["FederatedSubspaceTracker"]
 class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
-    Rows of a batch belong to clients. Each client finds the outliers of its rows and fills missing
-    entries in, as in `RobustSubspaceTracker`; the leading subspace of all filled rows comes from
-    rounds of a power method whose messages only add up, started from the last subspace
-    (Fed-OA-RSTMiss-NoDet).
+    Take it where rows arrive in batches at several clients (sites), have missing entries (NaN) or
+    wrong entries, and the server may, or can, only receive sums of messages. Each client finds the
+    wrong entries of its own rows and fills in the missing ones, as `RobustSubspaceTracker` does.
+    The leading subspace of all filled rows then comes from rounds of a power method, as in
+    `FederatedPowerPCA`, started from the last subspace.
 
     Parameters
     ----------
@@ -44,8 +45,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     n_rounds : int, default=10
         Rounds of the power method for a batch; L of [1]_.
     init_rounds : int, default=50
-        Rounds that start at random: those of the first batch with ``init="svd"``, or before it with
-        "altproj". A given ``init`` of n_components rows has ``n_rounds`` in every batch.
+        Number of rounds of a start at random: in the first batch with ``init="svd"``, or before it
+        with "altproj". With an array of n_components rows as ``init`` there are ``n_rounds`` in
+        every batch.
     init : {"auto", "svd", "altproj"} or array-like of shape (k, n_features), default="auto"
         "auto": "altproj" if ``robust``, else "svd", as in [1]_ without outliers. "svd": the first
         batch is filled with zeros, outliers included. "altproj": each client takes the outliers out
@@ -53,8 +55,8 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         what is left, from which the first batch starts. An array: rows that span the first
         subspace, the P_1 of [1]_.
     init_size : int or "auto", default="auto"
-        Rows of all clients in the first batch with ``init="altproj"``; outliers are told well
-        where a client has five for each component. "auto": ``max(batch size, 5 n_components,
+        Rows of all clients in the first batch with ``init="altproj"``. Outliers are found well if
+        each client has five rows for each component. "auto": ``max(batch size, 5 n_components,
         100)``.
     robust : bool, default=True
         Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
@@ -62,9 +64,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         Norm of the part of a row that is neither in the last subspace nor sparse, as in
         `RobustSubspaceTracker`.
     support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, but
-        that the deviation of a feature comes from the mean logarithm of what the subspace leaves of
-        it at all clients, a sum, so that outliers must be few in a feature that they begin in.
+        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`,
+        except that the deviation of a feature comes from a sum: the mean logarithm of its residuals
+        at all clients. So in a feature where outliers begin there must be few of them.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
         no message more. With "auto" a batch that may tell of a change has the rounds of the power
@@ -87,7 +89,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         Subtract the mean of the filled rows that count, which one more round for each batch finds.
         False: about the origin, as in [1]_.
     channel : Channel or None, default=None
-        What the messages pass. None: `PerfectChannel`. A schedule of those who drop out has a
+        The simulated network. None: `PerfectChannel`. A schedule of those who drop out has a
         column for each client of a batch, and begins with each batch.
     n_clients : int, default=2
         Without ``clients``, row i of the stream belongs to client ``i % n_clients``.
@@ -124,13 +126,13 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
 
     Notes
     -----
-    Algorithm 3 of [1]_ with Algorithm 4 at each client; its optional line 6, Algorithm 4 again with
-    the new subspace, is `decompose` after `partial_fit`. A client without rows in a batch takes no
-    part in it. The automatic thresholds of features are from sums over
-    the clients, which may have one row each; what tells the first batch's outliers from its rows
-    needs five rows for each component at a client to do it well. A client sends nothing for rows
-    whose entries do not determine their coordinates. The numbers of rows, by which batches are cut
-    and weighed, reach the server besides.
+    This is Fed-OA-RSTMiss-NoDet, Algorithm 3 of [1]_, with Algorithm 4 at each client; its optional
+    line 6, Algorithm 4 again with the new subspace, is `decompose` after `partial_fit`. A client
+    without rows in a batch takes no part in it. The automatic thresholds of features are from sums
+    over the clients, which may have one row each; what tells the first batch's outliers from its
+    rows needs five rows for each component at a client to do it well. A client sends nothing for
+    rows whose entries do not determine their coordinates. The numbers of rows, by which batches are
+    cut and weighed, reach the server besides.
 
     With a perfect channel, rounds enough and ``robust=False`` it equals `SubspaceTracker` with the
     same parameters. With outliers the first mean of ``center`` is that of the clients' medians,

@@ -33,37 +33,36 @@ from ._second_pass import SecondPassMixin
 class StreamingPCA(SecondPassMixin):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
-    The model is a `Subspace` of ``n_components`` plus some extra directions. Each block of rows is
-    stacked under it, and the leading right singular vectors of the stack are the next model. The
-    result is exact up to 256 features, and for ten components or more up to ``40 n_components +
-    200``, but not above 2,048. Above, it is within 1e-4 of the best reconstruction error where
-    variances fall like 1 / i or faster (10,000 rows, 500 features, 20 components and 25 extra
-    ones). This is SPCA of [1]_ (Algorithm 3), the same as MOSES for a fixed rank; with
-    ``rank_rule=ContributionBounds()`` it is SAPCA.
+    Take it where rows do not fit in memory, or arrive over time: `partial_fit` takes the next rows
+    and need not see the earlier ones again. With up to 256 features the result is that of PCA of
+    all rows, up to rounding; with ten components or more this holds up to
+    ``40 n_components + 200`` features, but not above 2,048. With more features it is an
+    approximation, see Notes.
 
     Parameters
     ----------
     n_components : int, float, "parallel", "mle" or None, default=None
-        Components to show. A float in (0, 1): as many as explain this fraction of the variance.
-        "parallel": as many as `parallel_analysis` counts, at least one. "mle": those with the most
-        evidence by Minka, as in scikit-learn's PCA; from the first batch on there must be as many
-        rows as features. Both keep all directions, and look at them at the end of each call. None:
-        all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from, 1 for None.
+        Number of components. A float in (0, 1): as many as explain this fraction of the variance.
+        "parallel": as many as `parallel_analysis` counts, at least one. "mle": the most likely
+        number by Minka's method, as in scikit-learn's PCA; from the first batch on there must be
+        as many rows as features. Both keep all directions, and look at them at the end of each
+        call. None: all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from,
+        1 for None.
     oversampling : int or "auto", default="auto"
-        Extra directions kept between blocks. "auto": all, up to the features above, which makes
-        the result exact; with a fraction or a ``rank_rule`` up to 256. Beyond,
-        ``max(10, 1.25 n_components)``.
+        Directions that are kept between blocks beyond ``n_components``. "auto": all of them, with
+        up to as many features as said above, so that the result is exact (with a fraction or a
+        ``rank_rule``, up to 256); with more features ``max(10, 1.25 n_components)``.
     block_size : int or "auto", default="auto"
-        Rows that are updated at once; larger batches are cut. "auto" is near the least work.
+        Number of rows of an update; larger batches are cut. "auto": nearly the least work.
     forgetting_factor : float in (0, 1], default=1.0
         Factor by which the (squared) weight of a row shrinks with every later row. With
         ``forgetting="blocks"`` it multiplies the singular values instead.
     half_life : float, str, timedelta or None, default=None
-        Says the same in another unit, and then ``forgetting_factor`` is 1. A number h: rows after
-        which a row has half its weight, a factor of ``0.5 ** (1 / h)``. A time, a numpy.timedelta64
-        or datetime.timedelta, or a whole number with W, D, h, min, s, ms, us or ns, as "90min":
-        rows come with ``times``, and one of time t has the weight ``2 ** -((newest - t) /
-        half_life)``, where ``newest`` is the latest time so far, see Notes.
+        Says how fast rows are forgotten in another unit; ``forgetting_factor`` must be 1 then. A
+        number h: a row has half its weight after h later rows, which is a factor of ``0.5 ** (1 /
+        h)``. A time, a numpy.timedelta64 or datetime.timedelta, or a whole number with W, D, h,
+        min, s, ms, us or ns, as "90min": rows come with ``times``, and one of time t has the weight
+        ``2 ** -((newest - t) / half_life)``, where ``newest`` is the latest time so far, see Notes.
     forgetting : {"rows", "blocks"}, default="rows"
         "rows": all rows fade, those of one block too, and the result does not depend on how the
         stream is cut. "blocks": lambda of [1]_, eq. 1: before each block the past singular values
@@ -131,6 +130,13 @@ class StreamingPCA(SecondPassMixin):
 
     Notes
     -----
+    The model is a `Subspace` of ``n_components`` and some extra directions. Each block of rows is
+    stacked under it, and the leading right singular vectors of the stack are the next model. Where
+    not all directions are kept, the reconstruction error is within 1e-4 of the best one if
+    variances fall like 1 / i or faster (10,000 rows, 500 features, 20 components and 25 extra
+    directions). This is SPCA of [1]_ (Algorithm 3), which is MOSES [2]_ for a fixed rank; with
+    ``rank_rule=ContributionBounds()`` it is SAPCA.
+
     With k directions kept and b rows a block, a row costs O(d (k + b + k^2 / b)) operations; memory
     is O(d k), see `memory_bytes`. Sparse rows cost O(nnz k), no block is densified while
     n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row

@@ -36,10 +36,12 @@ _DIRECTIONS = {"components", "singular_values"}
 class Subspace(InFiles):
     """Immutable summary of a set of rows by their leading principal directions.
 
-    A summary stands for ``n_samples`` rows of ``d`` features that need not be kept. It
-    costs O(d k) memory, can be updated with more rows, merged with other summaries in any order,
-    saved and sent. Mean, count and scatter are exact; the directions are exact as long as nothing
-    was truncated.
+    It is what a site sends in place of its rows, and all that `StreamingPCA` remembers of a stream:
+    k directions, singular values, the mean, the number of rows and their total sum of squares (the
+    scatter). Its size does not depend on the number of rows. Make it of rows by `from_rows`, or
+    take ``subspace_`` of a fitted estimator; `update` adds rows, `merge_subspaces` merges summaries
+    in any order, `save` and `load` use files without pickle. Mean, count and scatter are exact; the
+    directions are exact as long as none was cut.
 
     Parameters
     ----------
@@ -68,7 +70,7 @@ class Subspace(InFiles):
         Sum of squares of each column about the mean, float64; they add up to ``scatter``. None
         where it is not known, as in a summary of another library's estimator.
     privacy : tuple (epsilon, delta, row_norm, mechanism, trust), default=None
-        What is stated about the privacy of each row, set by `FederatedPCA` with a ``mechanism``. It
+        The promise about the privacy of each row, set by `FederatedPCA` with a ``mechanism``. It
         is a statement, not a proof. A merged summary states the largest epsilon and delta, as each
         row is in one of its parts, or nothing if a part states nothing.
 

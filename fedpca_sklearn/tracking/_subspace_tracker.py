@@ -17,9 +17,10 @@ __all__ = ["SubspaceTracker"]
 class SubspaceTracker(PooledTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
-    Missing entries (NaN) of a batch are filled in from the rest of their row and the last subspace;
-    the r leading singular vectors of the filled batch, and of what still counts of those before,
-    are the next. A batch suffices for a subspace, so changes are followed at once.
+    Take it where rows have missing entries (NaN), and arrive in batches or are all at hand.
+    `impute` fills the missing entries in. For each batch, the tracker fills them in from the rest
+    of their row and the last subspace. The next subspace is that of the filled batch, and of those
+    earlier batches that still fit. So a subspace that changes is followed at once.
 
     Parameters
     ----------
@@ -29,11 +30,9 @@ class SubspaceTracker(PooledTracker):
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
         40)``.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
-        "auto": all batches count, until one fits less than half as well as the best before it, in
-        squares. Then the past counts as a / (b - a) batches, and its rows as a / b at most, with a
-        the noise that the subspace of this batch alone would leave of others and b > a what is left
-        with the past: nearly nothing where the subspace is another one. Batches that were filled in
-        with a worse basis count less. A float: the weight of earlier batches falls by
+        "auto": all batches count, until the squared residuals of one are more than twice those of
+        the best before it. Then the past counts less, and nearly nothing if the subspace is another
+        one, see Notes. A float: the weight of earlier batches falls by
         ``forgetting_factor ** batch_size`` with each batch, or less if not all its rows count; rows
         of a batch count alike. 0: the subspace is that of the last batch alone, as in [1]_; 1: all
         count alike, for one model of all rows of a stream that comes back to where it was.
@@ -83,7 +82,13 @@ class SubspaceTracker(PooledTracker):
 
     Notes
     -----
-    With ``forgetting_factor=0, fill="subspace", center=False`` Algorithm 1 of [1]_ (STMiss-NoDet).
+    With ``forgetting_factor="auto"``, let a be the noise that the subspace of a batch alone would
+    leave in other rows, and b > a what is left with the past. After a batch that does not fit, the
+    past counts as a / (b - a) batches, and its rows as a / b at most. Batches that were filled in
+    with a worse basis count less.
+
+    With ``forgetting_factor=0, fill="subspace", center=False`` this is Algorithm 1 of [1]_
+    (STMiss-NoDet).
     For a full batch Y after full batches, ``impute(Y)`` before ``partial_fit(Y)`` is its first
     estimate (line 7), and after it the optional, better second one of lines 12 to 14, by the
     subspace of the batch itself.

@@ -33,9 +33,11 @@ METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}
 class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis where columns belong to clients that share the rows.
 
-    Clients agree on left singular vectors u of the pooled, centred columns, of length n_samples;
-    each then has its own columns' part of the components, X_i^T u. Columns do not leave a client;
-    but the message of a client with a single column reveals that column, up to its scale.
+    Take it where several owners (clients) have different columns of the same rows, such as a bank
+    and a shop that know the same persons. They agree on scores of the rows, and each then has its
+    own columns' part of the components. Columns do not leave their owner; but the message of an
+    owner with a single column reveals that column, up to its scale. `fit` simulates this in one
+    process.
 
     Parameters
     ----------
@@ -100,9 +102,10 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
 
     Notes
     -----
-    With X_i the centred columns of client i, all want the leading eigenvectors of the sum of
-    X_i X_i^T, n x n, which nobody forms: a client works in O(n f_i k) a product and O(n f_i)
-    memory. The server takes O(n k p) memory for "vfedpca" and "merge", O(n k) for "power".
+    With X_i the centred columns of client i, clients agree on the leading eigenvectors u of the sum
+    of X_i X_i^T, the left singular vectors of all columns. Each has length n_samples, and the part
+    of client i is X_i^T u. Nobody forms the n x n sum: a client works in O(n f_i k) a product and
+    O(n f_i) memory. The server takes O(n k p) memory for "vfedpca" and "merge", O(n k) for "power".
 
     A Rayleigh-Ritz step over all columns follows the method. In gossip ("power" on a ring, a star,
     a graph) clients average over neighbours with Metropolis weights, by Chebyshev's iteration in as
