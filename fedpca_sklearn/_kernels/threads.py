@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+import threadpoolctl
 
 # Entries of a block up to which a second thread may cost far more than it brings: where other work
 # keeps the cores busy, threads wait for each other in every product (64 features: 11 s, not 0.1 s).
 _SMALL = 2**22
 
+# A thread that sets a number keeps all others from it, since threadpoolctl 3.8, until it says that
+# it has done so.
+_CONTROL = getattr(threadpoolctl, "CONTROLLING_THREAD_OWNERSHIP", None)
+
 _lock = threading.Lock()
-_inside = 0
-_limit: Any = None
+# Blocks of `single_blas_thread` that are running now, each with its thread.
+_inside: dict[object, int] = {}
+# Libraries under a limit, each with the number of threads that it had.
+_limited: list[tuple[Any, int]] = []
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _libraries() -> list[Any]:
+    """BLAS libraries of the process; each has a number of threads that may be set."""
+    controller = threadpoolctl.ThreadpoolController()
+    return [library for library in controller.lib_controllers if library.user_api == "blas"]
 
 
 @contextmanager
@@ -30,26 +39,66 @@ def single_blas_thread() -> Iterator[None]:
 
     The setting belongs to the process, so threads that are inside at the same time share one limit.
     """
-    global _inside, _limit
-    with _lock:
-        if _inside == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
-        _inside += 1
+    block = object()
     try:
+        _inside[block] = threading.get_ident()
+        _settle()
         yield
     finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                _limit.restore_original_limits()
+        try:
+            _leave(block)
+        except BaseException:  # a signal that came meanwhile
+            _leave(block)
+            raise
+
+
+def _leave(block: object) -> None:
+    _inside.pop(block, None)
+    _settle()
+
+
+def _settle() -> None:
+    """Limit the libraries if somebody is inside, and give back what they had if nobody is."""
+    with _lock:
+        if _inside and not _limited:
+            _limited.extend([(library, library.num_threads) for library in _libraries()])
+            _set((library, 1) for library, _ in _limited)
+        elif not _inside and _limited:
+            # a number that somebody has set meanwhile is left alone
+            _set(before for before in _limited if before[0].num_threads == 1)
+            _limited.clear()
+
+
+def _set(numbers: Iterable[tuple[Any, int]]) -> None:
+    """Set numbers of threads, and let other threads of Python set others afterwards."""
+    if _CONTROL is not None:
+        _CONTROL.increment()
+    try:
+        for library, n in numbers:
+            library.set_num_threads(n)
+    finally:
+        if _CONTROL is not None:
+            _CONTROL.decrement()
+
+
+def _after_fork() -> None:
+    """Forget the threads that a forked process has not, and a lock that one of them held."""
+    global _lock
+    _lock = threading.Lock()
+    for block, thread in list(_inside.items()):
+        if thread != threading.get_ident():
+            del _inside[block]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def usable_threads() -> int:
     """Threads that BLAS may use now; one inside a limit, as of clients that run in parallel."""
     if _inside:
         return 1
-    pools = _controller().lib_controllers
-    return max((pool.num_threads for pool in pools if pool.user_api == "blas"), default=1)
+    return max((library.num_threads for library in _libraries()), default=1)
 
 
 def threads_for(entries: int) -> AbstractContextManager[None]:

@@ -1,0 +1,167 @@
+"""The limit to one BLAS thread: shared by threads, given back by the last, whatever comes."""
+
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from fedpca_sklearn import StreamingPCA
+from fedpca_sklearn._kernels import threads
+from fedpca_sklearn._kernels.threads import single_blas_thread
+
+
+def numbers():
+    return [library.num_threads for library in threads._libraries()]
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    libraries = threads._libraries()
+    if not libraries:
+        pytest.skip("no BLAS whose threads can be set")
+    before = list(zip(libraries, numbers(), strict=True))
+    threads._set((library, 2) for library in libraries)
+    if set(numbers()) != {2}:
+        pytest.skip("a BLAS without threads")
+    yield
+    threads._set(before)
+    assert not threads._inside
+    assert not threads._limited
+
+
+def in_another_thread(function):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(function()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def under_limit():
+    with single_blas_thread():
+        return numbers()
+
+
+@pytest.mark.parametrize("first_out", [True, False])
+def test_the_last_one_out_gives_the_threads_back(first_out):
+    entered, leave, end = (threading.Event() for _ in range(3))
+    left = threading.Event()
+
+    def other():
+        with single_blas_thread():
+            entered.set()
+            leave.wait()
+        left.set()
+        end.wait()  # alive: threadpoolctl asks whether who has set a number still is
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait()
+    with single_blas_thread():
+        if first_out:
+            leave.set()
+            left.wait()
+        assert set(numbers()) == {1}
+    if not first_out:
+        assert set(numbers()) == {1}
+        leave.set()
+        left.wait()
+    assert set(numbers()) == {2}
+    end.set()
+    thread.join()
+
+
+def test_a_fit_leaves_the_threads_to_others():
+    StreamingPCA(2).fit(np.random.default_rng(0).standard_normal((40, 6)))
+
+    def limited():
+        with threadpool_limits(1, "blas"):
+            return numbers()
+
+    assert set(in_another_thread(limited)) == {1}
+    assert set(in_another_thread(under_limit)) == {1}
+    assert set(numbers()) == {2}
+
+
+def test_a_number_that_is_set_meanwhile_is_kept():
+    with single_blas_thread():
+        threads._set((library, 3) for library in threads._libraries())
+        expected = numbers()
+    assert numbers() == expected
+
+
+@pytest.mark.parametrize("call", range(4))
+def test_a_signal_at_any_time_leaves_no_limit(monkeypatch, call):
+    calls, settle, leave = iter(range(9)), threads._settle, threads._leave
+
+    def interrupted(function):
+        def run(*args):
+            if next(calls) == call:
+                raise KeyboardInterrupt
+            function(*args)
+            if next(calls) == call:
+                raise KeyboardInterrupt
+
+        return run
+
+    monkeypatch.setattr(threads, "_settle", interrupted(settle))
+    with pytest.raises(KeyboardInterrupt), single_blas_thread():
+        monkeypatch.setattr(threads, "_settle", settle)
+        monkeypatch.setattr(threads, "_leave", interrupted(leave))
+    assert not threads._inside
+    assert set(numbers()) == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_waits_for_no_thread_of_its_parent():
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with single_blas_thread(), threads._lock:
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a process with threads is forked
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if under_limit() and threads._inside == {} else 1)
+    leave.set()
+    thread.join()
+    end, done, status = time.monotonic() + 10, 0, None
+    while not done and time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.002)
+    if not done:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert status == 0
+
+
+def test_many_threads_share_one_limit():
+    seen, interval = [], sys.getswitchinterval()
+
+    def work():
+        for _ in range(50):
+            seen.append(under_limit())
+
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=work) for _ in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert {number for one in seen for number in one} == {1}
+    assert set(numbers()) == {2}
