@@ -73,18 +73,18 @@ class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
     def _unchanged_on_error(self):
         """Undo every attribute assignment if the block raises; a nested block is a part of it."""
         before = dict(vars(self))
-        vars(self).setdefault(BEFORE, (threading.get_ident(), before))
+        outermost = BEFORE not in before
         try:
-            if BEFORE not in before:
+            if outermost:
+                vars(self)[BEFORE] = threading.get_ident(), before
                 bring_home(vars(self))
             yield
-            if BEFORE not in before:
+            if outermost:
                 show(vars(self))
+                del vars(self)[BEFORE]  # last: an interruption before it is undone as well
         except BaseException:
             self.__dict__ = {**before, **callback_state(self)}
             raise
-        if BEFORE not in before:
-            del vars(self)[BEFORE]
 
     def __getstate__(self):
         return super(UnchangedOnErrorMixin, self._published()).__getstate__()

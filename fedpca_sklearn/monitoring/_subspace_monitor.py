@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.doc_link import DocLinkMixin
 from .._base.places import bring_home
+from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
 from .._kernels.tame import is_tame_row
 from .._validation.checks import check_weight
@@ -36,6 +37,11 @@ _ROWS_A_MODEL = 50
 
 def _can_go_on(monitor: Any) -> bool:
     return hasattr(getattr(monitor, "estimator_", monitor.estimator), "partial_fit")
+
+
+def _apart(fitted: Any) -> Any:
+    """A copy of an estimator that goes on without changing it."""
+    return copy(fitted) if isinstance(fitted, UnchangedOnErrorMixin) else deepcopy(fitted)
 
 
 class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
@@ -298,11 +304,18 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         if self._behind >= min(_ROWS_A_MODEL, self._model.n_samples / _ROWS_A_MODEL):
             self._catch_up()
         unlike = self._model.shares(X).max(axis=1)
-        self.estimator_.partial_fit(self._within_limits(X, unlike), y, **extra)
+        rows, weight = self._within_limits(X, unlike), extra.get("sample_weight")
+        if X.shape[0] == 1:
+            self._note(unlike, weight)
+            self.estimator_.partial_fit(rows, y, **extra)  # last, as only this is not undone
+            self._behind += 1
+            return
+        learnt = _apart(self.estimator_)
+        learnt.partial_fit(rows, y, **extra)
+        self.estimator_ = learnt
         self._behind += X.shape[0]
-        if X.shape[0] > 1:
-            self._catch_up()
-        self._note(unlike, extra.get("sample_weight"))
+        self._catch_up()
+        self._note(unlike, weight)
 
     @contextmanager
     def _unchanged_on_error(self):
@@ -312,6 +325,13 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         except BaseException:
             self.__dict__ = before
             raise
+
+    def __getstate__(self):
+        """Of a copy, whose estimator goes on without this one."""
+        state = dict(super().__getstate__())
+        if "estimator_" in state:
+            state["estimator_"] = _apart(state["estimator_"])
+        return state
 
     def _note(self, unlike: np.ndarray, weight: np.ndarray | None) -> None:
         """Keep what is to be known of rows that were scored."""
@@ -325,7 +345,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _begin(self, fitted: Any, model: MonitorModel) -> None:
         self.estimator_ = fitted
-        self._model, self._behind, self._shown = model, 0, (0, model)
+        self._model, self._behind, self._shown = model, 0, (None, None)
         self._first_basis = fitted.components_.copy()
         self._scores = RecentScores(int(np.ceil(200 / self.contamination)))
         self._drift = DriftTest(self.drift_window, self.drift_level)
@@ -356,7 +376,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         """Take the model from the estimator, if it has learnt rows since."""
         if self._behind:
             self._model = self._newest()
-            self._behind, self._shown = 0, (0, self._model)
+            self._behind, self._shown = 0, (None, None)
 
     def _within_limits(self, X: Any, unlike: np.ndarray) -> Any:
         """Rows, of which those above the limit are moved towards the mean until they are at it."""
@@ -435,11 +455,11 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         self._check_fitted()
         if not self._behind:
             return self._model
-        n_rows, model = self._shown
-        if n_rows != self._behind:
-            model = self._newest()
-            self._shown = self._behind, model
-        return model
+        behind, shown = (self._behind, self.contamination), self._shown
+        if shown[0] != behind:
+            shown = behind, self._newest()
+            self._shown = shown
+        return shown[1]
 
     def _handed_on(self, n: int, clients: Any, sample_weight: Any) -> dict[str, Any]:
         """What the estimator is given for each row beside the rows, as arrays."""

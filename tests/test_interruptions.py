@@ -1,0 +1,128 @@
+"""A fit that is interrupted, wherever, leaves what was before, or all that it has made."""
+
+import copy
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fedpca_sklearn import StreamingPCA, SubspaceMonitor, SubspaceTracker
+from fedpca_sklearn._base import late, published_state
+from fedpca_sklearn.monitoring._model import MonitorModel
+from fedpca_sklearn.monitoring._recent import DriftTest
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((60, 6)) * [5, 4, 3, 2, 1, 1], RNG.standard_normal((20, 6)) + 3
+
+
+def interrupted_at(line, work, files):
+    """Raise in a line of some files, counted as they come; whether there are so many."""
+    lines, outer = 0, sys.gettrace()
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        lines += event == "line"
+        if event == "line" and lines == line:
+            sys.settrace(outer)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(outer)
+    return lines >= line
+
+
+def assert_equal_bits(a, b):
+    assert_array_equal(a.components_, b.components_)
+    assert_array_equal(a.mean_, b.mean_)
+    assert a.n_samples_ == b.n_samples_
+    assert vars(copy.copy(a)).keys() == vars(copy.copy(b)).keys()  # late ones are made
+
+
+@pytest.mark.parametrize(
+    "model", [StreamingPCA(2), SubspaceTracker(2)], ids=lambda m: type(m).__name__
+)
+@pytest.mark.parametrize("rows", [Y, Y[:1]], ids=["batch", "row"])
+def test_an_interruption_where_a_state_is_published(model, rows):
+    before = model.fit(X)
+    after = copy.deepcopy(before).partial_fit(rows)
+    files = {published_state.__file__, late.__file__}
+    line, n_before, go_on = 0, 0, True
+    while go_on:
+        line += 1
+        model = copy.deepcopy(before)
+        go_on = interrupted_at(line, lambda model=model: model.partial_fit(rows), files)
+        expected = after if model.n_samples_ == after.n_samples_ else before
+        n_before += expected is before
+        assert_equal_bits(model, expected)
+        model.partial_fit(rows)
+        assert_equal_bits(model, copy.deepcopy(expected).partial_fit(rows))
+    assert n_before > 5
+
+
+def statistics(monitor):
+    return np.concatenate(
+        [monitor.score_samples(X), [monitor.drift_angle_, monitor.q_limit_, monitor.offset_]]
+    )
+
+
+def monitors():
+    """One after a batch, and one with rows that came one by one."""
+    one = SubspaceMonitor(StreamingPCA(2)).fit(X).partial_fit(Y)
+    other = copy.deepcopy(one)
+    for row in Y[:3]:
+        other.partial_fit(row[None])
+    return [one, other]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [
+        (Y[:5], (MonitorModel, "of")),
+        (Y[:5], (DriftTest, "after")),
+        (Y[:1], (DriftTest, "after")),
+    ],
+    ids=["batch, model", "batch, drift", "row, drift"],
+)
+def test_a_monitor_that_fails_late_has_learnt_nothing(monkeypatch, which, rows, place):
+    monitor, same = monitors()[which], monitors()[which]
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    before = statistics(monitor)
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, fail)
+        with pytest.raises(MemoryError):
+            monitor.partial_fit(rows)
+    assert_array_equal(statistics(monitor), before)
+    assert_array_equal(statistics(monitor.partial_fit(Y[:7])), statistics(same.partial_fit(Y[:7])))
+
+
+@pytest.mark.parametrize("rows", [Y[:5], Y[:1]], ids=["batch", "row"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_copy_of_a_monitor_goes_on_alone(which, rows):
+    monitor = monitors()[which]
+    before = statistics(monitor)
+    other = copy.copy(monitor)
+    assert_array_equal(statistics(other), before)
+    assert not np.array_equal(statistics(other.partial_fit(rows)), before)
+    assert_array_equal(statistics(monitor), before)
+    assert_array_equal(statistics(monitor.partial_fit(rows)), statistics(other))
+
+
+def test_limits_of_a_monitor_do_not_depend_on_who_has_looked():
+    looked, same = monitors()[1], monitors()[1]
+    statistics(looked)
+    for monitor in (looked, same):
+        monitor.set_params(contamination=0.2)
+    assert_array_equal(statistics(looked), statistics(same))
