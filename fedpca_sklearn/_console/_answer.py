@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from .._validation.files import written
 from ..summary import RefinementAnswer
-from ._output import Report, add_output, check_output, written
+from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
 from ._summaries import load
 from ._texts import printable

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .._validation.files import written
 from .._validation.texts import check_text
 from ..streaming import StreamingPCA
-from ._output import Report, add_output, check_output, written
+from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
 from ._summaries import load, site_of
 from ._texts import described, facts, number, printable

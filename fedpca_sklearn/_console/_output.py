@@ -1,4 +1,4 @@
-"""What a command leaves: a file, in one piece or not at all, and a report."""
+"""What a command leaves: a file that it may write, and a report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,17 +60,3 @@ def check_output(options: argparse.Namespace, files: Sequence[str], verb: str = 
         raise ValueError(f"{output} is there and no regular file.")
     if not options.force:
         raise ValueError(f"{output} exists; --force replaces it.")
-
-
-@contextmanager
-def written(output: str) -> Iterator[str]:
-    """Path of a file that becomes the output if nothing fails, and is deleted otherwise."""
-    folder, name = os.path.split(os.path.abspath(output))
-    partial = os.path.join(folder, f".{name[:100]}.{os.getpid()}.part")
-    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        yield partial
-        os.replace(partial, output)
-    except BaseException:
-        os.unlink(partial)
-        raise

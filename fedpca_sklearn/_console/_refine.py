@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .._validation.files import written
 from ..summary import RefinementAnswer
-from ._output import Report, add_output, check_output, written
+from ._output import Report, add_output, check_output
 from ._summaries import add_model, load, model_of
 from ._texts import described, facts, printable
 

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from .._validation.files import written
 from ..federated import FederatedPCA
 from ..summary import Subspace
 from ._align import aligned
-from ._output import Report, written
+from ._output import Report
 from ._rows import errors_of
 from ._texts import described, facts, listed, names_in, number, printable, shares
 from ._units import unlike_units

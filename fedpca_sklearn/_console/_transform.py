@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ._output import Report, add_output, check_output, written
+from .._validation.files import written
+from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
 from ._score_files import score_file
 from ._summaries import add_model, load, model_of

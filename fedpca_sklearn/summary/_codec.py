@@ -32,10 +32,12 @@ import os
 import stat
 import struct
 import zlib
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from .._validation.files import written
 from ._labels import MAX_NAMES, decode_labels, encode_labels, max_bytes_of_labels
 
 MAGIC = b"FEDPCA\x00"
@@ -151,12 +153,14 @@ def view_of(data: Any, max_bytes: int) -> memoryview:
 
 
 def write(file: Any, data: bytes) -> None:
-    """Write to a path or a binary file object."""
+    """Write to a path, as a whole or not at all, or to a binary file object."""
     if hasattr(file, "write"):
         file.write(data)
-    else:
-        with open(_path(file), "wb") as stream:
-            stream.write(data)
+        return
+    file = _path(file)
+    new = not os.path.exists(file) or stat.S_ISREG(os.stat(file).st_mode)
+    with written(file) if new else nullcontext(file) as path, open(path, "wb") as stream:
+        stream.write(data)
 
 
 def read(file: Any, max_bytes: int) -> Any:

@@ -63,10 +63,12 @@ class InFiles:
     def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
         """Write `to_bytes` to a path or a binary file object.
 
+        A file at the path is there as a whole or not at all, also if something fails.
+
         Parameters
         ----------
         file : path or file object
-            Where to write; a file at the path is replaced.
+            Where to write; a file at the path is replaced, and its permissions are kept.
         site : str, default=None
             Who the rows belong to, written into the file. None: the ``site`` that is known.
         """

@@ -110,10 +110,14 @@ def test_a_signal_at_any_time_leaves_no_limit(monkeypatch, call):
 
         return run
 
+    def work():
+        with single_blas_thread():
+            monkeypatch.setattr(threads, "_settle", settle)
+            monkeypatch.setattr(threads, "_leave", interrupted(leave))
+
     monkeypatch.setattr(threads, "_settle", interrupted(settle))
-    with pytest.raises(KeyboardInterrupt), single_blas_thread():
-        monkeypatch.setattr(threads, "_settle", settle)
-        monkeypatch.setattr(threads, "_leave", interrupted(leave))
+    with pytest.raises(KeyboardInterrupt):
+        work()
     assert not threads._inside
     assert set(numbers()) == {2}
 

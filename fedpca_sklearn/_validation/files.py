@@ -1,0 +1,38 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+@contextmanager
+def written(path: Any) -> Iterator[str]:
+    """Path of a file that takes the place of another if nothing fails, and is deleted otherwise.
+
+    It has the permissions of the other one. Who reads meanwhile, or after a crash, finds the other
+    one; of several writers the last one stays. A link stays one.
+    """
+    path = os.path.realpath(os.fsdecode(path))
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(8)}.part")
+    mode = None
+    if os.path.exists(path):
+        os.close(os.open(path, os.O_WRONLY))  # the error of a file that may not be written
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.close(
+        os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
+    )
+    try:
+        if mode is not None:
+            os.chmod(partial, mode)
+        yield partial
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise
