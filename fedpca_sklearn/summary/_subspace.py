@@ -534,7 +534,8 @@ class Subspace(InFiles):
         weight = nonnegative_float("weight", weight)
         if weight == 1.0:
             return self
-        if weight == 0.0:
+        n_samples = self.n_samples * weight
+        if n_samples == 0.0:  # also where the number of rows is too small for a float
             empty = Subspace.empty(
                 self.n_features, centered=self.centered, dtype=self.components.dtype
             )
@@ -548,7 +549,7 @@ class Subspace(InFiles):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         return self._replace(
             singular_values=self.singular_values * math.sqrt(weight),
-            n_samples=self.n_samples * weight,
+            n_samples=n_samples,
             scatter=self.scatter * weight,
             column_scatter=None if self.column_scatter is None else self.column_scatter * weight,
         )
