@@ -115,12 +115,13 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     Notes
     -----
-    FedOA-PM is Algorithm 2 of [1]_; all r variances come from its last round by Rayleigh-Ritz. Per
-    round a client works in O(n_i d r), two products, and O(d r) memory; sparse rows are not
-    densified. The error falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the
-    gap with "krylov") down to the channel's floor: noise of standard deviation s on the sums leaves
-    about s sqrt(sum_{i > r} 1 / (lambda_r^2 - lambda_i^2)), with lambda the eigenvalues of the
-    scatter matrix. Lemma 4.1 of [1]_ bounds the rounds until then, log(d r / eps) / log(lambda_r /
+    FedOA-PM, Algorithm 2 of [1]_, is ``acceleration=None, tol=0, center=False``, from an
+    orthonormal start; all r variances come from its last round by Rayleigh-Ritz. Per round a client
+    works in O(n_i d r), two products, and O(d r) memory; sparse rows are not densified. The error
+    falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the gap with "krylov")
+    down to the channel's floor: noise of standard deviation s on the sums leaves about s
+    sqrt(sum_{i > r} 1 / (lambda_r^2 - lambda_i^2)), with lambda the eigenvalues of the scatter
+    matrix. Lemma 4.1 of [1]_ bounds the rounds until then, log(d r / eps) / log(lambda_r /
     lambda_{r+1}) up to a constant, for noise that is small against the gap.
 
     With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its

@@ -144,7 +144,7 @@ def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
-    """Factor of all rows about the mean of all (Algorithm 1, steps 5 to 8; with a state: eq. 22).
+    """Factor of all rows about the mean of all (Algorithm 1, eq. 8; with a state: eq. 22).
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def projected_sparse_recovery(
 
     Notes
     -----
-    Algorithm 4, step 2 of [1]_. Missing entries are eliminated: minimising over them leaves the
+    Algorithm 4, line 5 of [1]_. Missing entries are eliminated: minimising over them leaves the
     projection on the complement of the basis restricted to the entries that are there, which costs
     a k x k system a row, once. The rest is Douglas-Rachford splitting for all rows together:
     soft-thresholding, and the projection on the constraint, in closed form because Psi is a

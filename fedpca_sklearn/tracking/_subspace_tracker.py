@@ -113,8 +113,8 @@ class SubspaceTracker(PooledTracker):
     ----------
     .. [1] P. Narayanamurthy, N. Vaswani, A. Ramamoorthy, "Federated over-air subspace tracking from
        incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
-    .. [2] P. Narayanamurthy, N. Vaswani, "Provable dynamic robust PCA or robust subspace tracking",
-       IEEE Transactions on Information Theory 2019 (NORST).
+    .. [2] P. Narayanamurthy, V. Daneshpajooh, N. Vaswani, "Provable subspace tracking from missing
+       data and matrix completion", IEEE Transactions on Signal Processing 2019 (NORST).
     .. [3] M. E. Tipping, C. M. Bishop, "Probabilistic principal component analysis", Journal of the
        Royal Statistical Society B 1999.
 
