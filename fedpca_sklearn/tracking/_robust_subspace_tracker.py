@@ -218,10 +218,11 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         if columns is None or self.support_threshold != "auto":
             mask, columns = find_outliers(Z, V, self.xi, self.support_threshold)
         else:
-            found = self._search(state, Z, columns)
             if not full:
-                return found.mask.copy(), columns
-            del self._last_search
+                return self._search(state, Z, columns).mask.copy(), columns
+            # of the whole batch at once: of parts, the last digits depend on who has looked when
+            found = search_rows(Z, V, self.xi, columns)
+            vars(self).pop("_last_search", None)
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
             if not fits(found.typical_level):

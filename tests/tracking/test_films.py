@@ -4,6 +4,7 @@ Objects of 40 grey levels are 16 deviations of the noise (2.5) from what is behi
 their pixels are told apart but where background of that contrast is not in the subspace.
 """
 
+import copy
 import warnings
 
 import numpy as np
@@ -123,6 +124,23 @@ def test_frames_one_by_one_are_as_all_at_once():
     assert_array_equal(np.concatenate(masks)[-10:], whole.outlier_mask_[-10:])
     assert_allclose(single.components_, whole.components_, atol=1e-12)
     assert_allclose(single.mean_, whole.mean_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 7])
+def test_who_looks_or_copies_changes_no_bit(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((50, 4)) * [9, 6, 4, 3] @ rng.standard_normal((4, 6))
+    X += rng.standard_normal((50, 6))
+    X[40:] += 5 * rng.standard_normal(6)
+    whole = RobustSubspaceTracker(3, init="svd", batch_size=9).fit(X[:40])
+    looked, copied = copy.deepcopy(whole), copy.deepcopy(whole)
+    for n, row in enumerate(X[40:], 41):
+        assert looked.partial_fit(row[None]).n_samples_ == n
+        copied = copy.copy(copied.partial_fit(row[None]))
+    whole.partial_fit(X[40:])
+    for other in (looked, copied):
+        assert_array_equal(other.support_threshold_, whole.support_threshold_)
+        assert_array_equal(other.components_, whole.components_)
 
 
 def test_another_xi_between_two_calls_searches_the_waiting_rows_again():
