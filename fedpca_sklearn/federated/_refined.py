@@ -226,6 +226,11 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
                 f"mechanism must be None to refine, got {self.mechanism!r}: products would need "
                 "noise of their own; FederatedPowerPCA has rounds with noise."
             )
+        if (stated := vars(self)["subspace_"].privacy) is not None:
+            raise ValueError(
+                f"The summaries must state no privacy to refine them, got {stated!r}: products "
+                "would need noise of their own; FederatedPowerPCA has rounds with noise."
+            )
 
     def _refine_fit(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> None:
         """The refinements that the parameters of a fit ask for, over rows in this process."""

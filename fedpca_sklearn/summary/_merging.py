@@ -194,7 +194,8 @@ def merged_rows(
 ) -> Subspace:
     """Result of ``merge`` for the summaries that hold rows, in float64; an empty one without any.
 
-    The column names and the dtype of the result are those of all, the empty ones included.
+    The column names and the dtype of the result are those of all, the empty ones included. Privacy
+    is stated only if all state some, as the choice of some depends on the others.
     """
     first = subspaces[0]
     dtype = np.result_type(*(s.components.dtype for s in subspaces))
@@ -203,6 +204,8 @@ def merged_rows(
     if not parts:
         return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)
     result = merge(parts)._named(names)
+    if result.privacy is not None and any(s.privacy is None for s in parts):
+        result = result._replace(privacy=None)  # who was left out was looked at
     if result.components.dtype == dtype:
         return result
     return result._replace(components=result.components.astype(dtype))

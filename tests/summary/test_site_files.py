@@ -21,6 +21,7 @@ from fedpca_sklearn import (
     AnalyzeGauss,
     FederatedPCA,
     PrivacyLeakWarning,
+    RobustMerge,
     StreamingPCA,
     Subspace,
     merge_subspaces,
@@ -564,6 +565,22 @@ def test_a_merge_states_what_holds_for_every_row():
     assert merge_subspaces([both, plain]).privacy is None
     assert strong.update(rows()).privacy is None, "rows that no mechanism has seen"
     assert strong.truncate(1).privacy == strong.decay(0.5).privacy == strong.privacy
+    # a site that was left out has had its part in the choice
+    merge = RobustMerge()
+    liar = Subspace.from_rows(1e6 + 100 * rows(seed=9))._replace(site="liar")
+    kept = merge.merge([strong, weak, liar], 2)
+    assert list(merge.suspects_) == [2]
+    assert kept.privacy is None
+
+
+def test_rounds_without_noise_are_refused_where_summaries_state_privacy():
+    """Products of the rows would be behind an epsilon that says nothing of them."""
+    private = AnalyzeGauss(4.0, 1e-5, row_norm=9.0, center=[50.0, 170.0, 70.0, 80.0])
+    summary = FederatedPCA(2, mechanism=private).fit(rows(2000), clients=["a"] * 2000).subspace_
+    model = FederatedPCA.from_subspaces([summary], 2)
+    for refine in (model.refinement_query, lambda: model.refine(rows(2000))):
+        with pytest.raises(ValueError, match="must state no privacy to refine"):
+            refine()
 
 
 @pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
