@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
+from .._kernels.too_large import too_large
 from ..summary import PairMoments, Subspace
 
 __all__ = ["AvailablePairs"]
@@ -101,8 +102,11 @@ class AvailablePairs(MissingStrategy):
         negative = -float(values[-1]) if values[-1] < -rounding else 0.0
         rank = int(np.sum(values > rounding))
         V = linalg.flip_signs(np.array(vectors[:, :rank].T, order="C"))
-        squares = values[:rank] * max(n - 1, n / 2)
-        columns = squares @ V**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = values[:rank] * max(n - 1, n / 2)
+            columns = squares @ V**2
+        if not np.isfinite(columns.sum()):
+            raise too_large("sum of squares")
         subspace = Subspace._trusted(
             V.astype(np.float32 if pairs.single else np.float64),
             np.sqrt(squares),

@@ -107,9 +107,9 @@ class MissingRowsMixin(ObservedEntriesMixin, StreamingClientsTransformer):
         names = getattr(self, "feature_names_in_", None)
         with largest_named(partial(clients_named, self._clients), parts):
             pairs = merged_pairs(parts)
-        if names is not None:
-            pairs = pairs._replace(feature_names=tuple(names))
-        subspace, negative = clone(self.missing).summary(pairs)
+            if names is not None:
+                pairs = pairs._replace(feature_names=tuple(names))
+            subspace, negative = clone(self.missing).summary(pairs)
         n_rows = sum(site.n_rows for site in self._clients.values())
         self._set_fitted(subspace, self.n_components, n_rows)
         self.negative_variance_ = negative

@@ -396,6 +396,16 @@ def test_moments_that_no_rows_have_are_refused():
         PairMoments(crooked, m.means, m.products, m.origin, m.n_samples)
 
 
+def test_a_claim_of_rows_makes_no_infinite_variance():
+    """Rows that lack all columns are in no pair, so that a site may claim as many as it likes."""
+    sound, liar = (PairMoments.from_rows(rows_with_holes(seed, 50, 3)) for seed in (15, 16))
+    for n, factor in ((1e308, 1e3), (1e200, 1e150)):
+        products = liar.products * factor
+        claim = PairMoments(liar.counts, liar.means, products, liar.origin, n)._replace(site="liar")
+        with pytest.raises(ValueError, match="Client 'liar': .*too large"):
+            FederatedPCA.from_pairs([sound._replace(site="a"), claim], 2)
+
+
 def test_what_the_moments_of_a_site_give_away():
     """A pair of columns that one row has tells these entries; the guide says so."""
     X = rows_with_holes(16, 30, 3, share=0.0)
