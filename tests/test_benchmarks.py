@@ -444,6 +444,31 @@ def test_trackers_are_as_far_from_the_best_as_the_page_says():
         assert_allclose(row["over best of rank 10"], said, rtol=2e-3, err_msg=row["method"])
 
 
+@pytest.mark.parametrize("halved", [True, False])
+def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
+    X = fedpca_sklearn.make_power_law(300, 30, alpha=0.5, random_state=0)
+    sketch = import_module("benchmarks._sketch").numpy_frequent_directions(X, 12, halved=halved)
+    assert sketch.shape == (12, 30)
+    missing = np.linalg.eigvalsh(X.T @ X - sketch.T @ sketch)
+    squares = np.linalg.svd(X, compute_uv=False) ** 2
+    lowered = 6 if halved else 12  # directions that each lowering takes from, Ghashami et al.
+    bound = min(squares[k:].sum() / (lowered - k) for k in range(lowered))
+    assert -1e-9 * squares[0] <= missing[0]
+    assert 0.1 * bound < missing[-1] <= bound
+
+
+@pytest.mark.slow
+def test_frequent_directions_in_20_rows_are_as_far_off_as_the_page_says():
+    module = scenario("trackers")
+    X = fedpca_sklearn.make_power_law(4000, 400, alpha=1.0, random_state=0)
+    sapca = {"SAPCA": module.methods(400)["SAPCA"]}
+    (row,) = module.sketches({"synth1": X - X.mean(axis=0)}, sapca, 10)
+    assert row["SAPCA"] < row["20 rows, by the least"] < row["20 rows, halved"]
+    assert_allclose(
+        [row["20 rows, halved"], row["20 rows, by the least"]], [1.17, 1.113], rtol=2e-3
+    )
+
+
 @pytest.mark.slow
 def test_robust_methods_find_what_pca_does_not():
     for row in scenario("robust_tracking").at_once(quick=True):
