@@ -109,12 +109,7 @@ class AdjustingMixin(SubspaceTransformer):
                 f"scale={self.scale} and partial_out={self.partial_out!r} take variances for those "
                 "of rows, and this summary has the noise of a privacy mechanism."
             )
-        room = subspace.n_features - len(adjusting.confounders)
-        if is_integer(n_components) and n_components > room:
-            raise ValueError(
-                f"n_components={n_components} must be at most {room}, the number of columns that "
-                f"partial_out={self.partial_out!r} leaves."
-            )
+        self._check_room(subspace.n_features, adjusting, n_components)
         most = n_components if is_integer(n_components) else None
         model, how, *_ = adjusted(subspace, adjusting, most)
         shown: dict[str, Any] = {_HOW: how, _MODEL: model}
@@ -124,6 +119,15 @@ class AdjustingMixin(SubspaceTransformer):
             shown["confounders_"] = how.confounders.copy()
             shown["confounder_effects_"] = how.effects.copy()
         return model, shown
+
+    def _check_room(self, d: int, adjusting: Adjusting, n_components: Any) -> None:
+        """Raise where confounders leave fewer columns than components are asked for."""
+        room = d - len(adjusting.confounders)
+        if is_integer(n_components) and n_components > room:
+            raise ValueError(
+                f"n_components={n_components} must be at most {room}, the number of columns that "
+                f"partial_out={self.partial_out!r} leaves."
+            )
 
     def _model_summary(self) -> Subspace:
         model: Subspace | None = vars(self).get(_MODEL)

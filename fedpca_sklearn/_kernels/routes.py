@@ -28,16 +28,20 @@ _PRODUCTS_OF_UPDATE = 7
 _EIGH, _EIGH_SQUARE, _EIGH_FEW = 0.1, 35.0, 0.04
 # What a block costs beside its numbers.
 _BLOCK = 3e5
+# Time of an update by Householder's QR over that by a Gram matrix.
+_BY_QR = 3.0
 
 
-def scatter_pays(n: int, d: int, k: int | None) -> bool:
+def scatter_pays(n: int, d: int, k: int | None, by_qr: bool = False) -> bool:
     """Whether one d x d scatter matrix of n dense rows costs less than updates of k directions.
 
-    Never above the bound on its memory, 32 MB, nor where rows are no more than columns.
+    Never above the bound on its memory, 32 MB, nor where rows are no more than columns. ``by_qr``:
+    whether updates need Householder's QR, as columns of which nothing is to be cut make them.
     """
     if k is None or d > min(MAX_EXACT_DIMENSION, n):
         return False
-    return d * (n * d * _SYRK + d * d * _EIGH_FEW) < n * cost_of_update(d, k)
+    dearer = _BY_QR if by_qr else 1.0
+    return d * (n * d * _SYRK + d * d * _EIGH_FEW) < dearer * n * cost_of_update(d, k)
 
 
 def passes_pay(n: int, d: int, k: int | None) -> bool:
@@ -56,10 +60,10 @@ def cost_of_update(d: int, k: int) -> float:
     return d * k * _PRODUCTS_OF_UPDATE * _GEMM + small / b
 
 
-def block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
+def block_size(max_keep: int | None, n_features: int, sparse: bool, by_qr: bool = False) -> int:
     """Rows of the largest blocks of a stream: those of one scatter matrix where it pays at all."""
     large = rows_of_scatter_block(n_features)
-    if not sparse and scatter_pays(large, n_features, max_keep):
+    if not sparse and scatter_pays(large, n_features, max_keep, by_qr):
         return large
     return auto_block_size(max_keep, n_features, sparse)
 
@@ -71,21 +75,22 @@ def block_slices(
     sparse: bool,
     passes: bool = True,
     device: bool = False,
+    by_qr: bool = False,
 ) -> Iterator[slice]:
     """Slices of n rows into blocks; the rest of the largest ones goes by updates if it is small.
 
     ``passes``: whether they may go over blocks; then all rows are one, as none is copied.
     ``device``: rows on one have a single scatter matrix where they have any, as its eigenproblem is
-    solved at home.
+    solved at home. ``by_qr``: as in `scatter_pays`.
     """
-    one = max_keep in (None, n_features) or scatter_pays(n, n_features, max_keep)
+    one = max_keep in (None, n_features) or scatter_pays(n, n_features, max_keep, by_qr)
     if device and one and n_features <= min(n, MAX_EXACT_DIMENSION):
         yield slice(0, n)
         return
-    passes = passes and not sparse and passes_pay(n, n_features, max_keep)
+    passes = passes and not sparse and passes_pay(n, n_features, max_keep) and not (one and by_qr)
     usual = auto_block_size(max_keep, n_features, sparse)
-    for at in slices_of(n, n if passes else block_size(max_keep, n_features, sparse)):
+    for at in slices_of(n, n if passes else block_size(max_keep, n_features, sparse, by_qr)):
         m = at.stop - at.start
-        large = passes or (not sparse and scatter_pays(m, n_features, max_keep))
+        large = passes or (not sparse and scatter_pays(m, n_features, max_keep, by_qr))
         for part in slices_of(m, m if large else usual):
             yield slice(at.start + part.start, at.start + part.stop)

@@ -32,13 +32,14 @@ LOST = 8.0
 class RowScatter(NamedTuple):
     """Lower triangle of the scatter about the mean, the mean, and the energy that was taken off.
 
+    That of each column.
     The mean is ``shift + offset``, in two parts so that a large one keeps its digits.
     """
 
     G: np.ndarray
     shift: np.ndarray
     offset: np.ndarray
-    lost: float
+    lost: np.ndarray
 
 
 def row_scatter(
@@ -52,7 +53,7 @@ def row_scatter(
     d = Y.shape[1]
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
-        return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, 0.0)
+        return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, none)
     shift = rounded(guessed_mean(Y), dtype)
     G, offset = _products(Y, root_w, shift, none, dtype)
     offset /= n
@@ -140,9 +141,9 @@ def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return v.astype(dtype).astype(np.float64)
 
 
-def _about(G: np.ndarray, offset: np.ndarray, n: float) -> tuple[np.ndarray, float]:
+def _about(G: np.ndarray, offset: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
     """Scatter about the mean, from that about a point which is ``offset`` before it."""
-    return add_row(G, offset, -n), n * float(offset @ offset)
+    return add_row(G, offset, -n), n * offset**2
 
 
 def _products(

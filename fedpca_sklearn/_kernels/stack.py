@@ -27,7 +27,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from .device_rows import DeviceStack, sums_and_squares
 from .leading_first import LeadingFirst, leading_first
 from .linalg import (
     eigh_top,
@@ -40,7 +39,7 @@ from .linalg import (
 from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
 from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
-from .subspace_passes import DeviceRowsOfPasses, RowsOfPasses, leading_by_passes
+from .subspace_passes import RowsOfPasses, leading_by_passes
 from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
@@ -303,7 +302,7 @@ class DenseBlock(Block):
             return None
         return found[0].astype(self.V.dtype, copy=False), found[1]
 
-    def _stack(self) -> np.ndarray:
+    def stack(self) -> np.ndarray:
         """The whole scaled stack in float64, its longer side contiguous as LAPACK's QR wants it."""
         n, d = self.n_rows, self.d
         M = np.empty((n, d), order="F" if n >= d else "C")
@@ -317,6 +316,20 @@ class DenseBlock(Block):
 
     def _by_scatter(self, max_keep, keep, past_scatter, dtype, forced, wanted):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
+        found = self._scatter_of_new(dtype)
+        if found is None:
+            if dtype == np.float32:
+                return None
+            raise too_large("sum of squares")
+        G, lost = found
+        certificate = {"forced": forced, "wanted": wanted, "lost": lost.sum(), "dtype": dtype}
+        return self._leading(G, max_keep, keep, past_scatter, **certificate)
+
+    def _scatter_of_new(self, dtype):
+        """Lower triangle of the scatter of all but V, and the energy lost by column; or None.
+
+        None where it is not finite.
+        """
         rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype)
         self._centre(rows.shift, rows.offset)
         G = rows.G
@@ -325,12 +338,14 @@ class DenseBlock(Block):
             correction = self.correction_scale * self.offset
             self.column_scatter += correction**2
             G = add_row(G, correction)
-        if not math.isfinite(self.scatter):
-            if dtype == np.float32:
-                return None
-            raise too_large("sum of squares")
-        certificate = {"forced": forced, "wanted": wanted, "lost": rows.lost, "dtype": dtype}
-        return self._leading(G, max_keep, keep, past_scatter, **certificate)
+        return (G, rows.lost) if math.isfinite(self.scatter) else None
+
+    def scatter_of_all(self, dtype):
+        """Lower triangle of the scatter matrix of the stack, and what `_scatter_of_new` returns."""
+        found = self._scatter_of_new(dtype)
+        if found is None or not self.k:
+            return found
+        return add_rows(found[0], self.V, self.s), found[1]
 
     def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
         """Set the block's mean, which is the sum of the two."""
@@ -341,7 +356,7 @@ class DenseBlock(Block):
 
     def _by_qr(self, max_keep, keep, past_scatter):
         whole = self.n_rows <= self._rows_of_qr and not sp.issparse(self.Y)
-        M = self._stack() if whole else self._triangle()
+        M = self.stack() if whole else self._triangle()
         scatter = past_scatter + self.scatter
         V, s = top_right_singular(M, lambda s: count_kept(s, max_keep, keep, scatter))
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
@@ -371,26 +386,3 @@ class DenseBlock(Block):
         if not math.isfinite(self.scatter):
             raise too_large("sum of squares")
         return R
-
-
-class DeviceBlock(DenseBlock):
-    """A dense block on a device, where its products are made; the rest is done at home."""
-
-    _passes = DeviceRowsOfPasses
-
-    def _gram(self, dtype):
-        k, none = self.k, np.zeros(self.d)
-        if self.center:
-            sums, _ = sums_and_squares(self.Y, self.shift, dtype, self.root_w)
-            self.offset = sums / self.n_block
-        correction = self.correction_scale * self.offset if self.has_correction else None
-        centre = self.shift + self.offset if self.center else none
-        stack = DeviceStack(self.V, self.Y, centre, self.root_w, correction, dtype)
-        self.column_scatter = stack.squares()
-        G = np.zeros((self.n_rows, self.n_rows))
-        G[k:, k:], G[k:, :k] = stack.gram()
-        return G, stack.turned
-
-    def _by_qr(self, max_keep, keep, past_scatter):
-        self.Y = self.Y.in_numpy()
-        return super()._by_qr(max_keep, keep, past_scatter)

@@ -26,14 +26,14 @@ from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, checked_with_place, tighter_fraction
-from ..summary._units import alike
 from ._available_pairs import AvailablePairs, MissingStrategy
 from ._clients import label_order, rows_of
 from ._conditional_fill import ConditionalFill
 from ._leaving import LeavingMixin
 from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
 from ._merge import MergeStrategy, SubspaceMerge
-from ._merge_rounds import Made, NewMessages, findings_by_label, merge_in_rounds
+from ._merge_rounds import Made, findings_by_label
+from ._merge_sent import MergeSentMixin
 from ._pairs_of_clients import PairsOfClientsMixin
 from ._releases import ReleasesMixin
 from ._small_clients import is_plain, small_sites
@@ -46,7 +46,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return goes_on and not isinstance(self.missing, ConditionalFill)
 
 
-class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
+class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client (site) summarises its own rows, and sends the summary, a `Subspace`, to a server,
@@ -419,23 +419,11 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         whole = check_subspaces([client.summary for client in self._clients.values()])
         self._refuse_noise(whole)
         made = Made(self._made)
-        adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
-        wanted = number_or_none(self.n_components)
-        summaries, undone = alike(whole, adjusting, wanted, not self._takes_all, made.of)
-        new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
-        kept = strategy.directions_kept(summaries, self._with_confounders(wanted))
         names = partial(clients_named, self._clients)
-        with largest_named(names, summaries):
-            subspace = merge_in_rounds(
-                strategy,
-                summaries,
-                kept,
-                kept,
-                record=None if self._trust == "sum" else new.record,  # sums were logged
-                made=made,
-            )
-        self._sent, self._made = new.sent, made.entries
+        with largest_named(names, whole):
+            subspace, sent = self._merged(strategy, whole, made)
+        self._sent, self._made = sent, made.entries
         for name in self.__dict__.pop("_findings", ()):
             delattr(self, name)
         found = findings_by_label(strategy, self._clients)
@@ -443,6 +431,6 @@ class FederatedPCA(PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
         estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
         self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
         n_rows = sum(client.n_rows for client in self._clients.values())
-        with largest_named(names, summaries):
-            self._set_fitted(undone(subspace), self.n_components, n_rows)
+        with largest_named(names, whole):
+            self._set_fitted(subspace, self.n_components, n_rows)
         self.n_refinements_ = 0

@@ -56,6 +56,11 @@ class MergeStrategy(BaseEstimator, ABC):
         """Whether sites are treated by what each sends, which their sum does not tell."""
         return False
 
+    @property
+    def _adds_up(self) -> bool:
+        """Whether all summaries are merged at once as the rows they stand for."""
+        return False
+
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
@@ -270,6 +275,11 @@ class SubspaceMerge(MergeStrategy):
     def compares_sites(self) -> bool:
         """Whether each site has its own mean taken off."""
         return self.center == "site"
+
+    @property
+    def _adds_up(self) -> bool:
+        plain = SubspaceMerge().get_params()
+        return type(self) is SubspaceMerge and self.get_params() == plain
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same; with ``truncate`` it cannot be a share."""

@@ -15,7 +15,7 @@ from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ..summary._scaling import are_alike
+from ..summary._directions import are_alike
 from ._local_fit import Site
 
 # Entries of the rows of a client up to which a call costs more than its arithmetic.

@@ -24,6 +24,7 @@ from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
+from .._kernels.routes import passes_pay, scatter_pays
 from .._kernels.sizes import MAX_EXACT_DIMENSION
 from .._kernels.threads import threads_for
 from .._validation.checks import (
@@ -33,8 +34,9 @@ from .._validation.checks import (
     number_or_none,
 )
 from ..summary import Subspace
+from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
 from ..summary._units import StreamUnits
-from ..summary._updating import updated_by_block
+from ..summary._updating import stacked_by_block, updated_by_block
 from ._half_life import fading, times_of
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
@@ -92,10 +94,12 @@ class BlocksMixin(
         units, together = self._units(d), self._together(X, d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
-                past, rows = units.taken(state.subspace, rows, w)
-                if self.forgetting == "blocks":
-                    past = past.decay(self.forgetting_factor**2)
-                subspace = together.updated(past, rows, w, **self._update_options(state))
+                subspace = self._by_scatter(units, state.subspace, rows, w, n_blocks == 1)
+                if subspace is None:
+                    past, rows = units.taken(state.subspace, rows, w)
+                    if self.forgetting == "blocks":
+                        past = past.decay(self.forgetting_factor**2)
+                    subspace = together.updated(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
                 del rows, w  # before the next batch is read
@@ -155,8 +159,10 @@ class BlocksMixin(
         state = replace(state or self._empty_state(d, rows.dtype), rank=None)
         units = self._units(d)
         with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            past, rows = units.taken(state.subspace, rows, None)
-            subspace = updated_by_block(past, rows, **self._update_options(state))
+            subspace = self._by_scatter(units, state.subspace, rows, None, alone=True)
+            if subspace is None:
+                past, rows = units.taken(state.subspace, rows, None)
+                subspace = updated_by_block(past, rows, **self._update_options(state))
         return self._next_state(state, units.undone(subspace), len(rows))
 
     def _together(self, X: Any, d: int) -> Together:
@@ -169,6 +175,40 @@ class BlocksMixin(
         all_kept = self._kept(d, None) == (d, None) and d <= MAX_EXACT_DIMENSION
         waits = plain and all_kept and is_stream(X) and not self._asks()
         return Together(self.n_components if waits and is_integer(self.n_components) else None)
+
+    def _by_scatter(
+        self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None, alone: bool
+    ) -> Subspace | None:
+        """The summary with a block, if adjusted directions follow from its scatter matrix.
+
+        Then neither rows nor directions need other units. Where all directions are kept, and the
+        block is ``alone`` in its call, the scatter matrix is held; where some are cut, confounders
+        are kept whole, and the leading directions of what they leave.
+        """
+        d = past.n_features
+        adjusting, (max_keep, keep) = self._adjusting(d), self._kept(d, None)
+        solves = self.svd_solver == "auto" and self.rank_rule is None and keep is None
+        fades = self._row_factor < 1 or self._blocks_forget
+        if not adjusting or not solves or fades or units.started:
+            return None
+        if max_keep not in (None, d):
+            return self._beside(adjusting, max_keep, past, rows, w)
+        most = self.n_components if is_integer(self.n_components) else None
+        return certain_by_block(past, rows, w, adjusting, most) if alone else None
+
+    def _beside(
+        self, adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None
+    ) -> Subspace | None:
+        """The summary with a block, cut beside the confounders if there are any."""
+        n, d = rows.shape
+        if not adjusting.confounders or passes_pay(n, d, max_keep):
+            return None
+        most = max_keep - len(adjusting.confounders)
+        if scatter_pays(n, d, max_keep, by_qr=True):
+            held = certain_by_block(past, rows, w, adjusting, most)
+        else:
+            held = stacked_by_block(past, rows, w)
+        return None if held is None else cut_beside(held, adjusting, most)
 
     def _units(self, d: int) -> StreamUnits:
         most, keep = self._kept(d, None)

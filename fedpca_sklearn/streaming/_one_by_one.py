@@ -47,6 +47,10 @@ class OneByOneMixin(LateMixin):
         """Rows of a block."""
 
     @abstractmethod
+    def _asks(self) -> bool:
+        """Whether rows are adjusted."""
+
+    @abstractmethod
     def _keeps_all(self, n_features: int) -> bool:
         """Whether so many directions are kept that a batch costs a large eigenproblem."""
 
@@ -88,7 +92,9 @@ class OneByOneMixin(LateMixin):
         if len(X) == 1:
             return True
         d = shape[1] if shape is not None and len(shape) == 2 else 0
-        return d > 0 and 0 < len(X) < d and self._keeps_all(d) and len(X) < self._room(d)
+        if not d > 0 or not self._keeps_all(d):
+            return False
+        return 0 < len(X) < (self._room(d) if self._asks() else min(d, self._room(d)))
 
     def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
         """The rows that wait with validated ones after them, or None if these cannot wait."""

@@ -37,6 +37,7 @@ class SizesMixin:
     forgetting: str
     forgetting_factor: float
     _with_confounders: Callable[[Any], Any]
+    _asks: Callable[[], bool]
     half_life: Any
 
     @property
@@ -90,17 +91,26 @@ class SizesMixin:
         max_keep, _ = self._kept(n_features, rank)
         if rank is not None or self._blocks_forget:  # once per block, so that blocks are small
             return auto_block_size(max_keep, n_features, sparse and rank is None)
-        return block_size(max_keep, n_features, sparse)
+        return block_size(max_keep, n_features, sparse, self._keeps_confounders)
+
+    @property
+    def _keeps_confounders(self) -> bool:
+        """Whether there are columns of which nothing is to be cut."""
+        return self._with_confounders(0) > 0
 
     @property
     def _blocks_forget(self) -> bool:
         return self.forgetting == "blocks" and self.forgetting_factor < 1
 
     def _keeps_all(self, n_features: int) -> bool:
-        """Whether all directions of many features are kept, so that each call has its price."""
+        """Whether all directions are kept and each call has its price.
+
+        As one of many features has, and one whose rows are adjusted.
+        """
         max_keep, keep = self._kept(n_features, None)
         return (
-            SMALL_DIMENSION < n_features <= MAX_EXACT_DIMENSION
+            (self._asks() or n_features > SMALL_DIMENSION)
+            and n_features <= MAX_EXACT_DIMENSION
             and keep is None
             and max_keep in (None, n_features)
         )
@@ -112,7 +122,9 @@ class SizesMixin:
         if self.block_size != "auto" or self.rank_rule is not None or self._blocks_forget:
             return slices_of(n, self._block_size(n_features, sparse))
         max_keep = self._kept(n_features, None)[0]
-        return block_slices(n, n_features, max_keep, sparse, self.svd_solver == "auto", device)
+        passes = self.svd_solver == "auto"
+        by_qr = self._keeps_confounders
+        return block_slices(n, n_features, max_keep, sparse, passes, device, by_qr)
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
         """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.

@@ -392,6 +392,8 @@ class StreamingPCA(SecondPassMixin):
             if sample_weight is None and not by_batch and not in_time and self._may_wait(X):
                 dtype = self._dtype(state) if waiting is None else waiting.dtype
                 few = list(self._blocks(X, None, dtype))
+                d = few[0][0].shape[1]
+                self._check_room(d, self._adjusting(d), self.n_components)
                 rows = self._some_more(few[0][0], state, waiting) if len(few) == 1 else None
             if rows is None:
                 if waiting is not None:

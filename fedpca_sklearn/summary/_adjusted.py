@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._partial_out import what_is_left
-from ._scaling import (
-    all_directions,
-    deviations,
-    leading,
-    rows_of,
-    scatter_of_columns,
-    with_directions,
-)
+from ._adjusted_parts import Columns, Parts, parts_of_rows, parts_of_scatter
+from ._directions import all_directions
+from ._held import HeldScatter
+from ._scaling import deviations, rows_of, scatter_of_columns, with_directions
 from ._subspace import Subspace
-from ._updating import unit_of
+from ._updating import held_by_block, unit_of
 
 
 class Adjusting(NamedTuple):
@@ -100,6 +96,28 @@ class Adjusted(NamedTuple):
         return with_directions(before, V, s, before.mean, before.column_scatter)
 
 
+def is_certain(summary: Subspace, adjusting: Adjusting, most: int | None) -> bool:
+    """Whether the scatter matrix that a summary holds tells so many adjusted directions."""
+    return _of_scatter(summary, _columns(summary, adjusting), adjusting, most) is not None
+
+
+def certain_by_block(
+    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
+) -> Subspace | None:
+    """Update a summary with a block whose scatter matrix is held, if that `is_certain`."""
+    for precision in {summary._dtype: None, np.dtype(np.float64): None}:
+        held = held_by_block(summary, rows, weight, precision)
+        if held is not None and is_certain(held, adjusting, most):
+            return held
+    return None
+
+
+def cut_beside(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
+    """Keep the confounders whole, and so many leading directions of the rows that are adjusted."""
+    found = adjusted(summary, adjusting, most)
+    return found.undone(found.model, summary)
+
+
 def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -> Adjusted:
     """Take confounders out and scale the columns of what is left: a summary of one.
 
@@ -125,30 +143,33 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
         return found._replace(model=found.model.decay(unit), along=found.along * unit**0.5)
     if not summary.centered:
         raise ValueError("scale=True and partial_out need rows about their mean, center=True.")
-    d, n = summary.n_features, summary.n_samples
-    confounders = np.array(adjusting.confounders, dtype=int)
-    others = np.delete(np.arange(d), confounders)
-    rows, scatter = rows_of(summary), scatter_of_columns(summary)
-    constant = deviations(scatter, summary.mean, n) == 0
-    rows[:, confounders[constant[confounders]]] = 0  # rounding errors, which explain nothing
-    effects, along = np.zeros((len(confounders), len(others))), np.zeros((0, d))
-    is_cut = False
-    if len(confounders):
-        left = what_is_left(
-            *(rows[:, confounders], rows[:, others]),
-            *(scatter[confounders], scatter[others]),
-            summary._dtype,
-        )
-        effects, rows, scatter, is_cut = left.effects, left.rows, left.scatter, left.is_cut
-        along = np.zeros((len(left.along), d))
-        along[:, np.concatenate([confounders, others])] = left.along
-    scale = np.ones(len(others))
-    if adjusting.scale:
-        scale[:] = np.where(constant[others] | (scatter == 0), 1.0, np.sqrt(scatter / n))
-        rows = rows / scale
-    V, s = leading(rows, most)
-    names = summary.feature_names
-    model = with_directions(summary, V, s, np.zeros(len(others)), scatter / scale**2)._replace(
+    columns = _columns(summary, adjusting)
+    parts = _of_scatter(summary, columns, adjusting, most)
+    if parts is None:
+        parts = parts_of_rows(rows_of(summary), columns, adjusting.scale, most, summary._dtype)
+    names, others = summary.feature_names, columns.others
+    zero, scatter = np.zeros(len(others)), parts.scatter / parts.scale**2
+    model = with_directions(summary, parts.V, parts.s, zero, scatter)._replace(
         feature_names=None if names is None else tuple(names[i] for i in others)
     )
-    return Adjusted(model, Adjustment(confounders, others, effects, scale), along, is_cut)
+    how = Adjustment(columns.confounders, others, parts.effects, parts.scale)
+    return Adjusted(model, how, parts.along, parts.is_cut)
+
+
+def _columns(summary: Subspace, adjusting: Adjusting) -> Columns:
+    n, scatter = summary.n_samples, scatter_of_columns(summary)
+    confounders = np.array(adjusting.confounders, dtype=int)
+    others = np.delete(np.arange(summary.n_features), confounders)
+    constant = deviations(scatter, summary.mean, n) == 0
+    return Columns(confounders, others, constant, scatter, n)
+
+
+def _of_scatter(
+    summary: Subspace, columns: Columns, adjusting: Adjusting, most: int | None
+) -> Parts | None:
+    """What the scatter matrix that a summary holds tells, if there is one and it is certain."""
+    held = summary._leading
+    if not isinstance(held, HeldScatter):
+        return None
+    find = partial(parts_of_scatter, held, columns, adjusting.scale, most)
+    return held.once((adjusting, most), find)

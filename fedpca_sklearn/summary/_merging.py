@@ -17,6 +17,7 @@ from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer
 from .._validation.feature_names import check_same_names
 from .._validation.too_large import largest_named
+from ._held import HeldScatter
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
@@ -198,7 +199,7 @@ def merged_rows(
     is stated only if all state some, as the choice of some depends on the others.
     """
     first = subspaces[0]
-    dtype = np.result_type(*(s.components.dtype for s in subspaces))
+    dtype = np.result_type(*(s._dtype for s in subspaces))
     names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
     parts = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not parts:
@@ -206,7 +207,7 @@ def merged_rows(
     result = merge(parts)._named(names)
     if result.privacy is not None and any(s.privacy is None for s in parts):
         result = result._replace(privacy=None)  # who was left out was looked at
-    if result.components.dtype == dtype:
+    if result._dtype == dtype:
         return result
     return result._replace(components=result.components.astype(dtype))
 
@@ -244,7 +245,7 @@ def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
 
 def in_float64(subspace: Subspace) -> Subspace:
     """The same summary with a basis that is orthonormal to the last digit of float64."""
-    if subspace.components.dtype == np.float64:
+    if subspace._dtype == np.float64 or isinstance(subspace._leading, HeldScatter):
         return subspace
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
@@ -279,7 +280,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
         raise TooLargeError(
             "Values are too large to merge: their sum of squares or of counts overflows float64."
         )
-    dtype = np.result_type(*(s.components.dtype for s in subspaces))
+    dtype = np.result_type(*(s._dtype for s in subspaces))
     empty = np.zeros((0, first.n_features), dtype)
     total = Subspace._trusted(
         empty,

@@ -23,6 +23,7 @@ from .._validation.checks import (
 )
 from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
 from . import _codec
+from ._held import HeldRows, HeldScatter
 from ._in_files import InFiles
 from ._origin import StatedPrivacy, check_privacy, check_sites
 from ._updating import updated
@@ -121,7 +122,7 @@ class Subspace(InFiles):
     column_scatter: np.ndarray | None = None
     privacy: StatedPrivacy | None = None
     if TYPE_CHECKING:
-        # A `LeadingFirst`, which has the directions when they are read, or None.
+        # A `LeadingFirst` or `HeldRows`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
 
     def __post_init__(self):
@@ -260,6 +261,8 @@ class Subspace(InFiles):
         return self
 
     def __getstate__(self):
+        if isinstance(self._leading, HeldRows):  # which later merges read
+            return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def __setstate__(self, state):
@@ -291,6 +294,8 @@ class Subspace(InFiles):
     @property
     def n_components(self) -> int:
         """Number of directions kept."""
+        if isinstance(self._leading, HeldScatter):
+            return self._leading.n_components
         return self.components.shape[0]
 
     @property
@@ -310,14 +315,15 @@ class Subspace(InFiles):
         They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
         """
         n_columns = 0 if self.column_scatter is None else self.n_features
-        return self.components.size + self.n_components + self.n_features + n_columns + 2
+        k, d = self.n_components, self.n_features
+        return k * d + k + d + n_columns + 2
 
     @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        doubles = self.n_floats - 2 - self.components.size
-        frame = _codec.HEADER.size + _codec.CHECKSUM.size
-        return frame + self.components.nbytes + 8 * doubles + len(_codec.labels_of(self))
+        entries = self.n_components * self.n_features
+        frame = _codec.HEADER.size + _codec.CHECKSUM.size + len(_codec.labels_of(self))
+        return frame + self._dtype.itemsize * entries + 8 * (self.n_floats - 2 - entries)
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -577,7 +583,7 @@ class Subspace(InFiles):
 
     def _part(self, n_components: int | None) -> Subspace:
         """What `truncate` returns, in the memory of this summary."""
-        if n_components is None:
+        if n_components is None or n_components >= self.n_features:
             return self
         found = None if self._leading is None else self._leading.first
         if found is None or n_components > len(found[1]):

@@ -16,7 +16,7 @@ from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_and_squares
 from .._kernels.slices import slices_of
 from .._kernels.too_large import too_large
-from ._scaling import all_directions, are_alike
+from ._held import HeldRows
 from ._subspace import Subspace
 
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
@@ -183,7 +183,8 @@ def subspace_of(
 ) -> Subspace:
     """All principal directions of the rows: the SVD of their factor.
 
-    ``by_column``: each column is to keep its digits, however small it is beside the others.
+    ``by_column``: each column is to keep its digits, however small it is beside the others. Then
+    the directions are made when they are read, as adjusted ones follow from the factor.
     """
     R = triangle.factor
     with np.errstate(over="ignore"):
@@ -191,7 +192,11 @@ def subspace_of(
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    V, s = all_directions(R) if by_column and not are_alike(R) else _directions(R)
+    if by_column:
+        known = triangle.mean, triangle.n_samples, scatter, True
+        held = HeldRows(R, dtype)
+        return Subspace._trusted(None, None, *known, column_scatter=columns, _leading=held)
+    V, s = _directions(R)
     V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
     scatter = max(scatter, float(s @ s))
     return Subspace._trusted(

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.sizes import SMALL_DIMENSION
+from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION
 from .._kernels.slices import row_slices
-from ._adjusted import Adjusting
+from .._validation.checks import is_integer
+from ._adjusted import Adjusting, cut_beside, is_certain
+from ._directions import ALIKE
+from ._held import HeldRows, HeldScatter, added
 from ._merging import merge_subspaces, pooled_moments
-from ._scaling import ALIKE, deviations, rescaled, scatter_of_columns
+from ._scaling import deviations, rescaled, rows_of, scatter_of_columns
 from ._subspace import Subspace
 from ._updating import was_truncated
 
@@ -80,7 +83,7 @@ def merge_units(
         return np.where(deviation > 0, deviation, 1.0)
     cuts = n_components is not None and total.n_features > SMALL_DIMENSION
     cuts = cuts or any(map(was_truncated, there))
-    return units_for(deviation, adjusting, cuts, total.components.dtype)
+    return units_for(deviation, adjusting, cuts, total._dtype)
 
 
 def alike(
@@ -103,10 +106,56 @@ def alike(
     return parts, partial(rescaled, factors=units)
 
 
+def added_up(
+    summaries: list[Subspace], adjusting: Adjusting, n_components: int | float | str | None
+) -> Subspace | None:
+    """The sum of the scatter matrices that summaries hold, which is right in any units.
+
+    None where one of them holds none, or where the sum is not certain to tell the components.
+    """
+    held = [s._leading for s in summaries if isinstance(s._leading, HeldScatter)]
+    if not adjusting or not held or len(held) < sum(s.n_samples > 0 for s in summaries):
+        return None
+    total, corrections = _moments(summaries)
+    total = total._replace(_leading=added(held, corrections, total._dtype))
+    most = n_components if is_integer(n_components) else None
+    return total if is_certain(total, adjusting, most) else None
+
+
+def merged_beside(
+    summaries: list[Subspace], adjusting: Adjusting, n_components: int | float | None
+) -> Subspace | None:
+    """The merge of summaries that were cut beside the confounders, cut beside them.
+
+    None without confounders, where nothing is cut, and of many directions.
+    """
+    n_rows = sum(s.n_components + 1 for s in summaries)
+    cuts = summaries[0].n_features > SMALL_DIMENSION and is_integer(n_components)
+    if not adjusting.confounders or not cuts or n_rows > EXACT_ORDER:
+        return None
+    if not any(s.n_samples > 0 for s in summaries):
+        return None
+    total, corrections = _moments(summaries)
+    parts = [rows_of(s) for s in summaries if s.n_samples > 0]
+    held = HeldRows(np.concatenate([*parts, corrections]), total._dtype)
+    most = n_components - len(adjusting.confounders)
+    return cut_beside(total._replace(_leading=held), adjusting, most)
+
+
+def _moments(summaries: list[Subspace]) -> tuple[Subspace, np.ndarray]:
+    """What `pooled_moments` returns, with the names of the columns."""
+    total, corrections = pooled_moments([s for s in summaries if s.n_samples > 0])
+    names = next((s.feature_names for s in summaries if s.feature_names is not None), None)
+    return total._named(names), corrections
+
+
 def merge_alike(
     summaries: list[Subspace], n_components: int | float | None, adjusting: Adjusting
 ) -> Subspace:
     """Merge summaries in units in which their columns are alike."""
+    total = added_up(summaries, adjusting, n_components)
+    if total is not None:
+        return total
     parts, undone = alike(summaries, adjusting, n_components)
     return undone(merge_subspaces(parts, n_components))
 
@@ -124,7 +173,7 @@ class StreamUnits:
     def __init__(self, adjusting: Adjusting, cuts: bool):
         self._adjusting, self._cuts = adjusting, cuts
         self._units: np.ndarray | None = None
-        self._started = False
+        self.started = False
 
     def taken(
         self, summary: Subspace, rows: Any, weight: np.ndarray | None
@@ -136,10 +185,10 @@ class StreamUnits:
             deviation = self._deviations(summary, rows, weight)
         if not np.isfinite(deviation).all():
             return self.undone(summary), rows
-        if not self._started or self._outgrown(deviation):
+        if not self.started or self._outgrown(deviation):
             summary = self.undone(summary)
             self._units = units_for(deviation, self._adjusting, self._cuts, summary._dtype)
-            self._started = True
+            self.started = True
             if self._units is not None:
                 summary = rescaled(summary, 1 / self._units)
         if self._units is None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.device_block import DeviceBlock
 from .._kernels.device_rows import DeviceRows
 from .._kernels.device_sums import DeviceSums
 from .._kernels.leading_first import LeadingFirst
@@ -21,7 +22,8 @@ from .._kernels.sizes import (
 )
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import Block, DenseBlock, DeviceBlock, Found, Keep
+from .._kernels.stack import Block, DenseBlock, Found, Keep
+from ._held import HeldRows, HeldScatter
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
@@ -56,15 +58,18 @@ def lacks_directions(subspace: Summary) -> bool:
 
     Beside columns in large units they may be all that there is of another column.
     """
-    if subspace.components.shape[0] == subspace.components.shape[1]:
+    held = isinstance(subspace._leading, HeldRows)
+    if not held and subspace.n_components == subspace.n_features:
         return False
-    double = subspace.components.dtype == np.float64
+    double = subspace._dtype == np.float64
     rounding = _DOUBLE_ROUNDING if double else _SINGLE_ROUNDING
     return _beyond(subspace) > rounding * subspace.scatter
 
 
 def _beyond(subspace: Summary) -> float:
     """Scatter beyond that along the directions."""
+    if isinstance(subspace._leading, HeldRows):
+        return subspace.scatter - subspace._leading.energy
     return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
 
@@ -154,15 +159,7 @@ def updated_by_block(
     max_keep = d if max_keep is None else max_keep
     by_passes = keep is None and svd_solver == "auto" and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
-        block = _block_kind(Y, max_keep)(
-            subspace.components,
-            subspace.singular_values,
-            subspace.mean,
-            subspace.n_samples,
-            Y,
-            w,
-            subspace.centered,
-        )
+        block = _block_kind(Y, max_keep)(*_past(subspace), Y, w, subspace.centered)
         if by_passes and isinstance(block, DenseBlock):
             found = block.by_passes(max_keep)
         else:
@@ -181,6 +178,62 @@ def updated_to(subspace: Summary, block: Block | DeviceSums, found: Found) -> Su
         directions: dict[str, Any] = {"_leading": found}
     else:
         directions = dict(zip(("components", "singular_values"), found, strict=True))
+    return _with_block(subspace, block, directions)
+
+
+def held_by_block(
+    subspace: Summary, Y: Any, w: np.ndarray | None, precision: Any
+) -> Summary | None:
+    """Update a summary with one block, of which the scatter matrix is held instead of directions.
+
+    None where there are fewer rows than columns, or where products in ``precision`` overflow, or
+    lose what is there of a column.
+    """
+    block = _plain_block(subspace, Y, w)
+    if block is None or block.m < block.d:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = block.scatter_of_all(precision)
+    if found is None:
+        return None
+    G, lost = found
+    squares, least = G.diagonal(), float(np.finfo(precision).tiny / np.finfo(precision).eps ** 2)
+    if squares[squares > 0].min(initial=np.inf) < least:
+        return None
+    if precision == np.float32 and not squares.all():  # what is there may be too small
+        return None
+    held = HeldScatter(G, lost, precision, subspace._dtype)
+    return _with_block(subspace, block, {"_leading": held})
+
+
+def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary | None:
+    """The same with the rows of the block below what is kept of those before; None of many rows."""
+    block = _plain_block(subspace, Y, w)
+    if block is None or block.n_rows >= block.d:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = HeldRows(block.stack(), subspace._dtype)
+    return _with_block(subspace, block, {"_leading": held})
+
+
+def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock | None:
+    """A block of dense rows at home whose weights need no other unit; None for others."""
+    if w is not None and not (w.all() and unit_of(max(float(w.max()), subspace.n_samples)) == 1):
+        return None
+    if sp.issparse(Y) and Y.shape[1] <= SMALL_DIMENSION:
+        Y = Y.toarray()
+    if _block_kind(Y, Y.shape[1]) is not DenseBlock:
+        return None
+    return DenseBlock(*_past(subspace), Y, w, subspace.centered)
+
+
+def _past(subspace: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """What a block is told of the rows before."""
+    return subspace.components, subspace.singular_values, subspace.mean, subspace.n_samples
+
+
+def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
+    """The summary of the rows before a block and of its rows."""
     past = subspace.column_scatter
     # rows that no mechanism has seen: nothing is promised any more
     return subspace._replace(

@@ -11,7 +11,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import Subspace, merge_subspaces
 from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
-from fedpca_sklearn.summary._scaling import all_directions, rescaled
+from fedpca_sklearn.summary._directions import all_directions
+from fedpca_sklearn.summary._scaling import rescaled
 
 D = 6
 
