@@ -377,6 +377,23 @@ def test_products_in_float32_are_added_up_in_float64():
     assert_allclose(at_home(found.mean_), expected.mean_, atol=1e-6)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (5, 7), (40, 30)])
+def test_float32_rows_far_from_zero_are_centred_in_two_steps(sizes):
+    X = (np.random.default_rng(0).standard_normal((sum(sizes), 300)) + 54_321.1).astype(np.float32)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    for w in (None, weight):
+        pca, at = StreamingPCA(3, oversampling=20, block_size=50), 0
+        for n in sizes:
+            part = None if w is None else w[at : at + n]
+            pca.partial_fit(on_strict(X[at : at + n]), sample_weight=part)
+            at += n
+        all_w = np.ones(len(X)) if w is None else w
+        Z = X - np.average(X.astype(float), axis=0, weights=all_w)
+        squares = all_w @ Z**2
+        close(pca.subspace_.column_scatter, squares, 1e-6)
+        close(pca.subspace_.mean, np.average(X.astype(float), axis=0, weights=all_w), 1e-10)
+
+
 def test_float32_stays(put):
     X = ROWS.astype(np.float32)
     expected, found = StreamingPCA(3).fit(X), StreamingPCA(3).fit(put(X))

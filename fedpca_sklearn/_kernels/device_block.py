@@ -1,10 +1,11 @@
-"""Update of a subspace summary with a block of rows on a device."""
+"""Update of a summary with a block of rows on a device; see `stack` for the routes."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .device_rows import DeviceStack, sums_and_squares
+from .scatter import rounded
 from .stack import DenseBlock
 from .subspace_passes import DeviceRowsOfPasses
 
@@ -15,13 +16,14 @@ class DeviceBlock(DenseBlock):
     _passes = DeviceRowsOfPasses
 
     def _gram(self, dtype):
-        k, none = self.k, np.zeros(self.d)
+        k, centre, rest = self.k, np.zeros(self.d), np.zeros(self.d)
         if self.center:
-            sums, _ = sums_and_squares(self.Y, self.shift, dtype, self.root_w)
-            self.offset = sums / self.n_block
+            centre = rounded(self.shift, dtype)  # what is subtracted first
+            sums, _ = sums_and_squares(self.Y, centre, dtype, self.root_w)
+            rest = sums / self.n_block
+            self.offset = (centre - self.shift) + rest
         correction = self.correction_scale * self.offset if self.has_correction else None
-        centre = self.shift + self.offset if self.center else none
-        stack = DeviceStack(self.V, self.Y, centre, self.root_w, correction, dtype)
+        stack = DeviceStack(self.V, self.Y, centre, rest, self.root_w, correction, dtype)
         self.column_scatter = stack.squares()
         G = np.zeros((self.n_rows, self.n_rows))
         G[k:, k:], G[k:, :k] = stack.gram()

@@ -267,16 +267,20 @@ class DeviceStack:
     V : ndarray of shape (k, d)
         Directions of the past.
     Y : DeviceRows
-    centre : ndarray of shape (d,)
+    centre, rest : ndarray of shape (d,)
+        The mean in two parts, which are subtracted one after the other.
     root_w : ndarray of shape (m,) or None
     correction : ndarray of shape (d,) or None
     dtype : dtype
     """
 
-    def __init__(self, V, Y, centre, root_w, correction, dtype):
+    def __init__(self, V, Y, centre, rest, root_w, correction, dtype):
         place = Y.place
         self.place, xp = place, place.xp
-        new = [xp.reshape(Z, (-1, Y.shape[1])) for Z, _ in Y.about(centre, dtype, root_w)]
+        beyond, new = place.array(rest.astype(dtype)), []
+        for Z, roots in Y.about(centre, dtype, root_w):
+            Z = Z - beyond if roots is None else Z - beyond * roots
+            new.append(xp.reshape(Z, (-1, Y.shape[1])))
         if correction is not None:
             new.append(place.array(correction[None].astype(dtype)))
         self.k, self.old = len(V), place.array(V.astype(dtype))
