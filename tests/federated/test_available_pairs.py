@@ -402,7 +402,7 @@ def test_a_claim_of_rows_makes_no_infinite_variance():
     for n, factor in ((1e308, 1e3), (1e200, 1e150)):
         products = liar.products * factor
         claim = PairMoments(liar.counts, liar.means, products, liar.origin, n)._replace(site="liar")
-        with pytest.raises(ValueError, match="Client 'liar': .*too large"):
+        with pytest.raises(ValueError, match=r"Client 'liar': .*too large"):
             FederatedPCA.from_pairs([sound._replace(site="a"), claim], 2)
 
 
