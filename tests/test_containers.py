@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.utils import get_tags
 
 from fedpca_sklearn import (
     AlternatingProjections,
@@ -24,6 +25,8 @@ from fedpca_sklearn import (
     SubspaceTracker,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
+    reconstruction_error,
+    subspace_distance,
 )
 
 NAMES = ["heat", "light", "noise", "wind"]
@@ -238,6 +241,47 @@ def test_what_holds_no_rows_yet_is_refused_with_what_to_call(model, hold, words,
 def test_batches_are_refused_where_rows_are_needed_at_once(model):
     with pytest.raises(TypeError, match="rows in one array here, got an iterator"):
         clone(model).fit(iter([in_numpy(FRAME)]))
+
+
+@pytest.mark.parametrize("model", ONE_ARRAY[:2] + ONE_ARRAY[3:], ids=named)
+def test_arrays_of_several_sites_are_refused_where_one_is_needed(model):
+    X = in_numpy(FRAME)
+    for several in ([X[:40], X[40:]], (X[:30], X[30:]), {"north": X[:40], "south": X[40:]}):
+        kind = type(several).__name__
+        with pytest.raises(TypeError, match=f"rows in one array here, got a {kind} of arrays"):
+            clone(model).fit(several)
+
+
+@pytest.mark.parametrize("model", STREAMS + ONE_ARRAY, ids=named)
+def test_what_is_masked_is_missing(model):
+    X = in_numpy(FRAME)
+    for kind in (X.astype(np.float32), np.round(9 * X).astype(np.int16)):
+        hidden = np.ma.array(kind.copy(), mask=np.arange(X.size).reshape(X.shape) % 7 == 3)
+        hidden.data[hidden.mask] = 9_999
+        seen = np.where(hidden.mask, np.nan, kind)
+        if get_tags(model).input_tags.allow_nan:
+            fitted = clone(model).fit(hidden)
+            expected = clone(model).fit(seen)
+            assert_array_equal(fitted.components_, expected.components_)
+            assert_array_equal(fitted.transform(hidden), expected.transform(seen))
+        else:
+            with pytest.raises(ValueError, match=r"X contains NaN. SubspaceTracker, .* missing"):
+                clone(model).fit(hidden)
+        whole = np.ma.array(kind)
+        assert_array_equal(clone(model).fit_transform(whole), clone(model).fit_transform(kind))
+
+
+def test_a_masked_weight_label_or_number_is_refused():
+    X, hidden = in_numpy(FRAME), np.ma.array(np.ones(60), mask=np.arange(60) == 3)
+    for call in (
+        lambda: StreamingPCA(2).fit(X, sample_weight=hidden),
+        lambda: FederatedPCA(2).fit(X, clients=hidden),
+        lambda: FederatedPCA(2).fit(X, clients=np.ma.array(["a"] * 60, mask=hidden.mask)),
+        lambda: reconstruction_error(np.ma.array(X, mask=X > 1), np.eye(4)[:2]),
+        lambda: subspace_distance(np.ma.array(np.eye(4)[:2], mask=X[:2] > 0), np.eye(4)[:2]),
+    ):
+        with pytest.raises(ValueError, match=r"NaN|got a masked one"):
+            call()
 
 
 def test_arrays_of_other_libraries_are_read_where_numpy_can():

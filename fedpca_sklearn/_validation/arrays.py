@@ -131,8 +131,11 @@ def place_by(converter: Callable[[np.ndarray], Any]) -> Place | None:
 def in_numpy(value: Any) -> Any:
     """An array of another library, or a summary of such, in numpy; else the value.
 
-    What is in the memory of the host is not copied.
+    What is in the memory of the host is not copied. What is masked becomes NaN, in a copy.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        hidden = np.ma.getmaskarray(value)
+        return np.where(hidden, np.nan, value.data) if hidden.any() else value.data
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "_shown_in"):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data as _validate_data
 
 from .._kernels.device_rows import DeviceRows
-from .arrays import PLACE, Place, place_of
+from .arrays import PLACE, Place, in_numpy, place_of
 
 # The estimators whose rows may be arrays of other libraries, in an error.
 TAKE_ARRAYS = (
@@ -61,7 +62,9 @@ def check_takes_arrays(estimator: Any, place: Place | None) -> None:
 
 def as_rows(X: Any) -> Any:
     """X as scikit-learn can read it with the names of its columns, or a TypeError that says how."""
-    if isinstance(X, (np.ndarray, DeviceRows)):
+    if isinstance(X, np.ndarray):
+        return in_numpy(X)
+    if isinstance(X, DeviceRows):
         return X
     if hasattr(X, "__next__"):
         raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")
@@ -81,6 +84,12 @@ def as_rows(X: Any) -> Any:
             return _as_table(X)
         if library in ("dask", "dask_expr") and kind == "DataFrame":
             return X.compute()  # a frame of pandas, whose names scikit-learn reads
+    by_key = isinstance(X, Mapping) and not sp.issparse(X)  # a sparse array of keys is one
+    if by_key or (first is not X and len(getattr(first, "shape", ())) == 2):
+        raise TypeError(
+            f"X must be rows in one array here, got a {type(X).__name__} of arrays; np.concatenate "
+            "makes one of them, and clients= says whose each row is."
+        )
     return _as_numpy(X) if hasattr(X, "__dlpack__") else X
 
 

@@ -295,6 +295,10 @@ def label_order(label: Any) -> tuple[bool, Any]:
 def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     """Labels, n of them if that is known, as an array of integers or of strings."""
     clients = clients if place_of(clients) is None else in_numpy(clients)
+    if np.ma.is_masked(clients):
+        raise ValueError(
+            "clients must be all integers or all strings, without missing values, got a masked one."
+        )
     labels = clients if isinstance(clients, np.ndarray) else np.asarray(clients, dtype=object)
     if labels.ndim != 1 or n not in (None, len(labels)):
         expected = "(n,)" if n is None else f"({n},)"

@@ -20,7 +20,7 @@ from .._base.places import bring_home
 from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
 from .._kernels.tame import is_tame_row
-from .._validation.checks import check_weight
+from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
@@ -353,7 +353,8 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
         """The model of an estimator; ``n_samples`` is for those that do not know it."""
-        if hasattr(fitted, "scale_") or hasattr(fitted, "confounders_"):
+        adjusted = hasattr(fitted, "scale_") or hasattr(fitted, "confounders_")
+        if adjusted and hasattr(fitted, "components_"):
             raise ValueError(
                 "estimator must have scale=False and partial_out=None, got "
                 f"{self.estimator!r}; give the monitor rows that are scaled or adjusted."
@@ -485,14 +486,16 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
                 return X
         refuse_dask(self, X)
         tags = get_tags(self.estimator).input_tags
-        return validate_data(
+        X = validate_data(
             self,
             X,
             reset=reset,
             accept_sparse="csr" if tags.sparse else False,
             dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan" if tags.allow_nan else True,
+            ensure_all_finite=False,
         )
+        check_finite(X, allow_nan=tags.allow_nan)
+        return X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 from .._kernels import linalg
 from .._kernels.missing import gram_inverses
 from .._kernels.tolerances import GIVEN_BASIS_TOL
+from .._validation.arrays import in_numpy
 from .._validation.checks import float_array
 
 __all__ = ["projected_sparse_recovery"]
@@ -93,7 +94,7 @@ def projected_sparse_recovery(
     >>> bool(gap.max() <= 1e-6)
     True
     """
-    X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
+    X = check_array(in_numpy(X), dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
     V = float_array("components", components, 2, np.float64)
     if V.shape[1] != X.shape[1]:
         raise ValueError(f"components must have {X.shape[1]} columns as X, got shape {V.shape}.")

@@ -6,15 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from .._validation.checks import is_integer
+from .._validation.checks import check_finite, is_integer
 from .._validation.containers import validate_data
 
 
 def split_columns(estimator: Any, X: Any) -> tuple[np.ndarray, list[np.ndarray]]:
     """Validated rows, and the columns of each client as `estimator.feature_groups` has them."""
-    X = validate_data(estimator, X, dtype=[np.float64, np.float32])
+    X = finite_rows(estimator, X)
     names = getattr(estimator, "feature_names_in_", None)
     return X, columns_of(estimator.feature_groups, X.shape[1], names)
+
+
+def finite_rows(estimator: Any, X: Any, reset: bool = True) -> np.ndarray:
+    """Dense rows of finite floats."""
+    checks = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    X = validate_data(estimator, X, reset=reset, **checks)
+    check_finite(X)
+    return X
 
 
 def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[np.ndarray]:

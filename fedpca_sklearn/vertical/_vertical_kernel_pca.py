@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
-from .._validation.containers import validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
 from ._agreed_kernels import agreed_kernel_pca
+from ._feature_groups import finite_rows
 from ._start import started
 from ._vertical_kernels import (
     ColumnClient,
@@ -410,7 +410,7 @@ class VerticalFederatedKernelPCA(
             Scores of the rows, as ``projection`` defines them.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = finite_rows(self, X, reset=False)
         n_clients, log = len(self.feature_groups_), CommunicationLog()
         federation = federation_of(self.topology, n_clients, self.n_jobs, None, log)
         scores = self._scorer.scores(federation, X)

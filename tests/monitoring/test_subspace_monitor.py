@@ -344,8 +344,10 @@ def test_errors_name_what_is_wrong():
         SubspaceMonitor.from_estimator(StreamingPCA(K))
     with pytest.raises(AttributeError):
         _ = SubspaceMonitor(PCA(K)).partial_fit
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match="contains NaN. SubspaceTracker, .* take rows with missing"):
         SubspaceMonitor(StreamingPCA(K)).fit(X).predict(with_holes(X, 0.1))
+    with pytest.raises(TypeError, match="StandardScaler has no components_"):
+        SubspaceMonitor(StandardScaler()).fit(X)
     with pytest.raises(TypeError, match="has no components_"):
         SubspaceMonitor(VerticalFederatedKernelPCA(1, feature_groups=1, random_state=0)).fit(X)
     private = FederatedPCA(K, mechanism=AnalyzeGauss(1.0, 1e-3, 9.0))
