@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from ..privacy._chained_lines import LONGEST, append_flushed, chain_of, chained
@@ -49,6 +49,8 @@ class Tally(NamedTuple):
     def after(self, line: bytes, entry: dict[str, Any]) -> Tally:
         """The tally with one more line."""
         day, event = entry["time"][:10], entry["event"]
+        if date.fromisoformat(day).isoformat() != day:
+            raise ValueError(f"it has no date, got {day!r}")
         asked = event == "question" or (event == "refusal" and "of" not in entry)
         begun = {"question": 1, "refusal": -1 if "of" in entry else 0}.get(event, 0)
         return Tally(
@@ -170,7 +172,7 @@ class SiteLog:
                 tally = tally.after(line, entry)
                 if seen is not None:
                     seen(entry)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 n = tally.n_lines + 1
                 raise self._error(f"is not whole from line {n} on: {error}") from None
         if len(line) == LONGEST:

@@ -28,6 +28,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
+from fedpca_sklearn.privacy._chained_lines import chained
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -595,6 +596,27 @@ def test_an_auditor_reads_days_kinds_and_refusals(at, capsys):
     assert "1 x refused: fewer than min_rows=300 rows" in text
     assert "epsilon 1, delta 1e-05" in text
     assert "8 lines, the chain is whole" in text
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"time": "\x1b[2J\nall well"},
+        {"time": "2026-W20-5T00:00"},
+        {"event": "answer", "bytes": float("inf")},
+        {"event": "answer", "epsilon": 10**400, "delta": 0.5},
+    ],
+    ids=["escape", "week", "infinite", "huge"],
+)
+def test_an_auditor_of_a_log_that_a_site_has_made_up(odd, tmp_path, capsys):
+    """Whoever writes the log can make its chain; what is shown is the auditor's terminal."""
+    entry = {"time": "2026-05-01T00:00", "event": "question", "kind": "\x1b[2J"}
+    (tmp_path / "site.log").write_bytes(chained({**entry, **odd}, ""))
+    assert main(["audit", str(tmp_path / "site.log")]) == 1
+    out, _ = capsys.readouterr()
+    assert "NOT WHOLE after 0 lines" in out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert "all well" not in [line.strip() for line in out.splitlines()]
 
 
 def test_an_auditor_of_no_log(tmp_path, capsys):
