@@ -16,22 +16,32 @@ def numpy_frequent_directions(X, n_rows, *, halved):
     for row in X:
         if used == n_rows:
             s, V = np.linalg.svd(sketch, full_matrices=False)[1:]
-            sketch = np.sqrt(np.maximum(s**2 - s[lowest] ** 2, 0))[:, None] * V
-            used = lowest
+            used = min(lowest, len(s) - 1)
+            sketch[:used] = np.sqrt(s[:used] ** 2 - s[used] ** 2)[:, None] * V[:used]
         sketch[used] = row
         used += 1
     return sketch
 
 
+class SketchOfRows:
+    """Leading directions of a sketch of 2 r rows in all, with ``fit`` and ``components_``."""
+
+    def __init__(self, rank, *, halved):
+        self.rank, self.halved = rank, halved
+
+    def fit(self, X):
+        sketch = numpy_frequent_directions(X, 2 * self.rank, halved=self.halved)
+        self.components_ = np.linalg.svd(sketch, full_matrices=False)[2][: self.rank]
+        return self
+
+
 def sketches(X_of, models, rank):
     """Error over the best of its rank, of models and of sketches of 2 r rows in all."""
+    for how, halved in ("halved", True), ("by the least", False):
+        models = models | {f"{2 * rank} rows, {how}": SketchOfRows(rank, halved=halved)}
     rows = []
     for name, X in X_of.items():
         found = {method: model.fit(X).components_ for method, model in models.items()}
-        for how, halved in ("halved", True), ("by the least", False):
-            sketch = numpy_frequent_directions(X, 2 * rank, halved=halved)
-            V = np.linalg.svd(sketch, full_matrices=False)[2][:rank]
-            found[f"{2 * rank} rows, {how}"] = V
         squares = np.linalg.svd(X, compute_uv=False) ** 2
         own = {
             m: np.sum((X - X @ V.T @ V) ** 2) / squares[len(V) :].sum() for m, V in found.items()

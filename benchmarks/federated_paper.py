@@ -18,6 +18,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks._sketch import SketchOfRows
 from benchmarks._tools import picture, table
 from fedpca_sklearn import (
     GROUSE,
@@ -165,6 +166,7 @@ def methods(rank, n_features):
         "PM": StreamingPowerMethod(rank, block_size=n_features, **options),
         "GROUSE": GROUSE(rank, step_size=2.0, **options),
         "FD": FrequentDirections(rank, center=False),
+        "FD, 2 r rows": SketchOfRows(rank, halved=True),
         "SPIRIT": SPIRIT(rank, lower=0, upper=1, forgetting_factor=1.0, center=False),
     }
 
