@@ -38,7 +38,8 @@ class VFedPCA(VerticalMethod):
     weight_scaling : bool or "ceil", default=False
         Unless weights are equal: those of the half of the clients with the larger ones are raised
         by the share 1 / p, the others lowered (Algorithm 4). Of an odd number p the half is
-        floor(p / 2) clients, as in the authors' code, or with "ceil" ceil(p / 2), as eq. 15.
+        floor(p / 2) clients, as in the authors' code, or with "ceil" ceil(p / 2), as eq. 15. With
+        neighbours p are those that a client hears, itself included.
     update : {"original", "cumulative"}, default="original"
         What eq. 14 updates after a period. "original": the client's own data, so that later periods
         see all of them again. "cumulative": the data as last updated, as printed.
