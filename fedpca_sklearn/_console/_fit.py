@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .._base.adjusting import confounders_of
 from .._validation.files import written
 from .._validation.texts import check_text
 from ..streaming import StreamingPCA
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
-from ._summaries import load, site_of
+from ._summaries import add_adjusting, load, site_of
 from ._texts import described, facts, number, printable
 from ._units import unlike_units
 
@@ -30,6 +31,7 @@ def add(commands: Any) -> None:
         help="directions to send, or a share of the variance (default: all, which is exact)",
         metavar="N",
     )
+    add_adjusting(parser)
     parser.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
     parser.set_defaults(command=run)
 
@@ -42,8 +44,10 @@ def run(options: argparse.Namespace) -> Report:
     if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
     rows = Rows(options.rows, options, None if like is None else like.feature_names)
-    pca = StreamingPCA(options.n_components)
+    pca = StreamingPCA(options.n_components, scale=options.scale)
     for batch in rows:
+        if options.partial_out and pca.partial_out is None:
+            pca.partial_out = confounders_of(options.partial_out, batch.shape[1], rows.names)
         pca.partial_fit(batch)
     if not hasattr(pca, "components_"):
         raise ValueError(f"there is no row in {', '.join(options.rows)}.")

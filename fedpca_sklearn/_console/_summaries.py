@@ -26,6 +26,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="components, a share of the variance, as 0.9, parallel, or mle (default: all)",
         metavar="N",
     )
+    add_adjusting(parser)
+
+
+def add_adjusting(parser: argparse.ArgumentParser) -> None:
+    """Options that say how rows are adjusted before their PCA."""
     parser.add_argument("--scale", action="store_true", help="columns of one variance")
     parser.add_argument(
         "--partial-out",

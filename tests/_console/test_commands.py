@@ -1,5 +1,6 @@
 """The commands between sites: columns matched by name, units, a site that leaves, JSON, codes."""
 
+import csv
 import json
 import tomllib
 import warnings
@@ -12,6 +13,7 @@ from console_helpers import NAMES, WRITERS, X, as_csv, assert_is_of, refused, ru
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace
 from fedpca_sklearn.__main__ import main
@@ -239,6 +241,59 @@ def test_scaled_columns_without_a_confounder_are_those_of_pooled_rows(run, sites
     assert "'size' must be a column" in refused(
         run, "merge", *sites, "-o", "x.fed", "--partial-out", "size"
     )
+
+
+def test_means_and_deviations_of_all_sites_for_another_tool(run, sites):
+    site("south", PARTS["south"][:, [1, 0, 2, 3]], [NAMES[j] for j in (1, 0, 2, 3)], 1)
+    assert "another order" in refused(run, "scale", *sites, "-o", "scales.csv")
+    code, out, err = run("scale", *sites, "-o", "scales.csv", "--align", "--json")
+    assert (code, err) == (0, "")
+    with open("scales.csv", newline="") as stream:
+        header, *lines = csv.reader(stream)
+    assert header == ["column", "mean", "deviation"]
+    names, means, deviations = zip(*lines, strict=True)
+    found = json.loads(out)
+    assert list(names) == found["names"] == NAMES
+    assert found["rows"] == len(X)
+    scaler = StandardScaler().fit(X)
+    assert_allclose(np.array(means, float), scaler.mean_)
+    assert_allclose(np.array(deviations, float), scaler.scale_, rtol=1e-10)
+    assert [float(m) for m in means] == found["mean"]
+    code, out, _ = run("scale", *sites, "-o", "scales.csv", "--align", "--force")
+    assert code == 0
+    assert f"age {X[:, 0].mean():>29.6g}" in out
+    assert "scales.csv exists" in refused(run, "scale", *sites, "-o", "scales.csv")
+    site("south", PARTS["south"] * [1, 100, 1, 1])
+    _, _, err = run("scale", *sites, "-o", "other.csv")
+    assert "warning: column 'height': the" in err
+
+
+def test_scales_that_a_summary_does_not_know_and_columns_without_names(run):
+    site("east", X, None)
+    assert run("scale", "east.fed", "-o", "scales.csv")[0] == 0
+    assert Path("scales.csv").read_text().splitlines()[1].startswith("1,")
+    blind = StreamingPCA().fit(X).subspace_.truncate(2)._replace(column_scatter=None)
+    blind.save("blind.fed")
+    assert "blind.fed" not in Path("scales.csv").read_text()
+    assert "scatter" in refused(run, "scale", "blind.fed", "-o", "x.csv")
+    assert not Path("x.csv").exists()
+
+
+def test_a_site_keeps_digits_of_small_columns_and_confounders(run):
+    rows = X * [1e9, 1, 1e-9, 1]
+    for name, some in ("a", rows[:25]), ("b", rows[25:]):
+        as_csv(f"{name}.csv", some)
+        wanted = ["--scale", "--partial-out", "pulse"]
+        assert run("fit", f"{name}.csv", "-o", f"{name}.fed", "--site", name, *wanted)[0] == 0
+    merged = FederatedPCA.from_subspaces(
+        [Subspace.load("a.fed"), Subspace.load("b.fed")], 2, scale=True, partial_out=["pulse"]
+    )
+    C, Y = X[:, 3:], X[:, :3]
+    left = Y - LinearRegression().fit(C, Y).predict(C)
+    expected = PCA(2).fit(StandardScaler().fit_transform(left))
+    assert_allclose(merged.explained_variance_, expected.explained_variance_, rtol=1e-10)
+    message = refused(run, "fit", "a.csv", "-o", "x.fed", "--partial-out", "salt")
+    assert "partial_out='salt' must be a column" in message
 
 
 def test_scaled_columns_are_refined(run):

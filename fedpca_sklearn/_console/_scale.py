@@ -1,0 +1,44 @@
+"""scale: means and deviations of the rows of all sites, for another tool."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from typing import Any
+
+from ..federated import FederatedScaler
+from ._output import Report, add_output, check_output, written
+from ._summaries import add_sites, together
+from ._texts import printable
+
+_HEADER = ["column", "mean", "deviation"]
+_SHOWN = 5
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("scale", help="means and deviations of columns, as csv")
+    add_sites(parser)
+    add_output(parser)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Pool the moments of the columns, as FederatedScaler.from_subspaces does."""
+    check_output(options, options.files)
+    summaries, warnings = together(options)
+    scaler = FederatedScaler.from_subspaces(summaries)
+    names = getattr(scaler, "feature_names_in_", range(1, scaler.n_features_in_ + 1))
+    names = [str(name) for name in names]
+    means, deviations = scaler.mean_.tolist(), scaler.scale_.tolist()
+    lines = list(zip(names, means, deviations, strict=True))
+    with written(options.output) as path, open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([_HEADER, *lines])
+    shown = [f"  {printable(name):<20} {m:>12.6g} {s:>12.6g}" for name, m, s in lines[:_SHOWN]]
+    more = len(lines) - _SHOWN
+    rest = [f"  and {more} more columns"] if more > 0 else []
+    rows = float(sum(summary.n_samples for summary in summaries))
+    title = f"  {'column':<20} {'mean':>12} {'deviation':>12}"
+    text = "\n".join([options.output, f"  rows {rows:.6g}", title, *shown, *rest])
+    found = {"rows": rows, "names": names, "mean": means, "deviation": deviations}
+    return Report(text, {"output": options.output, **found}, warnings=warnings)
