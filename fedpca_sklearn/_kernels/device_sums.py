@@ -58,6 +58,7 @@ class DeviceSums:
         self.n_total, self._n_new = n, 0
         vectors = random_basis(min(_OVERSAMPLING * wanted, d), d, np.random.RandomState(0))
         self._Q = vectors  # of which products with the scatter matrix make better ones
+        self._least = 0.0  # at least the wanted eigenvalue, which more rows make no smaller
 
     def take(self, Y: DeviceRows) -> bool:
         """Add rows if all that is wanted stays certain; else nothing is changed."""
@@ -118,14 +119,20 @@ class DeviceSums:
         if np.any(off & (n * offset**2 > LOST * place.numpy(xp.linalg.diagonal(C)))):
             return False
         lost = n * float(offset @ offset)
+        if self._is_enough(np.sqrt(squares), self._least, lost):
+            return True
         for _ in range(_PRODUCTS):
             P = place.numpy(C @ place.array(np.ascontiguousarray(self._Q.T)))
             most, least = eigenvalue_bounds(self._Q, P, squares, self.wanted)
-            floor = rounding_of_scatter(most, lost, self._dtype)
-            if least > floor / ORTHONORMALITY_TOL[self._dtype]:
+            if self._is_enough(most, least, lost):
+                self._least = least
                 return True
             self._Q = orthonormalised(P.T)
         return False
+
+    def _is_enough(self, most: float, least: float, lost: float) -> bool:
+        floor = rounding_of_scatter(most, lost, self._dtype)
+        return least > floor / ORTHONORMALITY_TOL[self._dtype]
 
 
 def eigenvalue_bounds(
