@@ -42,7 +42,7 @@ autodoc_default_options = {
     "set_score_request, set_transform_request",
 }
 toc_object_entries_show_parents = "hide"
-autodoc_mock_imports = ["flwr"]
+autodoc_mock_imports = ["cryptography", "flwr"]
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 

@@ -6,7 +6,8 @@ From five parquet files to one biplot
 Five clinics measure the same ten quantities of their patients (scikit-learn's diabetes data). Each
 has a parquet file, none has a Python programmer, and no row may leave. All that they run is the
 command ``fedpca``; its output below is that of a real run. At the end the pooled rows are put
-through scikit-learn, to compare.
+through scikit-learn, to compare. The script needs
+``pip install pandas "fedpca-sklearn[parquet,plot]"``.
 """
 
 import contextlib

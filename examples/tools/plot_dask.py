@@ -6,7 +6,8 @@ Chunks of a Dask array, in one pass
 A Dask array is made of chunks that need not be in memory together. `StreamingPCA` takes each chunk
 once, as a stream of its own, and merges the summaries in a tree. Dask's own ``svd_compressed``
 multiplies the rows with a random matrix, and again in each iteration, so that chunks stay in memory
-or are made again. Here they are random numbers, made when they are asked for.
+or are made again. Here they are random numbers, made when they are asked for. The script
+needs ``pip install "fedpca-sklearn[dask,plot]"``.
 """
 
 import tracemalloc
