@@ -6,8 +6,9 @@ import argparse
 import csv
 from typing import Any
 
+from .._validation.files import written
 from ..federated import FederatedScaler
-from ._output import Report, add_output, check_output, written
+from ._output import Report, add_output, check_output
 from ._summaries import add_sites, together
 from ._texts import printable
 
