@@ -1,6 +1,7 @@
 """The code in README.md and docs/ runs as it stands there; what pages name exists."""
 
 import ast
+import codeop
 import inspect
 import json
 import re
@@ -31,6 +32,7 @@ OPTIONAL = {
 }  # what the environment of the oldest releases lacks
 BASE = {"joblib", "numpy", "sklearn", "scipy", "threadpoolctl"}
 HOW_TO = sorted((ROOT / "docs/howto").glob("*.md"))
+GUIDES = [*sorted((ROOT / "docs/guide").glob("*.md")), ROOT / "docs/privacy.md"]
 RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
@@ -71,6 +73,29 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys):
         assert_allclose(
             names["merged"].explained_variance_, PCA(20).fit(names["X"]).explained_variance_
         )
+
+
+def refused_at_the_prompt(code):
+    """Lines of a block at which Python's prompt stops, as after a loop without an empty line."""
+    compiles, typed = codeop.CommandCompiler(), []
+    for line in f"{code}\n".split("\n"):
+        typed.append(line)
+        try:
+            done = compiles("\n".join(typed), symbol="single") is not None
+        except SyntaxError:
+            yield line
+            done = True
+        typed = [] if done else typed
+
+
+def test_lines_that_the_prompt_refuses_are_seen():
+    assert list(refused_at_the_prompt("for i in 1, 2:\n    i\ni += 1\n")) == ["i += 1"]
+    assert not list(refused_at_the_prompt("for i in 1, 2:\n    i\n\ni += 1\n"))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO, *GUIDES], ids=lambda p: p.name)
+def test_code_can_be_pasted_at_the_prompt_of_python(page):
+    assert not [line for code in blocks(page) for line in refused_at_the_prompt(code)]
 
 
 def installed_by(page):
