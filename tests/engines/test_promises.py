@@ -56,8 +56,8 @@ TESTED = {
         ["test_summaries", "test_private_summaries", "test_secure_sums"],
     ),
     "`missing=AvailablePairs()`": (
-        "the same, in one message of each site, which refuses where one of these is of fewer rows "
-        "than `min_rows`",
+        "the same, in one message of each site, which refuses if one of these moments is of fewer "
+        "rows than `min_rows`",
         ["test_moments_of_pairs"],
     ),
     "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
@@ -66,13 +66,13 @@ TESTED = {
     ),
     '`FederatedPCA(mechanism=...)`, `trust="sum"`': (
         "refused without secure sums, and so are the rounds of `FederatedPowerPCA`; with them the "
-        "server learns noisy sums over at least `threshold` sites, of which each adds 1 / "
-        "`threshold` of the variance",
+        "server learns noisy sums over at least `threshold` sites, each of which adds 1 / "
+        "`threshold` of the noise's variance",
         ["test_noise_of_a_sum", "test_noise_of_a_secure_sum"],
     ),
     "`FederatedScaler`": (
-        "server: the same, in one message of each site; a site refuses where a column has entries, "
-        "but fewer than `min_rows`",
+        "server: the same, in one message of each site; a site refuses if a column has entries, "
+        "but fewer than `min_rows` of them",
         ["test_moments_of_columns"],
     ),
     "`DistributedPCA`": (
@@ -118,14 +118,14 @@ TESTED = {
     ),
     '`VerticalFederatedPCA(method="power")`': (
         "server: products of every site, not only their sums, and the hashed keys of its rows; "
-        "sites: as without, and the keys of the rows that all have; with secure sums the server "
-        "learns sums of products, and each site's keys and part of the components",
+        "sites: as in the column before, and the keys of the rows that all have; with secure sums "
+        "the server learns sums of products, and each site's keys and part of the components",
         ["test_columns", "test_secure_sums"],
     ),
     "`VerticalFederatedPCA` without a server": ("refused", ["test_other_topologies"]),
     '`VerticalFederatedKernelPCA(aggregation="exact")`': (
         "server: the kernel of every site's columns, and the hashed keys of its rows; sites: as "
-        "without, and the keys of the rows that all have",
+        "in the column before, and the keys of the rows that all have",
         ["test_columns"],
     ),
 }
