@@ -39,7 +39,7 @@ autodoc_default_options = {
     "inherited-members": "BaseEstimator, BaseException",
     "exclude-members": "get_feature_names_out, get_metadata_routing, set_callbacks, "
     "set_fit_request, set_inverse_transform_request, set_output, set_partial_fit_request, "
-    "set_score_request, set_transform_request",
+    "set_params, set_score_request, set_transform_request",
 }
 toc_object_entries_show_parents = "hide"
 autodoc_mock_imports = ["cryptography", "flwr"]

@@ -744,6 +744,25 @@ def test_parameters_of_strategies_are_reached_through_the_estimator():
     assert clone(federated).estimator.forgetting_factor == 0.9
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        (FederatedPCA(2), "merge__fan_in", "merge__fan_in needs an object as merge, which is None"),
+        (FederatedPCA(2), "estimator__block_size", "an object as estimator, which is None"),
+        (VerticalFederatedPCA(2), "method__n_rounds", "as method, which is 'vfedpca'"),
+        (VerticalFederatedKernelPCA(2), "aggregation__n_rounds", "aggregation, which is 'exact'"),
+        (StreamingPCA(2), "n_components__x", "as n_components, which is 2"),
+        (StreamingPCA(2), "nonsense__x", "Invalid parameter 'nonsense'"),
+    ],
+    ids=str,
+)
+def test_parameters_of_what_is_no_object_are_named(model, name, message):
+    with pytest.raises(ValueError, match=message):
+        clone(model).set_params(**{name: 2})
+    both = FederatedPCA(2).set_params(merge__fan_in=3, merge=SubspaceMerge())
+    assert both.merge.fan_in == 3
+
+
 def test_a_fit_does_not_touch_its_strategies():
     X = rows()
     rule, merge = ContributionBounds(), SubspaceMerge(fan_in=2)

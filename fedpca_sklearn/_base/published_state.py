@@ -11,6 +11,7 @@ from typing import Any
 from .._validation.arrays import place_by
 from .callbacks import callback_state
 from .doc_link import DocLinkMixin
+from .nested import NestedParametersMixin
 from .places import bring_home, call_at_home, show, show_in
 
 # Where an estimator keeps, while it is fitted, by which thread, and what it was before.
@@ -66,7 +67,7 @@ def _of_one_state(method: Callable) -> Callable:
     return on_view
 
 
-class UnchangedOnErrorMixin(DocLinkMixin, PublishedStateMixin):
+class UnchangedOnErrorMixin(NestedParametersMixin, DocLinkMixin, PublishedStateMixin):
     """What fails leaves no trace on the estimator; other threads see the end of a fit only."""
 
     @contextmanager
