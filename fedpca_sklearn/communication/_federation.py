@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
+from sklearn import config_context, get_config
 
 from .._dask import is_delayed, run
 from .._kernels.threads import single_blas_thread
@@ -294,7 +295,8 @@ class Federation:
             return self._where_rows_are(function, clients)
         if effective_n_jobs(self.n_jobs) == 1:
             return _in_turn(function, clients)
-        calls = (delayed(named)(function, *client) for client in clients)
+        config = get_config()
+        calls = (delayed(_configured)(config, function, *client) for client in clients)
         backend, _ = get_active_backend(prefer="threads")
         return_as = "generator" if backend.supports_return_generator else "list"
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as=return_as)
@@ -315,6 +317,12 @@ def _in_turn(function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
         except Exception as error:
             raise _error_of(label, error) from error
         yield result
+
+
+def _configured(config: dict[str, Any], function: Callable, *client: Any) -> Any:
+    """`named` with the configuration of scikit-learn that the caller has in its own thread."""
+    with config_context(**config):
+        return named(function, *client)
 
 
 def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:

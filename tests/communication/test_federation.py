@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import joblib
 import numpy as np
 import pytest
+from sklearn import config_context, get_config
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -178,3 +179,14 @@ def test_an_interruption_at_a_client_is_one():
 
     with pytest.raises(KeyboardInterrupt):
         list(Federation().map(interrupted, [("north",)]))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_clients_have_the_configuration_of_scikit_learn(n_jobs):
+    def known(label):
+        return threading.get_ident(), get_config()["working_memory"]
+
+    with config_context(working_memory=7):
+        threads, known_there = zip(*Federation(n_jobs).map(known, [("a",), ("b",)]), strict=True)
+    assert known_there == (7, 7)
+    assert (threading.get_ident() in threads) == (n_jobs is None)
