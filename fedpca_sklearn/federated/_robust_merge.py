@@ -61,7 +61,8 @@ class RobustMerge(MergeStrategy):
       median over the others, less what random directions explain. Who loses three quarters of what
       is typical is apart, or less where the majority is alike. Sites
       that agree among themselves only do not change a median while they are fewer than half.
-    - variance: the factor to the median, 4 or eight times the reach.
+    - variance: the factor to the median, 4 or eight times the reach. A row without any is excused,
+      scatter of less than two rows is not.
     - mean: the squared distance from the middle, in units of its variance within and between sites.
     - rows: the factor to the median, 10 or eight times the reach.
 
