@@ -6,6 +6,8 @@ import unicodedata
 
 # The most bytes of UTF-8 in one name.
 NAME_BYTES = 500
+# Characters beyond which no text is as short when it is composed: a letter is at most four of them.
+_LONGEST = 4 * NAME_BYTES
 # Controls, formats (bidi marks, zero-width joiners), surrogates, private use, line separators.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Characters of other categories that fonts do not draw either: joiner, fillers, selectors, blank.
@@ -17,8 +19,13 @@ _NOT_DRAWN |= {plane << 16 | last for plane in range(17) for last in (0xFFFE, 0x
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), so that what looks alike compares equal."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    """The text in Unicode's composed form (NFC), so that what looks alike compares equal.
+
+    Marks on one letter are sorted in a time that grows with the square of their number, minutes
+    for a megabyte: a text that is too long for a name is left as it is.
+    """
+    alike = text.isascii() or len(text) > _LONGEST
+    return text if alike else unicodedata.normalize("NFC", text)
 
 
 def check_text(what: str, text: str) -> str:
@@ -35,6 +42,8 @@ def check_text(what: str, text: str) -> str:
     text : str
     """
     text = composed(str(text))
+    if len(text) > NAME_BYTES:
+        raise _too_long(what, text, f"{len(text)} characters")
     if not (text.isascii() and text.isprintable()):
         for character in text:
             if unicodedata.category(character) in _INVISIBLE or ord(character) in _NOT_DRAWN:
@@ -42,9 +51,10 @@ def check_text(what: str, text: str) -> str:
                     f"{what} must be valid text without control, bidi or other invisible "
                     f"characters, got {character!a} in {text[:NAME_BYTES]!a}."
                 )
-    if len(text) > NAME_BYTES or len(text.encode()) > NAME_BYTES:
-        raise ValueError(
-            f"{what} must have at most {NAME_BYTES} bytes, got {len(text.encode())}: "
-            f"{text[:40]!r}..."
-        )
+    if (size := len(text.encode())) > NAME_BYTES:
+        raise _too_long(what, text, str(size))
     return text
+
+
+def _too_long(what: str, text: str, size: str) -> ValueError:
+    return ValueError(f"{what} must have at most {NAME_BYTES} bytes, got {size}: {text[:40]!a}...")
