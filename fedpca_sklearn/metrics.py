@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, svds
 from sklearn.utils import check_array
 
+from ._kernels.rows import centred_where_full
 from ._validation.arrays import in_numpy
 
 __all__ = ["excess_error", "reconstruction_error", "subspace_distance"]
@@ -110,13 +111,8 @@ def _centred(X: Any, mean: Any):
     if not sp.issparse(X):
         Z = X - mean
         return Z, np.zeros(d), float(np.einsum("ij,ij->", Z, Z))
-    Z = sp.csr_array(X, dtype=np.float64, copy=True)
-    Z.sum_duplicates()
-    stored = np.bincount(Z.indices, minlength=d)
-    full = stored == n
-    Z.data -= np.where(full, mean, 0)[Z.indices]
-    rest = np.where(full, 0, mean)
-    deviations = Z.data - rest[Z.indices]
+    Z, rest = centred_where_full(sp.csr_array(X, dtype=np.float64), mean)
+    deviations, stored = Z.data - rest[Z.indices], np.bincount(Z.indices, minlength=d)
     return Z, rest, float(deviations @ deviations + (n - stored) @ rest**2)
 
 

@@ -22,6 +22,19 @@ def entries_once(X: Any) -> Any:
     return X
 
 
+def centred_where_full(X: Any, mean: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Sparse rows less the mean in columns without an implicit zero, and the mean of the others.
+
+    So that nothing cancels: any other column has squares of at least its mean's times n.
+    """
+    X = entries_once(sp.csr_array(X))
+    full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
+    if not full.any():
+        return X, mean
+    data = X.data - np.where(full, mean, 0.0)[X.indices]
+    return sp.csr_array((data, X.indices, X.indptr), X.shape), np.where(full, 0.0, mean)
+
+
 def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """``(X - mean) @ basis`` in float64; dense rows are centred first, block by block."""
     if sp.issparse(X):
@@ -44,8 +57,9 @@ def coordinates_and_norms(
     """``(X - mean) / scale @ V.T`` in the dtype of X and V; squared norms of the same rows."""
     if isinstance(X, DeviceRows):
         return coordinates(X, V, mean, squared_norms, scale)
+    dtype = np.result_type(X, V)
     if sp.issparse(X):  # centred after the product, hence in float64
-        mean, unit = mean.astype(np.float64), np.ones(1)
+        X, mean = centred_where_full(X, mean.astype(np.float64))
         if scale is not None:
             mean, unit = mean / scale, 1 / scale
             X = sp.csr_array((X.data * unit[X.indices], X.indices, X.indptr), X.shape)
@@ -53,12 +67,11 @@ def coordinates_and_norms(
         Z = X @ Vt
         Z -= mean @ Vt
         if squared_norms is not None:
-            X = entries_once(X)  # `power` would sort the caller's indices
             stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
-        return Z.astype(np.result_type(X, V), copy=False)
-    Z = np.empty((X.shape[0], V.shape[0]), dtype=np.result_type(X, V))
+        return Z.astype(dtype, copy=False)
+    Z = np.empty((X.shape[0], V.shape[0]), dtype=dtype)
     for rows in row_slices(X.shape[0], X.shape[1], least=len(V)):
         centred = X[rows] - mean  # before the product: exact where the mean is large
         if scale is not None:
@@ -106,6 +119,7 @@ def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
         return float(sums_and_squares(X, mean, np.float64, root_w)[1].sum())
     w = np.ones(n) if weight is None else weight
     if sp.issparse(X):
+        X, mean = centred_where_full(X, mean)
         squares = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
         return float(w @ squares - 2 * (w @ X) @ mean + w.sum() * (mean @ mean))
     total = 0.0

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from rounds_helpers import examples, seeds
+from sklearn.base import clone
+from sklearn.decomposition import PCA
 
-from fedpca_sklearn._kernels.rows import scatter_product
+from fedpca_sklearn import FederatedPowerPCA, StreamingPCA
+from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, scatter_product
 
 
 @examples
@@ -52,3 +55,38 @@ def test_scatter_product_does_not_cancel_at_a_large_mean():
     X = np.random.default_rng(0).integers(-4, 5, (50, 6)).astype(float)
     mean, V = np.full(6, 2.0**30), np.eye(6)[:2]
     assert_allclose(scatter_product(X + mean, mean, V), V @ X.T @ X, rtol=1e-12)
+
+
+def rows_with_times(n=200):
+    """Sparse rows: counts, and a column of times, seconds since 1970, which has no zeros."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(0.5, (n, 6)).astype(np.float64)
+    X[:, 2] = 1.7e9 + rng.integers(0, 1_000, n)
+    return X, sp.csr_array(X)
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix, sp.csc_array])
+@pytest.mark.parametrize("scale", [None, np.arange(1.0, 7.0)])
+def test_norms_of_sparse_rows_far_from_the_origin(kind, scale):
+    X, sparse = rows_with_times()
+    V, norms = np.eye(6)[[2, 0]], np.empty(len(X))
+    Z = X - X.mean(axis=0) if scale is None else (X - X.mean(axis=0)) / scale
+    got = coordinates_and_norms(kind(sparse), V, X.mean(axis=0), norms, scale)
+    assert_allclose(got, Z @ V.T, atol=1e-9)
+    assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
+    assert_allclose(
+        scatter_about(kind(sparse), X.mean(axis=0), None),
+        (Z**2).sum() if scale is None else ((Z * scale) ** 2).sum(),
+    )
+
+
+def test_likelihoods_of_sparse_rows_with_a_column_of_times():
+    X, sparse = rows_with_times()
+    pca = StreamingPCA(2).fit(X)
+    expected = PCA(2, svd_solver="full").fit(X).score_samples(X)
+    assert_allclose(pca.score_samples(sparse), expected, rtol=1e-6)
+    power = FederatedPowerPCA(2, random_state=0)
+    noise = [clone(power).fit(rows).noise_variance_ for rows in (sparse, X)]
+    assert_allclose(*noise, rtol=1e-4)  # products round to 1.7e9 eps of 290
+    scaled = StreamingPCA(2, scale=True).fit(sparse.astype(np.float32))
+    assert scaled.transform(sparse.astype(np.float32)).dtype == np.float32
