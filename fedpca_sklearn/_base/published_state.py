@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from .._kernels.threads import blocks_of_this_thread, leave_later_blocks
 from .._validation.arrays import place_by
 from .callbacks import callback_state
 from .doc_link import DocLinkMixin
@@ -74,7 +75,7 @@ class UnchangedOnErrorMixin(NestedParametersMixin, DocLinkMixin, PublishedStateM
     def _unchanged_on_error(self):
         """Undo every attribute assignment if the block raises; a nested block is a part of it."""
         before = dict(vars(self))
-        outermost = BEFORE not in before
+        outermost, blocks = BEFORE not in before, blocks_of_this_thread()
         try:
             if outermost:
                 vars(self)[BEFORE] = threading.get_ident(), before
@@ -85,6 +86,7 @@ class UnchangedOnErrorMixin(NestedParametersMixin, DocLinkMixin, PublishedStateM
                 del vars(self)[BEFORE]  # last: an interruption before it is undone as well
         except BaseException:
             self.__dict__ = {**before, **callback_state(self)}
+            leave_later_blocks(blocks)
             raise
 
     def __getstate__(self):

@@ -52,6 +52,22 @@ def single_blas_thread() -> Iterator[None]:
             raise
 
 
+def blocks_of_this_thread() -> set[object]:
+    """Blocks that this thread is inside."""
+    here = threading.get_ident()
+    return {block for block, thread in list(_inside.items()) if thread == here}
+
+
+def leave_later_blocks(earlier: set[object]) -> None:
+    """Leave the blocks of this thread that came later: those of generators left by an error.
+
+    Such a generator ends when nobody keeps the traceback, which an interactive session does.
+    """
+    for block in blocks_of_this_thread() - earlier:
+        _inside.pop(block, None)
+    _settle()
+
+
 def _leave(block: object) -> None:
     _inside.pop(block, None)
     _settle()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from fedpca_sklearn import StreamingPCA
+from fedpca_sklearn import FederatedPowerPCA, PerfectChannel, StreamingPCA
 from fedpca_sklearn._kernels import threads
 from fedpca_sklearn._kernels.threads import single_blas_thread
 
@@ -120,6 +120,25 @@ def test_a_signal_at_any_time_leaves_no_limit(monkeypatch, call):
         work()
     assert not threads._inside
     assert set(numbers()) == {2}
+
+
+class Failing(PerfectChannel):
+    """A server that fails at the first message."""
+
+    def receive(self, messages, rng):
+        next(messages)
+        raise ValueError("a message too large")
+
+
+def test_a_server_that_fails_leaves_no_limit_while_its_traceback_is_kept():
+    X = np.random.default_rng(0).standard_normal((40, 6))
+    model = FederatedPowerPCA(2, n_jobs=2, n_clients=4, channel=Failing(), random_state=0)
+    with single_blas_thread():
+        with pytest.raises(ValueError, match="too large") as kept:
+            model.fit(X)
+        assert set(numbers()) == {1}
+    assert set(numbers()) == {2}
+    assert kept.tb is not None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
