@@ -141,6 +141,7 @@ def client_app(
     name_of = _configured_site if site is None else site
     refuse_secure_pairs(estimator, secure)
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
+    check_parameters(estimator)
     app = ClientApp()
     sums = None if secure is None else SiteSums(secure, tasks)
     for kind in tasks:

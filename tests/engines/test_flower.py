@@ -42,7 +42,13 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpca_sklearn.engines.flower import client_app, fit_sites, server_app, site_work
+from fedpca_sklearn.engines.flower import (
+    SitePolicy,
+    client_app,
+    fit_sites,
+    server_app,
+    site_work,
+)
 
 X, Y = load_digits(return_X_y=True)
 PARTS = {"east": X[:600], "north": X[600:700], "west": X[700:]}
@@ -240,6 +246,19 @@ def test_sub_estimators_with_a_random_state_differ_by_site_and_repeat():
 def test_a_mechanism_without_a_ledger_is_refused_at_a_site(estimator):
     with pytest.raises(ValueError, match="mechanism needs a ledger at a site"):
         client_app(lambda context: None, estimator)
+
+
+def test_parameters_that_do_not_fit_together_are_refused_at_a_site(tmp_path):
+    noise = FedPowerNoise(1.0, 1e-5, 1.0)
+    policy = SitePolicy(ledger=tmp_path / "ledger")
+    with pytest.raises(ValueError, match="mechanism needs local_steps=1"):
+        client_app(
+            lambda context: None,
+            FederatedPowerPCA(3, local_steps=2, mechanism=noise),
+            policy=policy,
+        )
+    with pytest.raises(ValueError, match="n_components"):
+        client_app(lambda context: None, DistributedPCA(-1))
 
 
 # -------------------------------------------------------------------- faults
