@@ -115,6 +115,24 @@ def oldest():
     pytest("-q", "-m", "not slow", "-o", "xfail_strict=false", "tests", python=python)
 
 
+def pythons():
+    """Run three cases of each test with other Pythons: on the path, pyenv's, free-threaded ones."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), os.environ["PATH"]])
+    this = f"python3.{sys.version_info.minor}{sys.abiflags}"
+    names = [f"python3.{minor}{kind}" for minor in range(11, 20) for kind in ("", "t")]
+    found = [(name, shutil.which(name, path=path)) for name in names if name != this]
+    others = [(name, at) for name, at in found if at and "shims" not in at]
+    for name, interpreter in others:
+        folder = ROOT / f".venv-{name}"
+        if not python_of(folder).exists():
+            run(interpreter, "-m", "venv", folder)
+        print(f"== {name}", flush=True)
+        python = environment("test", folder)
+        pytest("-q", "-m", "not slow", "tests", python=python, TESTS_CASES="3")
+    print(f"ran with {', '.join(name for name, _ in others) or 'no other'} beside {this}")
+
+
 def lint():
     """Check style, format and types."""
     python = environment()
@@ -270,7 +288,7 @@ def bench(*arguments):
 TASKS = {
     f.__name__: f
     for f in (
-        *(quickstart, flower, test, slow, fast, coverage, oldest),
+        *(quickstart, flower, test, slow, fast, coverage, oldest, pythons),
         *(lint, examples, docs, screenshots, wheel, release, bench),
     )
 }

@@ -345,7 +345,7 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(AttributeError):
         _ = SubspaceMonitor(PCA(K)).partial_fit
     with pytest.raises(
-        ValueError, match="contains NaN. SubspaceTracker, .* take rows with missing"
+        ValueError, match=r"contains NaN. SubspaceTracker, .* take rows with missing"
     ):
         SubspaceMonitor(StreamingPCA(K)).fit(X).predict(with_holes(X, 0.1))
     with pytest.raises(TypeError, match="StandardScaler has no components_"):
