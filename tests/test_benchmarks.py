@@ -303,6 +303,13 @@ def test_own_components_are_those_of_the_papers_rounds():
         assert row["personalized"] < min(row["shared"], row["local"])
 
 
+def test_adjusted_fits_are_those_of_pooled_rows():
+    adjusting = scenario("adjusting")
+    found = adjusting.fits(((600, 60, 5),), 2) + adjusting.batches(((300, 40, 5, 20),), 1)
+    assert all(row["sine"] < 1e-10 for row in found)
+    assert {row["units"] for row in found} == {"like", "unlike"}
+
+
 @pytest.mark.slow
 def test_sites_count_as_many_components_as_all_rows_have():
     for row in scenario("how_many").ranks(1):

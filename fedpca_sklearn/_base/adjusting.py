@@ -120,6 +120,11 @@ class AdjustingMixin(SubspaceTransformer):
             shown["confounder_effects_"] = how.effects.copy()
         return model, shown
 
+    def _check_columns(self, d: int) -> None:
+        """Raise where confounders are no columns, or leave too few of d."""
+        if self._asks():
+            self._check_room(d, self._adjusting(d), self.n_components)
+
     def _check_room(self, d: int, adjusting: Adjusting, n_components: Any) -> None:
         """Raise where confounders leave fewer columns than components are asked for."""
         room = d - len(adjusting.confounders)

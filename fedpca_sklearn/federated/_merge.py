@@ -278,8 +278,9 @@ class SubspaceMerge(MergeStrategy):
 
     @property
     def _adds_up(self) -> bool:
-        plain = SubspaceMerge().get_params()
-        return type(self) is SubspaceMerge and self.get_params() == plain
+        flat = type(self) is SubspaceMerge and self.fan_in is None and not self.truncate
+        alike = self.forgetting_factor == 1 and self.center == "all"
+        return flat and alike and self.method == "auto"
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same; with ``truncate`` it cannot be a share."""

@@ -19,6 +19,8 @@ from .._validation.arrays import in_numpy
 
 # Entries of the rows that wait: 2 MB of float64, or a square where a square is kept anyway.
 _WAITING_ENTRIES = 2**18
+# The same where rows are adjusted: 32 MB.
+_ENTRIES_OF_UNITS = 2**22
 # Rows for which the work of a block is hardly more than for one.
 _ROWS_AT_LEAST = 32
 # Where an estimator that has shown all its rows keeps those that wait, and its state after them.
@@ -77,7 +79,10 @@ class OneByOneMixin(LateMixin):
 
     def _room(self, d: int) -> int:
         """Rows that wait for each other before they are taken."""
-        most = max(_WAITING_ENTRIES // d, d if self._keeps_all(d) else 1)
+        least = 1
+        if self._keeps_all(d):  # a change of units makes an eigenproblem dearer
+            least = max(d, min(4 * d, _ENTRIES_OF_UNITS // d)) if self._asks() else d
+        most = max(_WAITING_ENTRIES // d, least)
         return min(self._block_size(d, False), max(4 * d, _ROWS_AT_LEAST), most)
 
     def _may_wait(self, X: Any) -> bool:

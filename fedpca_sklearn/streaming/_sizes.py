@@ -151,7 +151,7 @@ class SizesMixin:
             where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
             peak is that of ``svd_solver="qr"``.
             With ``scale`` or ``partial_out`` a copy of a block comes on top, of at most all rows of
-            a call.
+            a call, and 32 MB at most of rows of small batches that wait.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()

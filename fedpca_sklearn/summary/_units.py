@@ -117,7 +117,7 @@ def added_up(
     if not adjusting or not held or len(held) < sum(s.n_samples > 0 for s in summaries):
         return None
     total, corrections = _moments(summaries)
-    total = total._replace(_leading=added(held, corrections, total._dtype))
+    total = total._replace(_leading=added(held, corrections, _dtype_of(summaries)))
     most = n_components if is_integer(n_components) else None
     return total if is_certain(total, adjusting, most) else None
 
@@ -129,17 +129,23 @@ def merged_beside(
 
     None without confounders, where nothing is cut, and of many directions.
     """
-    n_rows = sum(s.n_components + 1 for s in summaries)
-    cuts = summaries[0].n_features > SMALL_DIMENSION and is_integer(n_components)
-    if not adjusting.confounders or not cuts or n_rows > EXACT_ORDER:
+    if not adjusting.confounders or summaries[0].n_features <= SMALL_DIMENSION:
+        return None
+    if n_components is None or not is_integer(n_components):
+        return None
+    if sum(s.n_components + 1 for s in summaries) > EXACT_ORDER:
         return None
     if not any(s.n_samples > 0 for s in summaries):
         return None
     total, corrections = _moments(summaries)
     parts = [rows_of(s) for s in summaries if s.n_samples > 0]
-    held = HeldRows(np.concatenate([*parts, corrections]), total._dtype)
-    most = n_components - len(adjusting.confounders)
+    held = HeldRows(np.concatenate([*parts, corrections]), _dtype_of(summaries))
+    most = int(n_components) - len(adjusting.confounders)
     return cut_beside(total._replace(_leading=held), adjusting, most)
+
+
+def _dtype_of(summaries: list[Subspace]) -> np.dtype:
+    return np.result_type(*(s._dtype for s in summaries))
 
 
 def _moments(summaries: list[Subspace]) -> tuple[Subspace, np.ndarray]:
