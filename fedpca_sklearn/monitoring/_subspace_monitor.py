@@ -223,6 +223,9 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         """
         return cls.from_estimator(StreamingPCA.from_subspace(subspace, n_components), **parameters)
 
+    estimator_: Any
+    _behind: int
+    _shown: tuple[tuple[int, float] | None, MonitorModel]
     _scores: RecentScores
     _drift: DriftTest
 
@@ -345,7 +348,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _begin(self, fitted: Any, model: MonitorModel) -> None:
         self.estimator_ = fitted
-        self._model, self._behind, self._shown = model, 0, (None, None)
+        self._model, self._behind, self._shown = model, 0, (None, model)
         self._first_basis = fitted.components_.copy()
         self._scores = RecentScores(int(np.ceil(200 / self.contamination)))
         self._drift = DriftTest(self.drift_window, self.drift_level)
@@ -377,7 +380,7 @@ class SubspaceMonitor(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         """Take the model from the estimator, if it has learnt rows since."""
         if self._behind:
             self._model = self._newest()
-            self._behind, self._shown = 0, (None, None)
+            self._behind, self._shown = 0, (None, self._model)
 
     def _within_limits(self, X: Any, unlike: np.ndarray) -> Any:
         """Rows, of which those above the limit are moved towards the mean until they are at it."""

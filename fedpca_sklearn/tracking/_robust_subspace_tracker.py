@@ -222,7 +222,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
                 return self._search(state, Z, columns).mask.copy(), columns
             # of the whole batch at once: of parts, the last digits depend on who has looked when
             found = search_rows(Z, V, self.xi, columns)
-            vars(self).pop("_last_search", None)
+            self.__dict__.pop("_last_search", None)
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
             if not fits(found.typical_level):
