@@ -232,7 +232,9 @@ def _past(subspace: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]
     return subspace.components, subspace.singular_values, subspace.mean, subspace.n_samples
 
 
-def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
+def _with_block(
+    subspace: Summary, block: Block | DeviceSums, directions: dict[str, Any]
+) -> Summary:
     """The summary of the rows before a block and of its rows."""
     past = subspace.column_scatter
     # rows that no mechanism has seen: nothing is promised any more

@@ -26,6 +26,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import RefinementAnswer, StreamingPCA, Subspace
 from fedpca_sklearn._console import _progress, _row_files
+from fedpca_sklearn._validation import files
 
 __all__ = ["run"]
 
@@ -426,9 +427,10 @@ def test_no_file_is_written_over(run):
     assert "link.fed exists" in refused(run, "fit", "rows.csv", "-o", "link.fed")
 
 
-def test_others_cannot_have_the_place_of_what_is_being_written(run):
+def test_others_cannot_have_the_place_of_what_is_being_written(run, monkeypatch):
     as_csv("rows.csv")
-    os.symlink("rows.csv", f".x.fed.{os.getpid()}.part")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda n: "guessed")
+    os.symlink("rows.csv", ".x.fed.guessed.part")
     assert "File exists" in refused(run, "fit", "rows.csv", "-o", "x.fed")
 
 
