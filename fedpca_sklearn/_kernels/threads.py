@@ -19,7 +19,8 @@ _SMALL = 2**22
 # it has done so.
 _CONTROL = getattr(threadpoolctl, "CONTROLLING_THREAD_OWNERSHIP", None)
 
-_lock = threading.Lock()
+# Garbage collection ends generators at any time, so a thread that has the lock may want it again.
+_lock = threading.RLock()
 # Blocks of `single_blas_thread` that are running now, each with its thread.
 _inside: dict[object, int] = {}
 # Libraries under a limit, each with the number of threads that it had.
@@ -77,11 +78,13 @@ def _settle() -> None:
     """Limit the libraries if somebody is inside, and give back what they had if nobody is."""
     with _lock:
         if _inside and not _limited:
-            _limited.extend([(library, library.num_threads) for library in _libraries()])
-            _set((library, 1) for library, _ in _limited)
+            found = [(library, library.num_threads) for library in _libraries()]
+            if not _limited:  # by a generator that ended meanwhile
+                _limited.extend(found)
+            _set([(library, 1) for library, _ in found])
         elif not _inside and _limited:
             # a number that somebody has set meanwhile is left alone
-            _set(before for before in _limited if before[0].num_threads == 1)
+            _set([before for before in _limited if before[0].num_threads == 1])
             _limited.clear()
 
 
@@ -100,7 +103,7 @@ def _set(numbers: Iterable[tuple[Any, int]]) -> None:
 def _after_fork() -> None:
     """Forget the threads that a forked process has not, and a lock that one of them held."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     for block, thread in list(_inside.items()):
         if thread != threading.get_ident():
             del _inside[block]

@@ -170,6 +170,20 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent():
     assert status == 0
 
 
+def test_a_thread_that_sets_a_limit_may_come_to_another_one():
+    """As where garbage collection ends a generator that is inside one."""
+    seen = []
+
+    def work():
+        with threads._lock:
+            seen.append(under_limit())
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(10)
+    assert [set(one) for one in seen] == [{1}]
+
+
 def test_many_threads_share_one_limit():
     seen, interval = [], sys.getswitchinterval()
 
