@@ -42,7 +42,7 @@ def null_variances(
         if m >= d:
             A = np.tril(rng.standard_normal((size, d, d)), -1)
             A[:, np.arange(d), np.arange(d)] = np.sqrt(
-                rng.chisquare(m - np.arange(d, dtype=float), (size, d))
+                rng.chisquare(float(m) - np.arange(d), (size, d))
             )
         else:
             A = rng.standard_normal((size, d, m))
