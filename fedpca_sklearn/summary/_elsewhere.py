@@ -75,3 +75,5 @@ for _name in (
     *("explained_variance", "explained_variance_ratio"),
 ):
     setattr(SubspaceElsewhere, _name, _at_home(_name))
+
+Subspace._elsewhere = SubspaceElsewhere.of  # how numpy's are shown, which know no subclass

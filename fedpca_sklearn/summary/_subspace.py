@@ -124,6 +124,7 @@ class Subspace(InFiles):
     if TYPE_CHECKING:
         # A `LeadingFirst` or `HeldRows`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
+        _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
         components = float_array("components", self.components, 2)
@@ -270,9 +271,7 @@ class Subspace(InFiles):
 
     def _shown_in(self, place: Place) -> Subspace:
         """The summary with arrays of another library, on the device of rows."""
-        from ._elsewhere import SubspaceElsewhere  # a subclass
-
-        return SubspaceElsewhere.of(self, place)
+        return self._elsewhere(self, place)
 
     def _in_numpy(self) -> Subspace:
         """The summary with arrays of numpy."""
