@@ -3,12 +3,22 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn import config_context
 
 from fedpca_sklearn._validation.arrays import Place
 
 strict = pytest.importorskip("array_api_strict")
 torch = pytest.importorskip("torch")
 ON_A_DEVICE = strict.Device("device1")
+
+
+@pytest.fixture(autouse=True)
+def dispatch(monkeypatch):
+    """scikit-learn asks for this variable; scipy, which reads it once, is given numpy's arrays."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    torch.set_num_threads(1)
+    with config_context(array_api_dispatch=True):
+        yield
 
 
 def on_strict(X):

@@ -9,7 +9,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from device_helpers import ON_A_DEVICE, as_if_on_a_device, at_home, close, on_strict, strict, torch
+from device_helpers import (
+    ON_A_DEVICE,
+    as_if_on_a_device,
+    at_home,
+    close,
+    dispatch,
+    on_strict,
+    strict,
+    torch,
+)
 from numpy.testing import assert_allclose
 from sklearn import config_context
 from sklearn.base import clone
@@ -45,6 +54,8 @@ from fedpca_sklearn._kernels import leading_first, linalg, routes
 from fedpca_sklearn._validation import arrays
 from fedpca_sklearn._validation.arrays import Place, in_numpy, place_of
 
+__all__ = ["dispatch"]
+
 ROWS = make_power_law(300, 12, random_state=0) + np.linspace(-5, 5, 12)
 OWNERS = np.arange(300) % 3
 PLACES = {
@@ -75,15 +86,6 @@ OTHERS = [GROUSE(2), PersonalizedPCA(), RobustSubspaceTracker(2), VerticalFedera
 
 def named(value):
     return str(value).replace(" ", "")
-
-
-@pytest.fixture(autouse=True)
-def dispatch(monkeypatch):
-    """scikit-learn asks for this variable; scipy, which reads it once, is given numpy's arrays."""
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    torch.set_num_threads(1)
-    with config_context(array_api_dispatch=True):
-        yield
 
 
 @pytest.fixture(params=PLACES)

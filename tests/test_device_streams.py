@@ -7,9 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from device_helpers import ON_A_DEVICE, as_if_on_a_device, at_home, close, on_strict, strict, torch
+from device_helpers import (
+    ON_A_DEVICE,
+    as_if_on_a_device,
+    at_home,
+    close,
+    dispatch,
+    on_strict,
+    strict,
+    torch,
+)
 from numpy.testing import assert_allclose
-from sklearn import config_context
 from sklearn.base import clone
 
 from fedpca_sklearn import (
@@ -24,16 +32,9 @@ from fedpca_sklearn._kernels import device_sums, leading_first, linalg, scatter,
 from fedpca_sklearn._validation.arrays import Place
 from fedpca_sklearn.streaming import _together
 
+__all__ = ["dispatch"]
+
 EPS = np.finfo(np.float64).eps
-
-
-@pytest.fixture(autouse=True)
-def dispatch(monkeypatch):
-    """scikit-learn asks for this variable."""
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    torch.set_num_threads(1)
-    with config_context(array_api_dispatch=True):
-        yield
 
 
 @pytest.fixture(params=["strict", "torch"])
