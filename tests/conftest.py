@@ -2,7 +2,8 @@
 
 With ``TESTS_NO_SKIPS=1`` (``tasks.py test``, whose environment has all that a test can ask for) a
 skip is a failure, unless its reason is in ``MAY_BE_SKIPPED``. With ``TESTS_CASES=3`` (``tasks.py
-fast``) a parametrized test runs with three of its cases.
+fast``) a parametrized test runs with three of its cases. Hypothesis draws the same examples in
+every run and with every release of it; ``--hypothesis-profile=default`` draws others each time.
 """
 
 import os
@@ -10,6 +11,10 @@ import re
 from collections import defaultdict
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.load_profile("fixed")
 
 MAY_BE_SKIPPED = {
     "the data set .* is not beside the repository": "measured data that are not in the repository",
