@@ -33,6 +33,9 @@ _ROWS_OF_FLOAT32 = 2048
 _SAMPLE_OF_PASSES = 512
 _ENTRIES_OF_PASSES = 2**21
 
+# Rows of a call that are one block, however many features they have.
+FEW_ROWS = 512
+
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
@@ -169,17 +172,21 @@ def peak_bytes(
     if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
         return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
     chunk = itemsize * R * min(d, columns_at_once(R))
-    return bases + chunk + 8 * 2 * R * (R + k) + vectors
+    order = 8 * R * (R + k)  # the basis before, and an eigenproblem or the next basis
+    return bases // 2 + chunk + order + max(order, bases // 2) + vectors
 
 
-def bytes_of_passes(k: int, n_rows: float, n_features: int, itemsize: int) -> int:
+def bytes_of_passes(
+    k: int, n_rows: float, n_features: int, itemsize: int, n_threads: int = 1
+) -> int:
     """Peak memory of passes over up to so many rows that find k directions, if there are such."""
     d, rows, b = n_features, rows_of_passes(k), vectors_of_passes(k)
     if not passes_fit(n_rows, d, k):
         return 0
     rows += rows // 8 + 1  # as they are taken evenly
     start = 4 * rows * (d + rows) + 8 * 3 * b * d
-    chunk = itemsize * d * rows_of_product(d) + 8 * 5 * b * d
+    at_once = itemsize * d * rows_of_product(d) + 8 * 2 * b * d  # of a thread: rows and products
+    chunk = n_threads * at_once + 8 * 5 * b * d
     end = 8 * (9 * b + k) * d + 8 * 2 * (3 * b) ** 2
     return max(start, chunk, end) + 8 * 8 * d
 

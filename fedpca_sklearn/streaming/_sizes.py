@@ -11,6 +11,7 @@ import numpy as np
 
 from .._kernels.routes import block_size, block_slices
 from .._kernels.sizes import (
+    FEW_ROWS,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
@@ -21,6 +22,7 @@ from .._kernels.sizes import (
     rank_for_fraction,
 )
 from .._kernels.slices import slices_of
+from .._kernels.threads import usable_threads
 from .._validation.checks import number_or_none
 from ._half_life import duration_of, factor_of
 
@@ -143,9 +145,10 @@ class SizesMixin:
             directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
             several blocks the basis before them as well. If fewer than d / 4 components are asked
             of more than 256 features, the first block takes two and leaves one; the other
-            directions, which the next block or a look at ``subspace_`` needs, take four. Passes
-            over 4,096 rows or more in one call take a sample and nine bases of 0.6 k vectors
-            instead; calls with fewer rows take less. A fit takes at most 1.05 times this, the work
+            directions, which the next block or a look at ``subspace_`` needs, take four. A stack
+            has up to 512 new rows, or ``block_size`` of them. Passes over 4,096 rows or more in one
+            call take a sample and nine bases of 0.6 k vectors instead, and two of these and 2 MB
+            for each thread that BLAS may use now; calls with fewer rows take less. A fit takes at most 1.05 times this, the work
             space of LAPACK included, which not all releases of numpy and scipy show to tracemalloc.
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or
             where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
@@ -164,6 +167,8 @@ class SizesMixin:
                 )
             k = d
         b = self._block_size(d, False)
+        by_block = self.block_size != "auto" or rank is not None or self._blocks_forget
+        b = b if by_block else max(b, FEW_ROWS)
         itemsize = np.dtype(dtype).itemsize
         past = self.block_size != "auto"  # else all rows are one block where k = d
         asked = number_or_none(self.n_components)
@@ -171,5 +176,5 @@ class SizesMixin:
         peak = peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
         if self.svd_solver != "auto":
             return peak
-        together = b if past or rank is not None or self._blocks_forget else math.inf
-        return max(peak, bytes_of_passes(k, together, d, itemsize))
+        together = b if by_block else math.inf
+        return max(peak, bytes_of_passes(k, together, d, itemsize, usable_threads()))

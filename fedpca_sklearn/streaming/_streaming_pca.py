@@ -36,8 +36,8 @@ class StreamingPCA(SecondPassMixin):
     Take it where rows do not fit in memory, or arrive over time: `partial_fit` takes the next rows
     and need not see the earlier ones again. With up to 256 features the result is that of PCA of
     all rows, up to rounding; with ten components or more this holds up to
-    ``40 n_components + 200`` features, but not above 2,048. With more features it is an
-    approximation, see Notes.
+    ``40 n_components + 200`` features, but not above 2,048. With more features it is exact for up
+    to 512 rows in one call, and an approximation for more, see Notes.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ class StreamingPCA(SecondPassMixin):
         up to as many features as said above, so that the result is exact (with a fraction or a
         ``rank_rule``, up to 256); with more features ``max(10, 1.25 n_components)``.
     block_size : int or "auto", default="auto"
-        Number of rows of an update; larger batches are cut. "auto": nearly the least work.
+        Number of rows of an update; larger batches are cut. "auto": nearly the least work, and up
+        to 512 rows in one call are one block.
     forgetting_factor : float in (0, 1], default=1.0
         Factor by which the (squared) weight of a row shrinks with every later row. With
         ``forgetting="blocks"`` it multiplies the singular values instead.

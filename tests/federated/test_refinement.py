@@ -74,7 +74,7 @@ def test_two_rounds_bring_a_tenth_of_the_distance_and_five_a_thousandth():
         model = pca if not n else FederatedPCA(3, n_refinements=n).fit(X, clients=sites)
         found[n] = subspace_distance(model.components_, true)
         assert model.n_refinements_ == n
-    assert 0.1 < found[0] < 0.2
+    assert 0.05 < found[0] < 0.2
     assert found[2] <= 0.02
     assert found[5] <= 0.002
     assert found[5] <= model.subspace_error_bound_ <= 10 * found[5]

@@ -56,7 +56,7 @@ def test_a_pass_brings_a_tenth_of_the_excess_and_the_bound_holds(X, refined):
         low, high = model.explained_variance_interval_.T
         assert subspace_distance(model.components_, V) <= model.subspace_error_bound_
         assert np.all((low <= values) & (values <= high))
-    assert model.subspace_error_bound_ < 1e-5
+    assert model.subspace_error_bound_ < 1e-4
 
 
 def ways(X, tmp_path):
