@@ -1,5 +1,7 @@
 """Few rows of many features: one block, small ones, and the solvers of scikit-learn's PCA.
 
+`StreamingPCA` takes up to 512 rows as one block, and more of them in a few passes.
+
 "variances": how far the worst explained variance is below that of the exact solver, as a share.
 """
 
@@ -31,7 +33,7 @@ def main(quick=False):
             "PCA('arpack')": PCA(r, svd_solver="arpack", random_state=0),
             "PCA('full')": PCA(r, svd_solver="full"),
         }
-        calls = {name: (lambda m=m: m.fit(X)) for name, m in models.items()}
+        calls = {name: (lambda m=m, X=X: m.fit(X)) for name, m in models.items()}
         seconds, fitted = interleaved(calls, repeats=3)
         exact = fitted["PCA('full')"].explained_variance_
         for name, model in fitted.items():

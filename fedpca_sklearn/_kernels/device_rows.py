@@ -188,19 +188,6 @@ def times_scatter(
     return Y.added_up(lambda Z, _: xp.matrix_transpose(Z) @ (Z @ B), centre, dtype, root_w)
 
 
-def gram_within(
-    Y: DeviceRows, Q: np.ndarray, centre: np.ndarray, dtype: Any, root_w: np.ndarray | None = None
-) -> np.ndarray:
-    """``Q^T Z^T Z Q``."""
-    xp, B = Y.place.xp, Y.place.array(Q.astype(dtype))
-
-    def square(Z: Any, _: Any) -> Any:
-        P = Z @ B
-        return xp.matrix_transpose(P) @ P
-
-    return Y.added_up(square, centre, dtype, root_w)
-
-
 def sums_and_squares(
     Y: DeviceRows, centre: np.ndarray, dtype: Any, root_w: np.ndarray | None = None
 ) -> np.ndarray:

@@ -48,7 +48,7 @@ def scatter_pays(n: int, d: int, k: int | None, by_qr: bool = False) -> bool:
 def passes_pay(n: int, d: int, k: int | None) -> bool:
     """Whether k directions of n dense rows come from a few passes over them.
 
-    They take 3.3 k products with a row instead of 7 k, and one small eigenproblem of all rows.
+    They take 3 k products with a row instead of 7 k, and one small eigenproblem of all rows.
     """
     return k is not None and passes_fit(n, d, k) and not scatter_pays(n, d, k)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .slices import ENTRIES_AT_ONCE, rows_within
@@ -29,9 +31,9 @@ DENSE_SHARE = 0.08
 _CHUNK_ENTRIES = 2**16
 _ROWS_OF_FLOAT32 = 2048
 
-# Rows from which passes over many rows start, and entries of such a sample: 8 MB of float32.
-_SAMPLE_OF_PASSES = 512
-_ENTRIES_OF_PASSES = 2**21
+# Rows from which passes over many rows start, and entries of such a sample: 16 MB of float32.
+_LEAST_SAMPLE, _SAMPLE = 256, 512
+_ENTRIES_OF_SAMPLE = 2**22
 
 # Rows of a call that are one block, however many features they have.
 FEW_ROWS = 512
@@ -91,9 +93,10 @@ def rows_of_scatter_block(n_features: int) -> int:
     return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
 
 
-def rows_of_passes(max_keep: int) -> int:
-    """Rows of the sample from which passes over many rows start."""
-    return max(_SAMPLE_OF_PASSES, 2 * max_keep)
+def rows_of_passes(n_rows: float, n_features: int, max_keep: int) -> int:
+    """Rows of the sample from which passes over many rows start: a quarter of few."""
+    most = min(n_rows / 4, _ENTRIES_OF_SAMPLE / n_features, _SAMPLE)
+    return max(2 * max_keep, int(max(most, _LEAST_SAMPLE)))
 
 
 def rows_of_product(n_features: int) -> int:
@@ -104,15 +107,16 @@ def rows_of_product(n_features: int) -> int:
 def vectors_of_passes(max_keep: int) -> int:
     """Vectors that a pass multiplies, a multiple of four.
 
-    The space has three times as many, 1.8 for each direction kept.
+    The space has twice as many, 1.5 for each direction kept.
     """
-    return 4 * -(-3 * max_keep // 20)
+    return 4 * -(-3 * max_keep // 16)
 
 
 def passes_fit(n: float, d: int, max_keep: int) -> bool:
     """Whether the sample and the vectors are a small share of the rows."""
-    rows = rows_of_passes(max_keep)
-    return d >= 8 * max_keep and n >= 8 * rows and rows * d <= _ENTRIES_OF_PASSES
+    rows = rows_of_passes(n, d, max_keep)
+    many = n > FEW_ROWS and n >= 2 * rows
+    return many and d >= 8 * max_keep and rows * d <= _ENTRIES_OF_SAMPLE
 
 
 def rows_of_scatter(n_features: int, itemsize: int) -> int:
@@ -176,18 +180,16 @@ def peak_bytes(
     return bases // 2 + chunk + order + max(order, bases // 2) + vectors
 
 
-def bytes_of_passes(
-    k: int, n_rows: float, n_features: int, itemsize: int, n_threads: int = 1
-) -> int:
-    """Peak memory of passes over up to so many rows that find k directions, if there are such."""
-    d, rows, b = n_features, rows_of_passes(k), vectors_of_passes(k)
-    if not passes_fit(n_rows, d, k):
+def bytes_of_passes(k: int, n_features: int, itemsize: int, n_threads: int) -> int:
+    """Peak memory of passes over any number of rows that find k directions, if there are such."""
+    d, rows, b = n_features, rows_of_passes(math.inf, n_features, k), vectors_of_passes(k)
+    if not passes_fit(math.inf, d, k):
         return 0
     rows += rows // 8 + 1  # as they are taken evenly
     start = 4 * rows * (d + rows) + 8 * 3 * b * d
     at_once = itemsize * d * rows_of_product(d) + 8 * 2 * b * d  # of a thread: rows and products
     chunk = n_threads * at_once + 8 * 5 * b * d
-    end = 8 * (9 * b + k) * d + 8 * 2 * (3 * b) ** 2
+    end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
     return max(start, chunk, end) + 8 * 8 * d
 
 

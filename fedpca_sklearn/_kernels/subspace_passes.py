@@ -1,8 +1,9 @@
 """Leading directions of many dense rows from a few passes over them, by a block Krylov space.
 
 The space starts from the leading directions of a sample of the rows and of what is known of the
-past. Each pass multiplies it by the scatter matrix, which is never formed; a pass over half as many
-products ends with Rayleigh and Ritz. Centring is a rank-one term of the products.
+past. Each pass multiplies it by the scatter matrix, which is never formed; Nystroem's approximation
+from all products never exceeds the scatter matrix, so that the directions are those of a cut.
+Centring is a rank-one term of the products.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from .device_rows import gram_within, in_memory, sums_and_squares, times_scatter
+from .device_rows import in_memory, sums_and_squares, times_scatter
 from .linalg import flip_signs
+from .nystrom import nystrom
 from .scatter import guessed_mean
 from .sizes import rows_of_passes, rows_of_product, vectors_of_passes
 from .slices import slices_of
@@ -83,13 +85,6 @@ class RowsOfPasses:
         T -= np.outer(self.n * self.offset, self.offset @ Q)
         return T
 
-    def gram(self, Q: np.ndarray) -> np.ndarray:
-        """Scatter matrix about the mean in the coordinates of vectors, in float64."""
-        B = Q.astype(self.dtype, copy=False)
-        H = self._gram(B)
-        a = self.offset @ Q
-        return H - self.n * np.outer(a, a)
-
     def sample_below(self, past: np.ndarray, n_rows: int, unit: float) -> np.ndarray:
         """Other rows, and below them some of these about their mean, in a unit: float32.
 
@@ -109,9 +104,6 @@ class RowsOfPasses:
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
         return self._added_up(B.shape, lambda Z, _: Z.T @ (Z @ B))
-
-    def _gram(self, B: np.ndarray) -> np.ndarray:
-        return self._added_up((B.shape[1],) * 2, lambda Z, _: _square(Z @ B))
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
         """Sum over the rows of what a function makes of some of them and of their weights' roots.
@@ -165,16 +157,9 @@ class DeviceRowsOfPasses(RowsOfPasses):
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
         return times_scatter(self.Y, B, self.shift, self.dtype, self.root_w)
 
-    def _gram(self, B: np.ndarray) -> np.ndarray:
-        return gram_within(self.Y, B, self.shift, self.dtype, self.root_w)
-
 
 def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([weights @ Z, np.einsum("ij,ij->j", Z, Z)])
-
-
-def _square(P: np.ndarray) -> np.ndarray:
-    return P.T @ P
 
 
 def leading_by_passes(
@@ -188,33 +173,27 @@ def leading_by_passes(
     d = past.shape[1]
     Q = _start(rows, past, max_keep)
     basis, products = np.empty((d, 0)), np.empty((d, 0))
-    for _ in range(PASSES):
+    for turn in range(PASSES):
+        if turn:
+            Q = _orthonormal_to(basis, products)
         T = rows.scatter_times(Q) + past.T @ (past @ Q)
         basis, products = np.hstack([basis, Q]), np.hstack([products, T])
-        Q = _orthonormal_to(basis, T)
-    H = np.empty((basis.shape[1] + Q.shape[1],) * 2)
-    m = basis.shape[1]
-    H[:m, :m] = basis.T @ products
-    H[m:, :m] = Q.T @ products
-    P = past @ Q
-    H[m:, m:] = rows.gram(Q) + P.T @ P
-    lam, W = np.linalg.eigh(H)  # of the lower triangle
-    lam, W = lam[::-1][:max_keep], W[:, ::-1][:, :max_keep]
-    floor = 4 * len(H) * np.finfo(rows.dtype).eps * lam[0]
-    if not lam[-1] > floor:
+    off = 4 * basis.shape[1] * np.finfo(rows.dtype).eps * np.linalg.norm(basis.T @ products, 2)
+    V, s = (found[:max_keep] for found in nystrom(basis.T, products.T, off))
+    if len(s) < max_keep or not s[-1] ** 2 > off:
         return None
-    V = (np.hstack([basis, Q]) @ W).T
     columns = rows.squares + np.einsum("ij,ij->j", past, past)
-    if np.any(columns - lam @ V**2 > lam[-1] + floor):
+    if np.any(columns - s**2 @ V**2 > s[-1] ** 2 + off):
         return None
-    return flip_signs(np.ascontiguousarray(V)), np.sqrt(lam)
+    return flip_signs(np.ascontiguousarray(V)), s
 
 
 def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int) -> np.ndarray:
     """Leading directions of a sample and of the past, roughly: passes make them better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
-    S = rows.sample_below(past, rows_of_passes(max_keep), unit)
+    n_rows = rows_of_passes(len(rows.Y), past.shape[1], max_keep)
+    S = rows.sample_below(past, n_rows, unit)
     G = (S @ S.T).T  # in the order in which it may be overwritten
     few = (len(G) - vectors_of_passes(max_keep) + _AT_RANDOM, len(G) - 1)
     options = {"driver": "evr", "overwrite_a": True, "check_finite": False}

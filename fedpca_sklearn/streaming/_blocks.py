@@ -247,6 +247,7 @@ class BlocksMixin(
             "forgetting_factor": self._row_factor,
             "svd_solver": self.svd_solver,
             "wanted": state.rank + 1 if state.rank else wanted,
+            "passes": self.block_size == "auto" and self.svd_solver == "auto",
         }
 
     def _next_state(self, state: State, subspace: Subspace, n_new: int) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
@@ -146,13 +145,13 @@ class SizesMixin:
             several blocks the basis before them as well. If fewer than d / 4 components are asked
             of more than 256 features, the first block takes two and leaves one; the other
             directions, which the next block or a look at ``subspace_`` needs, take four. A stack
-            has up to 512 new rows, or ``block_size`` of them. Passes over 4,096 rows or more in one
-            call take a sample and nine bases of 0.6 k vectors instead, and two of these and 2 MB
-            for each thread that BLAS may use now; calls with fewer rows take less. A fit takes at most 1.05 times this, the work
-            space of LAPACK included, which not all releases of numpy and scipy show to tracemalloc.
-            Only for an ``n_components`` that is a number (otherwise k depends on the data) or
-            where all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the
-            peak is that of ``svd_solver="qr"``.
+            has up to 512 new rows, or ``block_size`` of them. Passes over more rows than that in
+            one call take a sample of up to 16 MB and nine bases of .75 k vectors instead, and two
+            of these and 2 MB for each thread that BLAS may use now. A fit takes at most 1.05 times
+            this, the work space of LAPACK included, which not all releases of numpy and scipy show
+            to tracemalloc. Only for an ``n_components`` that is a number (otherwise k depends on
+            the data) or where all directions are kept. If ``svd_solver="auto"`` has to fall back to
+            QR, the peak is that of ``svd_solver="qr"``.
             With ``scale`` or ``partial_out`` a copy of a block comes on top, of at most all rows of
             a call, and 32 MB at most of rows of small batches that wait.
         """
@@ -174,7 +173,6 @@ class SizesMixin:
         asked = number_or_none(self.n_components)
         wanted = k if asked is None or rank is not None else int(asked)
         peak = peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
-        if self.svd_solver != "auto":
+        if self.svd_solver != "auto" or by_block:
             return peak
-        together = b if by_block else math.inf
-        return max(peak, bytes_of_passes(k, together, d, itemsize, usable_threads()))
+        return max(peak, bytes_of_passes(k, d, itemsize, usable_threads()))

@@ -139,8 +139,11 @@ class StreamingPCA(SecondPassMixin):
     ``rank_rule=ContributionBounds()`` it is SAPCA.
 
     With k directions kept and b rows a block, a row costs O(d (k + b + k^2 / b)) operations; memory
-    is O(d k), see `memory_bytes`. Sparse rows cost O(nnz k), no block is densified while
-    n_features > 256; below, blocks of 8 n_features rows are. Where all directions are kept, a row
+    is O(d k), see `memory_bytes`. More than 512 dense rows in one call, of at least 8 k features,
+    are multiplied with 1.5 k vectors in a few passes instead, and what is kept of them is
+    Nystroem's approximation of their scatter matrix, which never exceeds it. Sparse rows cost
+    O(nnz k), no block is densified while n_features > 256; below, blocks of 8 n_features rows are.
+    Where all directions are kept, a row
     costs d^2 operations, and sparse rows their products with each other, or, where more than 8 % of
     the entries are there, those of chunks of 512 kB as dense rows; one eigenproblem of order d
     serves all rows of a call, up to 2^24 entries. Of the first of them only the ``n_components``
@@ -165,8 +168,7 @@ class StreamingPCA(SecondPassMixin):
 
     What was cut leaves the trace t of the scatter matrix unexplained, and with the gap g between
     the last component's and the next squared singular value, sin(2 angle) <= t / g (Davis and
-    Kahan): tight where hardly anything was cut, and inf for t >= g, as where a call of 4,096 rows
-    or more may have taken several passes over them, whose directions are not those of a cut.
+    Kahan): tight where hardly anything was cut, and inf for t >= g.
 
     Differences from scikit-learn's IncrementalPCA and PCA: batches of any size, one row included;
     ``n_components`` may exceed the number of rows, and ``n_components_`` says how many exist;

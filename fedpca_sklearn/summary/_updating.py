@@ -89,12 +89,14 @@ def updated(
 
     ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
     fewer from the singular values and the scatter. The first ``wanted`` directions are what the
-    caller is after, the others reserves.
+    caller is after, the others reserves. ``block_size``: rows of a block, of which nothing is cut
+    before its end; None: as it costs least, also by passes.
     """
     n, d = X.shape
+    passes = block_size is None and svd_solver == "auto"
     if block_size is None:
         kind = {"sparse": sp.issparse(X), "device": isinstance(X, DeviceRows)}
-        slices = block_slices(n, d, max_keep, passes=svd_solver == "auto", **kind)
+        slices = block_slices(n, d, max_keep, passes=passes, **kind)
     else:
         slices = slices_of(n, block_size)
     for at in slices:
@@ -109,6 +111,7 @@ def updated(
             forgetting_factor=forgetting_factor,
             svd_solver=svd_solver,
             wanted=wanted,
+            passes=passes,
         )
     return subspace
 
@@ -123,8 +126,9 @@ def updated_by_block(
     forgetting_factor: float = 1.0,
     svd_solver: str = "auto",
     wanted: int | None = None,
+    passes: bool = False,
 ) -> Summary:
-    """Update a summary with one block of validated rows."""
+    """Update a summary with one block of validated rows, by ``passes`` over them where they pay."""
     m, d = Y.shape
     alike = partial(
         updated_by_block,
@@ -133,6 +137,7 @@ def updated_by_block(
         forgetting_factor=forgetting_factor,
         svd_solver=svd_solver,
         wanted=wanted,
+        passes=passes,
     )
     if w is not None:
         unit = unit_of(max(float(w.max()), subspace.n_samples))
@@ -157,7 +162,7 @@ def updated_by_block(
             return subspace
         Y, w = Y[w > 0], w[w > 0]
     max_keep = d if max_keep is None else max_keep
-    by_passes = keep is None and svd_solver == "auto" and passes_pay(Y.shape[0], d, max_keep)
+    by_passes = passes and keep is None and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         block = _block_kind(Y, max_keep)(*_past(subspace), Y, w, subspace.centered)
         if by_passes and isinstance(block, DenseBlock):

@@ -166,13 +166,21 @@ def test_what_was_cut_bounds_the_error():
     assert error <= exact.subspace_error_bound_ < 1e-12
 
 
-def test_directions_of_a_few_passes_are_those_of_no_cut():
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [600, 4100])
+def test_directions_of_a_few_passes_are_those_of_a_cut(n, dtype):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((4100, 3)) @ rng.standard_normal((3, 400)) * 10
-    X += 1e-3 * rng.standard_normal((4100, 400))
+    X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, 400)) * 10
+    X = (X + 1e-3 * rng.standard_normal((n, 400))).astype(dtype)
+    _, values, V = np.linalg.svd(X - X.mean(axis=0, dtype=float), full_matrices=False)
     model = StreamingPCA(3, oversampling=10).fit(X)
-    assert model.subspace_error_bound_ == np.inf
-    assert model.refine(X).subspace_error_bound_ < 1e-6
+    error = subspace_distance(model.components_, V[:3])
+    assert 0 < error <= model.subspace_error_bound_ < 1e-3
+    low, high = model.explained_variance_interval_.T * (n - 1)
+    assert np.all((low <= values[:3] ** 2) & (values[:3] ** 2 <= high))
+    assert model.refine(X).subspace_error_bound_ < 1e-3
+    if dtype == np.float64:
+        assert model.subspace_error_bound_ < 1e-6
 
 
 def test_what_cannot_be_refined_is_named_and_changes_nothing(X, refined):
