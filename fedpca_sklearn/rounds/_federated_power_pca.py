@@ -131,6 +131,10 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     of standard deviation s leaves it uncertain by s / n, and by s / n of itself. Where n is not far
     above s, centre the rows first and take ``center=False``.
 
+    Products with the scatter matrix lose what is below 1e-14 of its largest eigenvalue to rounding:
+    variances down there are shown as zero, and near it lose digits, as of columns in units 1e6
+    apart. Scale such columns, or take `FederatedPCA` or `DistributedPCA`, which keep them.
+
     A client that drops out of a round and comes back needs nothing but the next basis; what is
     found without it is the subspace of the others.
 

@@ -115,6 +115,9 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     Callbacks are called in each round of the method; if one asks to stop, the components found so
     far are the result.
 
+    Products lose what is below 1e-14 of the largest eigenvalue to rounding: variances down there
+    are shown as zero, and near it lose digits, as of columns in units 1e6 apart: scale such ones.
+
     Noise of a channel, few rounds or few local components make components inexact, but never their
     orthonormality or variances. A sum over a noisy channel could tell neither: it adds its noise's
     variance to that of the scores.

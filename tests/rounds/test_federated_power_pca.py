@@ -37,12 +37,15 @@ from sklearn.decomposition import PCA, TruncatedSVD
 
 from fedpca_sklearn import (
     CommunicationLog,
+    DistributedPCA,
     FadingChannel,
+    FederatedPCA,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
     FedPowerNoise,
     GaussianChannel,
     PerfectChannel,
+    VerticalFederatedPCA,
     make_power_law,
 )
 from fedpca_sklearn.communication import Federation
@@ -851,3 +854,14 @@ def test_a_client_without_variance_has_no_say_in_local_steps():
     model = FederatedPowerPCA(3, local_steps=2, center=False, n_rounds=200, random_state=0)
     model.fit(X, clients=np.repeat([0, 1], 60))
     assert sine(model.components_, leading(X, 3)) < 1e-6
+
+
+def test_products_lose_what_is_below_rounding_and_other_ways_keep_it():
+    X = np.random.default_rng(0).standard_normal((500, 6)) * [1e9, 1, 1, 1, 1, 1]
+    sites = np.arange(500) % 5
+    want = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3] ** 2 / 499
+    assert_allclose(FederatedPCA(3).fit(X, clients=sites).explained_variance_, want, rtol=1e-8)
+    assert_allclose(DistributedPCA(3).fit(X, clients=sites).explained_variance_, want, rtol=1e-8)
+    for model in (FederatedPowerPCA(3, random_state=0), VerticalFederatedPCA(3)):
+        found = model.fit(X).explained_variance_
+        assert_allclose(found, [want[0], 0, 0], rtol=1e-8)

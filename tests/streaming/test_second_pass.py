@@ -6,6 +6,8 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
@@ -181,6 +183,32 @@ def test_directions_of_a_few_passes_are_those_of_a_cut(n, dtype):
     assert model.refine(X).subspace_error_bound_ < 1e-3
     if dtype == np.float64:
         assert model.subspace_error_bound_ < 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_the_bound_of_a_few_passes_is_never_below_the_error(data):
+    draw = data.draw
+    n, d, r = draw(st.integers(513, 1500)), draw(st.integers(260, 500)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    sizes = rng.uniform(0.5, 3, draw(st.integers(r, 12)))
+    X = (rng.standard_normal((n, len(sizes))) * sizes) @ rng.standard_normal((len(sizes), d))
+    X += draw(st.sampled_from([1e-6, 1e-3, 1e-2, 0.1])) * rng.standard_normal((n, d))
+    X = (X + draw(st.sampled_from([0, 3, 1e4]))).astype(draw(st.sampled_from(["f8", "f4"])))
+    weight = rng.integers(1, 4, n).astype(float) if draw(st.booleans()) else None
+    w = np.ones(n) if weight is None else weight
+    Z = np.sqrt(w)[:, None] * (X - np.average(X.astype(float), axis=0, weights=w))
+    _, s, V = np.linalg.svd(Z, full_matrices=False)
+    model = StreamingPCA(r)
+    if draw(st.booleans()):
+        model.fit(X, sample_weight=weight)
+    else:
+        for part in (slice(0, n // 3), slice(n // 3, n)):
+            model.partial_fit(X[part], sample_weight=None if weight is None else weight[part])
+    error = subspace_distance(model.components_, V[:r])
+    assert error <= model.subspace_error_bound_
+    low, high = model.explained_variance_interval_.T * (w.sum() - 1)
+    assert np.all((low <= s[:r] ** 2) & (s[:r] ** 2 <= high))
 
 
 def test_what_cannot_be_refined_is_named_and_changes_nothing(X, refined):
