@@ -7,6 +7,7 @@ above rounding and far below any error in the algebra.
 
 import gc
 import inspect
+import logging
 import os
 import pickle
 import tracemalloc
@@ -680,7 +681,8 @@ def test_the_order_of_rows_does_not_matter(case):
 
 
 @every_case
-def test_memory_does_not_grow_with_the_stream(case):
+def test_memory_does_not_grow_with_the_stream(case, caplog):
+    caplog.set_level(logging.WARNING, "fedpca_sklearn")  # pytest keeps the records of this test
     model, batches = case.new(), [rows(30, 60, seed=i) for i in range(4)]
 
     def go_on(n):
