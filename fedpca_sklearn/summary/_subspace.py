@@ -9,32 +9,29 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._kernels import linalg
 from .._kernels.sizes import exact_dimension, kept_directions
-from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.arrays import Place, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
     check_n_components,
     check_rows,
     check_weight,
-    float_array,
     nonnegative_float,
 )
 from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
 from . import _codec
-from ._held import HeldRows, HeldScatter
-from ._in_files import InFiles
-from ._origin import StatedPrivacy, check_privacy, check_sites
+from ._checked import checked_fields
+from ._derived import DerivedValues
+from ._held import HeldRows
+from ._origin import StatedPrivacy, check_sites
 from ._updating import updated
 
-_EPS = np.finfo(np.float64).eps
 # Fields that need not be made before they are read.
 _DIRECTIONS = {"components", "singular_values"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Subspace(InFiles):
+class Subspace(DerivedValues):
     """Immutable summary of a set of rows by their leading principal directions.
 
     It is what a site sends in place of its rows, and all that `StreamingPCA` remembers of a stream:
@@ -127,67 +124,7 @@ class Subspace(InFiles):
         _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
-        components = float_array("components", self.components, 2)
-        singular_values = float_array("singular_values", self.singular_values, 1, np.float64)
-        mean = float_array("mean", self.mean, 1, np.float64)
-        k, d = components.shape
-        if k > d:
-            raise ValueError(f"components must have at most d={d} rows, got {k}.")
-        if len(singular_values) != k:
-            raise ValueError(
-                f"singular_values must have one value for each of the {k} components, "
-                f"got {len(singular_values)}."
-            )
-        if len(mean) != d:
-            raise ValueError(f"mean must have d={d} values, got {len(mean)}.")
-        error = linalg.orthonormality_error(components)
-        if not error <= VALID_BASIS_TOL[components.dtype]:  # NaN where products overflow
-            raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
-        if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
-            raise ValueError("singular_values must be non-negative and in decreasing order.")
-        n_samples = nonnegative_float("n_samples", self.n_samples)
-        scatter = nonnegative_float("scatter", self.scatter)
-        energy = float(singular_values @ singular_values)
-        if not math.isfinite(energy) or energy > scatter * (1 + VALID_BASIS_TOL[components.dtype]):
-            raise ValueError(
-                f"scatter={scatter!r} must be at least the sum of the squared singular values, "
-                f"{energy!r}."
-            )
-        if n_samples == 0 and (energy > 0 or scatter > 0):
-            raise ValueError("A summary of n_samples=0 must have no energy.")
-        if not self.centered and np.any(mean):
-            raise ValueError("mean must be zero in a summary with centered=False.")
-        columns = self._checked_columns(d, scatter)
-        site, sites = check_sites(self.site, self.sites)
-        self._set(
-            components,
-            singular_values,
-            mean,
-            n_samples,
-            scatter,
-            bool(self.centered),
-            check_names(self.feature_names, d),
-            site,
-            sites,
-            columns,
-            check_privacy(self.privacy),
-        )
-
-    def _checked_columns(self, d: int, scatter: float) -> np.ndarray | None:
-        if self.column_scatter is None:
-            return None
-        columns = float_array("column_scatter", self.column_scatter, 1, np.float64)
-        if len(columns) != d:
-            raise ValueError(f"column_scatter must have d={d} values, got {len(columns)}.")
-        if np.any(columns < 0):
-            raise ValueError(f"column_scatter must be non-negative, got {columns.min()!r}.")
-        total = float(columns.sum())
-        # an update rounds either once more: 1e8 updates are 1e8 eps apart, and d tiny numbers
-        if not abs(total - scatter) <= 1e8 * _EPS * scatter + d * np.finfo(np.float64).tiny:
-            raise ValueError(
-                f"column_scatter must add up to scatter={scatter!r}, its sum is {total!r}."
-            )
-        return columns
+        self._set(*checked_fields(self))
 
     def _set(
         self,
@@ -287,63 +224,6 @@ class Subspace(InFiles):
             f"Subspace(n_components={self.n_components}, n_features={self.n_features}, "
             f"n_samples={self.n_samples:.6g}, explained={explained:.1%})"
         )
-
-    # ---------------------------------------------------------------- sizes and derived values
-
-    @property
-    def n_components(self) -> int:
-        """Number of directions kept."""
-        if isinstance(self._leading, HeldScatter):
-            return self._leading.n_components
-        return self.components.shape[0]
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-        return len(self.mean)
-
-    @property
-    def _dtype(self) -> np.dtype:
-        """That of the components."""
-        return (self.components if self._leading is None else self._leading).dtype
-
-    @property
-    def n_floats(self) -> int:
-        """Floats that a message with this summary carries.
-
-        They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
-        """
-        n_columns = 0 if self.column_scatter is None else self.n_features
-        k, d = self.n_components, self.n_features
-        return k * d + k + d + n_columns + 2
-
-    @property
-    def nbytes(self) -> int:
-        """Length of `to_bytes`, without building it."""
-        entries = self.n_components * self.n_features
-        frame = _codec.HEADER.size + _codec.CHECKSUM.size + len(_codec.labels_of(self))
-        return frame + self._dtype.itemsize * entries + 8 * (self.n_floats - 2 - entries)
-
-    @property
-    def degrees_of_freedom(self) -> float:
-        """Divisor of variances: n - 1 as in scikit-learn, n / 2 below two (effective) samples."""
-        return max(self.n_samples - 1, self.n_samples / 2)
-
-    @property
-    def explained_variance(self) -> np.ndarray:
-        """Variance along each component."""
-        return self.singular_values**2 / (self.degrees_of_freedom or 1.0)
-
-    @property
-    def total_variance(self) -> float:
-        """Sum of the variances of all features."""
-        return self.scatter / (self.degrees_of_freedom or 1.0)
-
-    @property
-    def explained_variance_ratio(self) -> np.ndarray:
-        """Share of the total variance along each component; zero where there is no variance."""
-        with np.errstate(over="ignore"):  # numpy 1.25 warns where nothing overflows
-            return self.singular_values**2 / (self.scatter or 1.0)
 
     # ---------------------------------------------------------------- construction
 
