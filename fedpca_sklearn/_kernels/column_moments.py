@@ -9,7 +9,19 @@ import numpy as np
 
 from .too_large import too_large
 
-_EPS = np.finfo(np.float64).eps
+# Deviation over mean that rounding explains in a column of one value. Of 30,000 weighted rows of
+# several clients it left up to 14 eps, of float32 as of float64.
+_ROUNDING = 1024 * np.finfo(np.float64).eps
+
+
+def is_rounding(deviation: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Whether columns deviate by no more than what rounding explains.
+
+    The bound does not depend on a number of rows, which is not known from a sum of weights: their
+    unit must not matter. That of scikit-learn's scalers is ``n_samples * eps``: smaller below 1,024
+    rows, larger above.
+    """
+    return deviation <= _ROUNDING * np.abs(mean)
 
 
 class ColumnMoments(NamedTuple):
@@ -53,16 +65,8 @@ class ColumnMoments(NamedTuple):
 
     @property
     def is_constant(self) -> np.ndarray:
-        """Whether a column varies by no more than what rounding explains.
-
-        The bound of Chan, Golub and LeVeque (1983) for sums in two passes, which scikit-learn's
-        scalers use.
-        """
-        rounding = (
-            self.n_entries * _EPS * self.squares
-            + self.n_entries * (self.n_entries * self.mean * _EPS) ** 2
-        )
-        return self.squares <= rounding
+        """Whether a column varies by no more than what rounding explains."""
+        return is_rounding(np.sqrt(self.variance), self.mean)
 
 
 def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:

@@ -30,14 +30,24 @@ def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoment
     """What a client sends: moments of its columns, without missing entries."""
     X = entries_once(X.astype(np.float64, copy=False))
     local = StandardScaler(with_mean=not sp.issparse(X))
+    unit = 1.0
+    if weight is not None:  # which scikit-learn squares; a power of two changes no digit
+        unit = np.ldexp(1.0, np.frexp(weight.max(initial=0.0))[1] - 1)
+        weight = weight / unit
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         moments = moments_of(local.fit(X, sample_weight=weight))
     if sp.issparse(X):  # a column of zeros and large entries varies by as much as its mean
-        return moments
+        return in_units(moments, unit)
     apart = X - moments.mean
     apart[np.isnan(apart)] = 0.0
     total = apart.sum(axis=0) if weight is None else weight @ apart
-    return moments._replace(rest=total / np.where(moments.n_entries > 0, moments.n_entries, 1))
+    rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
+    return in_units(moments._replace(rest=rest), unit)
+
+
+def in_units(moments: ColumnMoments, unit: float) -> ColumnMoments:
+    """Moments of rows whose weights were divided by a unit."""
+    return moments._replace(n_entries=moments.n_entries * unit, squares=moments.squares * unit)
 
 
 def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:

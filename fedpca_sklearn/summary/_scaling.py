@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._kernels.column_moments import is_rounding
 from ._directions import all_directions
 from ._held import HeldRows
 from ._subspace import Subspace
@@ -32,10 +33,9 @@ def rows_of(summary: Subspace) -> np.ndarray:
 
 
 def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.ndarray:
-    """Of columns with such sums of squares; zero where StandardScaler takes them for constant."""
-    eps, variance = np.finfo(np.float64).eps, scatter / n_samples
-    constant = variance <= n_samples * eps * variance + (n_samples * mean * eps) ** 2
-    return np.where(constant, 0.0, np.sqrt(variance))
+    """Of columns with such sums of squares; zero where rounding explains them."""
+    deviation = np.sqrt(scatter / n_samples)
+    return np.where(is_rounding(deviation, mean), 0.0, deviation)
 
 
 def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
