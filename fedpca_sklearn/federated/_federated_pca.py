@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 
 from .._base.adjusting import AdjustingMixin
@@ -20,6 +20,7 @@ from .._base.places import show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._validation.checks import check_at_most_features, number_or_none
+from .._validation.intervals import Interval
 from .._validation.too_large import largest_named
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
@@ -315,6 +316,13 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.mechanism is not None:
+            self.mechanism.validate()
+            if isinstance(self.n_components, str):
+                raise ValueError(
+                    f"n_components={self.n_components!r} takes variances for those of rows, and a "
+                    f"mechanism adds noise: give a number, or no mechanism={self.mechanism!r}."
+                )
         self._check_refinement()
         self._check_adjusting()
         asks = isinstance(self.estimator, AdjustingMixin) and self.estimator._asks()
@@ -328,12 +336,6 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             if isinstance(self.n_components, str):  # some need a number, and say so
                 self.merge.directions_needed(self.n_components)
         if self.mechanism is not None:
-            self.mechanism.validate()
-            if isinstance(self.n_components, str):
-                raise ValueError(
-                    f"n_components={self.n_components!r} takes variances for those of rows, and a "
-                    "mechanism adds noise."
-                )
             if self.estimator is not None:
                 raise ValueError(
                     "estimator must be None with a mechanism, which makes the summaries of "

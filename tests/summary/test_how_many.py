@@ -292,6 +292,9 @@ def test_the_noise_of_a_mechanism_is_not_counted(rule):
     pca = FederatedPCA(rule, mechanism=mechanism, random_state=0)
     with pytest.raises(ValueError, match=f"n_components='{rule}' .* a mechanism adds noise"):
         pca.fit(X)
+    for options in ({}, {"merge": RobustMerge()}, {"scale": True}, {"n_refinements": 1}):
+        with pytest.raises(ValueError, match=f"n_components='{rule}' .* mechanism=AnalyzeGauss"):
+            pca.set_params(**options).fit(X)
     stated = Subspace.from_rows(X)._replace(privacy=(1.0, 1e-6, 10.0, "AnalyzeGauss", "client"))
     with pytest.raises(ValueError, match=f"n_components='{rule}' .* noise of a privacy mechanism"):
         FederatedPCA.from_subspaces([stated], rule)
