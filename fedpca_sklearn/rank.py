@@ -7,9 +7,10 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from ._kernels import linalg
+from ._validation.intervals import Interval
 from .summary import Subspace
 
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval
 
 from .._validation.checks import is_real
+from .._validation.intervals import Interval
 
 __all__ = ["Channel", "FadingChannel", "GaussianChannel", "PerfectChannel"]
 

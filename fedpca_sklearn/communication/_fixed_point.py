@@ -8,8 +8,8 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from .._validation.intervals import Interval
 from ._channel import Channel
 
 __all__ = ["FixedPointChannel"]

@@ -7,9 +7,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels.majority import agreement_with_majority
+from .._validation.intervals import Interval
 from ._channel import Channel
 
 __all__ = ["RobustSum"]

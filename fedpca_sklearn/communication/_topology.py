@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval
 
+from .._validation.intervals import Interval
 from ._gossip import distances
 
 __all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]

@@ -6,11 +6,11 @@ from numbers import Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._kernels.too_large import too_large
+from .._validation.intervals import Interval
 from ..summary import PairMoments, Subspace
 
 __all__ = ["AvailablePairs"]

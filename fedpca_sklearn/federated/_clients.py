@@ -12,13 +12,13 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import RowChunks, is_dask, refuse_dask
 from .._validation.arrays import in_numpy, place_of
 from .._validation.checks import check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
+from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ._label_column import LabelColumnMixin

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils._param_validation import Interval
 
 from .._kernels.pair_moments import means_of_columns
 from .._kernels.slices import row_slices
 from .._validation.checks import check_finite
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._available_pairs import MissingStrategy
 

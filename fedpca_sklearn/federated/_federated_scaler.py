@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils._param_validation import Interval
 
 from .._base.callbacks import progress, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
@@ -17,6 +16,7 @@ from .._dask import refuse_dask
 from .._kernels.column_moments import ColumnMoments, pooled_columns
 from .._validation.checks import check_weight
 from .._validation.containers import as_rows, validate_data
+from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..summary import Subspace

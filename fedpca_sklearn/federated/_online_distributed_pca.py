@@ -9,13 +9,14 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.batches import float_dtype
 from .._base.sources import is_stream, iter_batches
 from .._kernels import linalg
 from .._kernels.sizes import SMALL_DIMENSION, kept_directions
 from .._validation.checks import check_at_most_features
+from .._validation.intervals import Interval
 from .._validation.too_large import largest_named
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of

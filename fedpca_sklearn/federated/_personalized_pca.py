@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._dask import is_dask, leave_as_it_is
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._clients import labels_of, shards_of
 from ._federated_pca import FederatedPCA

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along, factor_along
 from ..summary._merging import pooled_moments

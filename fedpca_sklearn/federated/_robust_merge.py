@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import is_integer
+from .._validation.intervals import Interval
 from ..summary import Subspace, merge_subspaces
 from ._merge import MergeStrategy
 from ._projection_average import projection_average

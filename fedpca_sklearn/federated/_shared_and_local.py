@@ -9,11 +9,11 @@ from numbers import Integral
 from typing import Protocol
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._validation.checks import is_integer
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along, factor_along
 from ..summary._merging import pooled_moments

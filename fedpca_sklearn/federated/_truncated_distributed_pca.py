@@ -7,11 +7,12 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from sklearn.utils._param_validation import Interval, RealNotInt
+from sklearn.utils._param_validation import RealNotInt
 
 from .._base.batches import count_rows
 from .._kernels.sizes import rank_for_fraction
 from .._validation.checks import check_rows
+from .._validation.intervals import Interval
 from .._validation.too_large import largest_named
 from ..communication._federation import Message, clients_named
 from ..summary import Subspace, merge_subspaces

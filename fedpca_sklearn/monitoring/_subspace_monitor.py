@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import get_tags
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.places import bring_home
+from .._validation.intervals import Interval
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
 from ..summary import Subspace
@@ -49,7 +50,7 @@ class SubspaceMonitor(LearningMixin):
         limits times the factor that this share of recent rows exceeded, for rows of any
         distribution.
     drift_window : int, default=100
-        Rows of a window of the test for drift.
+        Rows of a window of the test for drift, at most 1,000,000.
     drift_level : float in (0, 1), default=0.001
         Probability of a false alarm in a window without drift.
 
@@ -134,7 +135,7 @@ class SubspaceMonitor(LearningMixin):
         "estimator": [HasMethods(["fit"])],
         "contamination": [Interval(Real, 0, 0.5, closed="right")],
         "limits": [StrOptions({"chi2", "quantile"})],
-        "drift_window": [Interval(Integral, 1, None, closed="left")],
+        "drift_window": [Interval(Integral, 1, 1_000_000, closed="both")],
         "drift_level": [Interval(Real, 0, 1, closed="neither")],
     }
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
+from .._validation.intervals import Interval
 from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
@@ -119,7 +120,7 @@ class Mechanism(BaseEstimator, ABC):
     _parameter_constraints: dict = {
         "epsilon": [Interval(Real, 1e-6, None, closed="both")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
-        "row_norm": [Interval(Real, 1e-100, 1e100, closed="both"), StrOptions({"data"})],
+        "row_norm": [Interval(Real, 1e-60, 1e60, closed="both"), StrOptions({"data"})],
         "center": ["array-like", Real, None],
         "mean": [StrOptions({"private", "fixed"})],
         "mean_share": [Interval(Real, 0, 1, closed="neither")],

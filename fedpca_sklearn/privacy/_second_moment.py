@@ -8,9 +8,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, Terms

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import check_rows, float_array
+from .._validation.intervals import Interval
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel, RobustSum
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of

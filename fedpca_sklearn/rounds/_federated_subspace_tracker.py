@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
+from .._validation.intervals import Interval
 from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit

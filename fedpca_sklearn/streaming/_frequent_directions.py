@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
 from .._kernels.slices import slices_of
 from .._kernels.tolerances import ORTHONORMALITY_TOL
+from .._validation.intervals import Interval
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]

@@ -7,10 +7,11 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
+from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
 from ._grouse_steps import AveragedSteps, RowSteps, Steps
 

@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
+from .._validation.intervals import Interval
 from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power
 from ._start import StartedTracker
 

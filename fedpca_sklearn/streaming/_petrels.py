@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
+from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
 from ._memory import EMPTY, Memory, relative_residual
 from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power

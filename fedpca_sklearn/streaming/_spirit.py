@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
+from .._validation.intervals import Interval
 from ._tracker import Tracker
 
 __all__ = ["SPIRIT"]

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import RealNotInt, StrOptions
 
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import with_callbacks
@@ -21,6 +21,7 @@ from .._base.published_state import LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
 from .._validation.checks import check_at_most_features
+from .._validation.intervals import Interval
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import checked_with_place
@@ -60,10 +61,11 @@ class StreamingPCA(SecondPassMixin):
         ``forgetting="blocks"`` it multiplies the singular values instead.
     half_life : float, str, timedelta or None, default=None
         Says how fast rows are forgotten in another unit; ``forgetting_factor`` must be 1 then. A
-        number h: a row has half its weight after h later rows, which is a factor of ``0.5 ** (1 /
-        h)``. A time, a numpy.timedelta64 or datetime.timedelta, or a whole number with W, D, h,
-        min, s, ms, us or ns, as "90min": rows come with ``times``, and one of time t has the weight
-        ``2 ** -((newest - t) / half_life)``, where ``newest`` is the latest time so far, see Notes.
+        number h, at least 0.01: a row has half its weight after h later rows, which is a factor of
+        ``0.5 ** (1 / h)``. A time, a numpy.timedelta64 or datetime.timedelta, or a whole number
+        with W, D, h, min, s, ms, us or ns, as "90min": rows come with ``times``, and one of time t
+        has the weight ``2 ** -((newest - t) / half_life)``, where ``newest`` is the latest time so
+        far, see Notes.
     forgetting : {"rows", "blocks"}, default="rows"
         "rows": all rows fade, those of one block too, and the result does not depend on how the
         stream is cut. "blocks": lambda of [1]_, eq. 1: before each block the past singular values
@@ -215,7 +217,7 @@ class StreamingPCA(SecondPassMixin):
             timedelta,
             np.timedelta64,
             str,
-            Interval(Real, 0, None, closed="neither"),
+            Interval(Real, 0.01, None, closed="left"),
             None,
         ],
         "forgetting": [StrOptions({"rows", "blocks"})],

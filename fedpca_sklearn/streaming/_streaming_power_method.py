@@ -7,9 +7,10 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
+from .._validation.intervals import Interval
 from ._start import StartedTracker
 from ._tracker import rows_at_once
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 
 from .._base.block_transformer import BlockTransformer
 from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from .._kernels.too_large import too_large
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along
 from ._innovations import Features, has_weight, innovations
@@ -182,8 +182,15 @@ class Tracker(BlockTransformer):
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
         weighty = Z[has_weight(before.known, Y)] if self._hides_first else Z
-        state, begun = self._rule(before, weighty)
-        V = self._basis(state)
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                state, begun = self._rule(before, weighty)
+                V = self._basis(state)
+        except (FloatingPointError, np.linalg.LinAlgError) as error:
+            raise ValueError(
+                f"The basis is not finite after {before.known.n_rows:g} rows: a parameter of "
+                f"{self!r} must be less extreme, or values in X less large."
+            ) from error
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
         first = before.measured == 0 or not before.begun
         C, gain = coordinates(Z, V if first else before.basis)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.special
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import refuse_dask
@@ -21,6 +21,7 @@ from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._decomposition import DecompositionMixin
 from ._outliers import search_rows, thresholds_of_columns

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._kernels.slices import slices_of
+from .._validation.intervals import Interval
 from ._decomposition import DecompositionMixin
 from ._outliers import find_outliers
 from ._stmiss import State

@@ -7,8 +7,8 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outlier_tracker import ALTPROJ_ROWS, OutlierTracker, known_thresholds

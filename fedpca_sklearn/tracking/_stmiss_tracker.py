@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
 from .._base.missing_entries import MissingEntriesMixin
@@ -17,6 +17,7 @@ from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import too_large
 from .._validation.checks import float_array
+from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._past import (
     Misfit,

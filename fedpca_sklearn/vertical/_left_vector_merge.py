@@ -5,9 +5,9 @@ from __future__ import annotations
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels.sizes import EXACT_ORDER
+from .._validation.intervals import Interval
 from ..communication._federation import Message, message_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._updating import updated

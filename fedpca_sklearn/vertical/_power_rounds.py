@@ -6,9 +6,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from .._kernels import linalg
+from .._validation.intervals import Interval
 from ..communication import Channel
 from ..rounds._power_method import power_method
 from ._vertical_method import LeftVectors, VerticalMethod

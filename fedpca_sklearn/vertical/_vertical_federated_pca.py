@@ -7,12 +7,13 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
+from .._validation.intervals import Interval
 from ..communication import Federation
 from ..communication._federation import log_fit
 from ..rounds._client import Client

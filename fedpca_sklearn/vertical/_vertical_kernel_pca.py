@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
+from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of

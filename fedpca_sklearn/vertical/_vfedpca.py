@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from numbers import Integral
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._validation.intervals import Interval
 from ._operators import operator_of
 from ._periods import common_vectors
 from ._vertical_method import LeftVectors, VerticalMethod

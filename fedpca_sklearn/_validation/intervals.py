@@ -1,0 +1,51 @@
+"""Ranges of parameters, within which the arithmetic of all estimators is finite."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _param_validation
+
+# Floats count integers exactly up to here.
+_LARGEST_COUNT = 2**53
+# Squares and inverses of squares of such numbers are finite, with room for those of rows.
+_LEAST, _LARGEST = 1e-100, 1e100
+
+
+class Interval(_param_validation.Interval):
+    """scikit-learn's, closed at numbers whose squares are finite where it would be open.
+
+    An open end at zero is 1e-100, one at infinity 1e100, and 2**53 of integers. An end that is
+    closed at infinity takes infinity, and no other number beyond 1e100. Squares are those in the
+    precision of the number.
+    """
+
+    def __init__(self, kind: type, left: Any, right: Any, *, closed: str):
+        self.with_infinity = right is None and closed in ("right", "both")
+        ends = {"left": closed in ("left", "both"), "right": closed in ("right", "both")}
+        largest = _LARGEST_COUNT if kind is Integral else _LARGEST
+        if left is None:
+            left, ends["left"] = -largest, True
+        elif left == 0 and not ends["left"]:
+            left, ends["left"] = _LEAST, True
+        if right is None:
+            right, ends["right"] = largest, True
+        at = [end for end, taken in ends.items() if taken]
+        closed = "both" if len(at) == 2 else at[0] if at else "neither"
+        super().__init__(kind, left, right, closed=closed)
+
+    def __contains__(self, value: Any) -> bool:
+        if self.with_infinity and value == float("inf"):
+            return True
+        if isinstance(value, np.floating):  # where a float32 overflows, arithmetic with it does
+            with np.errstate(over="ignore", under="ignore"):
+                square = value * value
+            if not np.isfinite(square) or (value and not square):
+                return False
+            value = float(value)
+        return super().__contains__(value)
+
+    def __str__(self) -> str:
+        return super().__str__() + (" or infinity" if self.with_infinity else "")

@@ -1,0 +1,111 @@
+"""Parameters at the ends of what their types allow: a finite result, or an error by name."""
+
+import re
+from numbers import Integral, Real
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import fedpca_sklearn
+from fedpca_sklearn import (
+    GROUSE,
+    PAST,
+    PETRELS,
+    AlternatingProjections,
+    AnalyzeGauss,
+    FadingChannel,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FedPowerNoise,
+    ModSuLQ,
+    OjaPCA,
+    RobustSubspaceTracker,
+    StreamingModSuLQ,
+    StreamingPCA,
+    SubspaceMonitor,
+    VerticalFederatedKernelPCA,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::fedpca_sklearn.PrivacyNoiseWarning",
+    "ignore:.*:sklearn.exceptions.ConvergenceWarning",
+    "ignore:No entry of a batch is an outlier:UserWarning",
+)
+HUGE = [2**63, 10**40, 10**400]
+TINY, LARGE = [5e-324, 1e-320, 1e-300, np.float32(1e-45)], [1e155, 1.7e308, np.float32(1e38)]
+MONITOR = SubspaceMonitor(StreamingPCA(2), limits="quantile")
+PRIVATE = [
+    FederatedPCA(2, mechanism=kind(1.0, 1e-3, 20.0), random_state=0)
+    for kind in (AnalyzeGauss, ModSuLQ, StreamingModSuLQ)
+] + [FederatedPowerPCA(2, n_rounds=2, mechanism=FedPowerNoise(1.0, 1e-3, 20.0), random_state=0)]
+POWER = FederatedPowerPCA(2, n_rounds=3, channel=FadingChannel(), random_state=0)
+CASES = [
+    (MONITOR, "contamination", TINY),
+    (MONITOR, "drift_window", [2**31, *HUGE]),
+    (StreamingPCA(2), "forgetting_factor", TINY),
+    (StreamingPCA(2), "half_life", [1e-6, *TINY, *LARGE, 10**400]),
+    *((kind(2, random_state=0), "forgetting_factor", [1e-17, *TINY]) for kind in (PAST, PETRELS)),
+    (PETRELS(2, random_state=0), "regularization", [*TINY, *LARGE, 10**400]),
+    (GROUSE(2, random_state=0), "step_size", [*LARGE, 10**400]),
+    (OjaPCA(2, random_state=0), "learning_rate", [*LARGE, 10**400]),
+    (AlternatingProjections(2), "threshold_scale", [*LARGE, 10**400]),
+    (RobustSubspaceTracker(2), "support_threshold", [*LARGE, 10**400]),
+    (RobustSubspaceTracker(2), "absorb_after", HUGE),
+    (VerticalFederatedKernelPCA(2, kernel="poly"), "gamma", [*LARGE, 10**400]),
+    *((private, "mechanism__epsilon", [*LARGE, 10**400]) for private in PRIVATE),
+    *((private, "mechanism__delta", TINY) for private in PRIVATE),
+    *((private, "mechanism__mean_share", TINY) for private in PRIVATE),
+    *((private, "mechanism__row_norm", [1e100, *LARGE]) for private in PRIVATE),
+    (PRIVATE[0], "mechanism__n_releases", HUGE),
+    (POWER, "channel__max_delay", HUGE),
+    (POWER, "channel__noise_std", [*LARGE, 10**400]),
+]
+
+
+def rows():
+    return np.random.default_rng(0).standard_normal((60, 6)) * np.arange(6, 0, -1) + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "value"),
+    [(model, name, value) for model, name, values in CASES for value in values],
+    ids=lambda case: type(case).__name__ if hasattr(case, "fit") else repr(case)[:25],
+)
+def test_a_finite_result_or_an_error_that_names_the_parameter(model, name, value):
+    X = rows()
+    model = clone(model).set_params(**{name: value})
+    before = set(vars(model))
+    refused = None
+    try:
+        model.fit(X)
+    except ValueError as error:
+        refused = str(error)
+    if refused is not None:
+        assert re.search(rf"\b{name.split('__')[-1]}\b", refused), refused
+        assert repr(value)[:20] in refused or str(value)[:20] in refused
+        assert set(vars(model)) - before <= {"_accounts"}
+    else:
+        fitted = getattr(model, "estimator_", model)
+        for found in (fitted.components_, model.score_samples(X)):
+            assert np.isfinite(found).all()
+
+
+def constraints():
+    """Every declared interval of a public class, with its class and its parameter."""
+    for public in map(vars(fedpca_sklearn).get, fedpca_sklearn.__all__):
+        for name, declared in getattr(public, "_parameter_constraints", {}).items():
+            for one in declared if isinstance(declared, list) else ():
+                if hasattr(one, "closed"):
+                    yield public.__name__, name, one
+
+
+def test_no_interval_takes_numbers_that_arithmetic_does_not():
+    found = [case for case in constraints() if case[0] != "FederatedScaler"]
+    assert len(found) > 60
+    for owner, name, interval in found:
+        for value in [10**400, 2**63, -(10**400)] if interval.type is Integral else [10**400]:
+            assert value not in interval, (owner, name)
+        if issubclass(interval.type, Real) or interval.type is Real:
+            assert 5e-324 not in interval or interval.left <= 0, (owner, name)
+            assert -1e300 not in interval, (owner, name)
