@@ -18,6 +18,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     FedPowerNoise,
+    FixedPointChannel,
     ModSuLQ,
     OjaPCA,
     RobustSubspaceTracker,
@@ -40,6 +41,7 @@ PRIVATE = [
     for kind in (AnalyzeGauss, ModSuLQ, StreamingModSuLQ)
 ] + [FederatedPowerPCA(2, n_rounds=2, mechanism=FedPowerNoise(1.0, 1e-3, 20.0), random_state=0)]
 POWER = FederatedPowerPCA(2, n_rounds=3, channel=FadingChannel(), random_state=0)
+FIXED = FederatedPowerPCA(2, n_rounds=3, channel=FixedPointChannel(), random_state=0)
 CASES = [
     (MONITOR, "contamination", TINY),
     (MONITOR, "drift_window", [2**31, *HUGE]),
@@ -60,6 +62,7 @@ CASES = [
     (PRIVATE[0], "mechanism__n_releases", HUGE),
     (POWER, "channel__max_delay", HUGE),
     (POWER, "channel__noise_std", [*LARGE, 10**400]),
+    (FIXED, "channel__scale", [*TINY, 1e17, 1e100, 1e290, np.float32(1e38)]),
 ]
 
 

@@ -82,9 +82,10 @@ class FixedPointChannel(Channel):
         2^(63 - bits) messages or more are an error.
     scale : float or None, default=None
         Bound on the absolute values in the message of a client, made a power of two upwards. A
-        larger value is an error, and nothing is clipped. None: of each round the least power of two
-        that is enough. Of a vector, the last entry then has a scale of its own: it is a count in
-        the rounds of this library.
+        larger value is an error, and nothing is clipped; so is a bound at which the last entry
+        of a vector is rounded to zero: it is a count in the rounds of this library. None: of each
+        round the least power of two that is enough. Of a vector, the last entry then has a scale of
+        its own.
     dropout : float in [0, 1) or array-like of shape (n_rounds, n_clients), default=0.0
         As in `Channel`.
 
@@ -130,6 +131,11 @@ class FixedPointChannel(Channel):
         total, count = None, 0
         for message in messages:
             integers = encode(message, exponent, self.bits)
+            if message.ndim == 1 and message[-1:].any() and not integers[-1:].any():
+                raise OutOfRangeError(
+                    f"scale={self.scale!r} is too large with bits={self.bits}: the last entry of "
+                    "a message, which counts rows, is rounded to zero"
+                )
             total = integers if total is None else np.add(total, integers, out=total)
             count += 1
         check_room(count, self.bits)
