@@ -9,8 +9,8 @@ import numpy as np
 
 from .too_large import too_large
 
-# Deviation over mean that rounding explains in a column of one value. Of 30,000 weighted rows of
-# several clients it left up to 14 eps, of float32 as of float64.
+# Deviation over mean that rounding explains in a column of one value. Of 30,000 dense weighted rows
+# of seven clients it left up to 14 eps.
 _ROUNDING = 1024 * np.finfo(np.float64).eps
 
 
