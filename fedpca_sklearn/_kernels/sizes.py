@@ -99,6 +99,12 @@ def rows_of_passes(n_rows: float, n_features: int, max_keep: int) -> int:
     return max(2 * max_keep, int(max(most, _LEAST_SAMPLE)))
 
 
+def step_of_passes(n_rows: int, n_features: int, max_keep: int) -> int:
+    """One in so many rows is in that sample, which is not larger than that of any more rows."""
+    most = rows_of_passes(math.inf, n_features, max_keep)
+    return max(n_rows // rows_of_passes(n_rows, n_features, max_keep), -(-n_rows // most))
+
+
 def rows_of_product(n_features: int) -> int:
     """Rows that a pass multiplies twice, so that they stay in cache."""
     return rows_within(n_features, least=64)
@@ -185,12 +191,13 @@ def bytes_of_passes(k: int, n_features: int, itemsize: int, n_threads: int) -> i
     d, rows, b = n_features, rows_of_passes(math.inf, n_features, k), vectors_of_passes(k)
     if not passes_fit(math.inf, d, k):
         return 0
-    rows += rows // 8 + 1  # as they are taken evenly
+    rows += k  # below the directions before
+    past = (8 + itemsize) * k * d
     start = 4 * rows * (d + rows) + 8 * 3 * b * d
     at_once = itemsize * d * rows_of_product(d) + 8 * 2 * b * d  # of a thread: rows and products
     chunk = n_threads * at_once + 8 * 5 * b * d
     end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
-    return max(start, chunk, end) + 8 * 8 * d
+    return max(start, chunk, end) + past + 8 * 8 * d
 
 
 def few_of_all(k: int | None, order: int) -> bool:

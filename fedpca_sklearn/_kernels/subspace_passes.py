@@ -19,7 +19,7 @@ from .device_rows import in_memory, sums_and_squares, times_scatter
 from .linalg import flip_signs
 from .nystrom import nystrom
 from .scatter import guessed_mean
-from .sizes import rows_of_passes, rows_of_product, vectors_of_passes
+from .sizes import rows_of_product, step_of_passes, vectors_of_passes
 from .slices import slices_of
 
 Term: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -85,12 +85,11 @@ class RowsOfPasses:
         T -= np.outer(self.n * self.offset, self.offset @ Q)
         return T
 
-    def sample_below(self, past: np.ndarray, n_rows: int, unit: float) -> np.ndarray:
-        """Other rows, and below them some of these about their mean, in a unit: float32.
+    def sample_below(self, past: np.ndarray, step: int, unit: float) -> np.ndarray:
+        """Other rows, and below them one in ``step`` of these about their mean, in a unit: float32.
 
-        They are taken evenly, and are as heavy as all of them.
+        They are as heavy as all of them.
         """
-        step = max(1, len(self.Y) // n_rows)
         mean = self.shift + self.offset
         S = np.empty((len(past) - (-len(self.Y) // step), len(mean)), np.float32)
         np.divide(past, unit, out=S[: len(past)], casting="same_kind")
@@ -192,8 +191,8 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int) -> np.ndarray:
     """Leading directions of a sample and of the past, roughly: passes make them better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
-    n_rows = rows_of_passes(len(rows.Y), past.shape[1], max_keep)
-    S = rows.sample_below(past, n_rows, unit)
+    step = step_of_passes(len(rows.Y), past.shape[1], max_keep)
+    S = rows.sample_below(past, step, unit)
     G = (S @ S.T).T  # in the order in which it may be overwritten
     few = (len(G) - vectors_of_passes(max_keep) + _AT_RANDOM, len(G) - 1)
     options = {"driver": "evr", "overwrite_a": True, "check_finite": False}

@@ -143,15 +143,17 @@ class SizesMixin:
             Two bases of k directions, one stack or a chunk of it, and small matrices; where all
             directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
             several blocks the basis before them as well. If fewer than d / 4 components are asked
-            of more than 256 features, the first block takes two and leaves one; the other
-            directions, which the next block or a look at ``subspace_`` needs, take four. A stack
-            has up to 512 new rows, or ``block_size`` of them. Passes over more rows than that in
-            one call take a sample of up to 16 MB and nine bases of .75 k vectors instead, and two
-            of these and 2 MB for each thread that BLAS may use now. A fit takes at most 1.05 times
-            this, the work space of LAPACK included, which not all releases of numpy and scipy show
-            to tracemalloc. Only for an ``n_components`` that is a number (otherwise k depends on
-            the data) or where all directions are kept. If ``svd_solver="auto"`` has to fall back to
-            QR, the peak is that of ``svd_solver="qr"``.
+            of more than 256 features, the first block takes two and leaves one, which is what is
+            stated; the other directions, which the next block or a look at ``subspace_`` needs,
+            take four, and a call with fewer rows than features up to five. A stack has up to 512
+            new rows, or ``block_size`` of them. Passes over more rows than that in one call take a
+            sample of up to 16 MB and nine bases of .75 k vectors instead, two bases for the k
+            directions before, and for each thread that BLAS may use now two of .75 k vectors and
+            2 MB. But for those four or five, a fit takes at most 1.05 times this, the work
+            space of LAPACK included, which not all releases of numpy and scipy show to tracemalloc.
+            Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
+            all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
+            that of ``svd_solver="qr"``.
             With ``scale`` or ``partial_out`` a copy of a block comes on top, of at most all rows of
             a call, and 32 MB at most of rows of small batches that wait.
         """
@@ -165,14 +167,16 @@ class SizesMixin:
                     "directions kept depends on the data."
                 )
             k = d
-        b = self._block_size(d, False)
+        sizes = [self._block_size(d, False)]
         by_block = self.block_size != "auto" or rank is not None or self._blocks_forget
-        b = b if by_block else max(b, FEW_ROWS)
+        if not by_block and k < d:  # a stack of few rows takes more than a scatter matrix may
+            sizes.append(max(min(FEW_ROWS, d - k - 2), 1))
         itemsize = np.dtype(dtype).itemsize
         past = self.block_size != "auto"  # else all rows are one block where k = d
         asked = number_or_none(self.n_components)
         wanted = k if asked is None or rank is not None else int(asked)
-        peak = peak_bytes(k, b, d, itemsize, self.center, self.svd_solver, past, wanted)
+        options = (d, itemsize, self.center, self.svd_solver, past, wanted)
+        peak = max(peak_bytes(k, b, *options) for b in sizes)
         if self.svd_solver != "auto" or by_block:
             return peak
         return max(peak, bytes_of_passes(k, d, itemsize, usable_threads()))

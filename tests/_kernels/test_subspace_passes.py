@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law
 from fedpca_sklearn._kernels import stack
 from fedpca_sklearn._kernels.routes import passes_pay, scatter_pays
+from fedpca_sklearn._kernels.sizes import rows_of_passes, step_of_passes
 from fedpca_sklearn._kernels.stack import DenseBlock
 from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
 from fedpca_sklearn._kernels.threads import single_blas_thread, usable_threads
@@ -29,6 +30,14 @@ def by_passes(Y, w=None, center=True, past=None):
     block = DenseBlock(*fields, Y, w, center)
     with np.errstate(over="ignore", invalid="ignore"):
         return block, block.by_passes(K)
+
+
+@pytest.mark.parametrize(("d", "k"), [(400, 15), (4000, 23), (16_000, 45), (4000, 300)])
+@pytest.mark.parametrize("n", [600, 1201, 1799, 2047, 2559, 3071, 10_001])
+def test_the_sample_is_not_larger_than_stated(n, d, k):
+    size = -(-n // step_of_passes(n, d, k))
+    assert size <= rows_of_passes(np.inf, d, k)
+    assert size >= 4 / 3 * k or n < 2 * rows_of_passes(n, d, k)
 
 
 @pytest.mark.parametrize(
