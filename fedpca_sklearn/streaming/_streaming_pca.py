@@ -141,15 +141,15 @@ class StreamingPCA(SecondPassMixin):
     ``rank_rule=ContributionBounds()`` it is SAPCA.
 
     With k directions kept and b rows a block, a row costs O(d (k + b + k^2 / b)) operations; memory
-    is O(d k), see `memory_bytes`. More than 512 dense rows in one call, of at least 8 k features,
-    are multiplied with 1.5 k vectors in a few passes instead, and what is kept of them is
-    Nystroem's approximation of their scatter matrix, which never exceeds it. Sparse rows cost
-    O(nnz k), no block is densified while n_features > 256; below, blocks of 8 n_features rows are.
-    Where all directions are kept, a row
-    costs d^2 operations, and sparse rows their products with each other, or, where more than 8 % of
-    the entries are there, those of chunks of 512 kB as dense rows; one eigenproblem of order d
-    serves all rows of a call, up to 2^24 entries. Of the first of them only the ``n_components``
-    are found; the others when more rows come, or when somebody reads ``subspace_``.
+    is O(d k), see `memory_bytes`. More than 512 dense rows in one call, at least 4 k of them, of at
+    least 8 k features, are multiplied with .75 k vectors in each of two passes instead, and what is
+    kept of them is Nystroem's approximation of their scatter matrix, which never exceeds it. Sparse
+    rows cost O(nnz k), no block is densified while n_features > 256; below, blocks of 8 n_features
+    rows are. Where all directions are kept, a row costs d^2 operations, and sparse rows their
+    products with each other, or, where more than 8 % of the entries are there, those of chunks of
+    512 kB as dense rows; one eigenproblem of order d serves all rows of a call, up to 2^24 entries.
+    Of the first of them only the ``n_components`` are found; the others when more rows come, or
+    when somebody reads ``subspace_``.
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
     batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
