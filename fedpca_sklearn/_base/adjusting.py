@@ -145,6 +145,13 @@ class AdjustingMixin(SubspaceTransformer):
         adjusting = Adjusting(hasattr(self, "scale_"), tuple(how.confounders.tolist()))
         return adjusted(self.subspace_, adjusting).model
 
+    def _taken_off(self, model: Subspace) -> float:
+        """What confounders explain, in the units of the adjusted rows."""
+        how, columns = self._how(), self.subspace_.column_scatter
+        if how is None or columns is None:
+            return 0.0
+        return max(float(np.sum(columns[how.others] / how.scale**2)) - model.scatter, 0.0)
+
     def _how(self) -> Adjustment | None:
         """How the rows of the fit were adjusted; None if they were not."""
         return vars(self).get(_HOW)

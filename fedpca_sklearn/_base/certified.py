@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._kernels.certificates import Certificate
+from .._kernels.certificates import Certificate, rounding_of
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
 from .places import bring_home, shown_like
@@ -50,7 +50,9 @@ class CertifiedMixin(PublishedStateMixin):
         if not view._never_exceeds():
             nothing = np.tile([0.0, np.inf], (view.n_components_, 1))
             return subspace, Certificate(np.inf, nothing)
-        return subspace, certificate_of_summary(view._whole_model(), view.n_components_)
+        model: Subspace = view._whole_model()
+        off = rounding_of(view._taken_off(model), model.n_samples, model.components.dtype)
+        return subspace, certificate_of_summary(model, view.n_components_, off)
 
     @property
     def subspace_error_bound_(self) -> float:

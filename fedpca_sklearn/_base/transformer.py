@@ -143,6 +143,10 @@ class SubspaceTransformer(
         """The same with all directions that are known."""
         return self.subspace_
 
+    def _taken_off(self, model: Subspace) -> float:
+        """Scatter that was there before the whole model, and whose rounding errors are in it."""
+        return 0.0
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NOT_READ:
             raise AttributeError(

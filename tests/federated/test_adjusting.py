@@ -446,3 +446,21 @@ def test_chunks_of_dask():
         pca = kind(3, scale=True, partial_out=[2]).fit(chunks)
         assert_pooled(pca, X, [2])
         np.testing.assert_allclose(pca.transform(chunks).compute(), pca.transform(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [20, 300])
+@pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
+def test_the_bound_knows_the_rounding_of_what_confounders_explain(size, d):
+    rng = np.random.default_rng(0)
+    confounders = rng.standard_normal((900, 2))
+    rest = rng.standard_normal((900, 4)) @ rng.standard_normal((4, d - 2))
+    X = np.hstack([confounders, size * confounders @ rng.standard_normal((2, d - 2)) + rest])
+    Q = np.linalg.qr(X[:, :2] - X[:, :2].mean(axis=0))[0]
+    left = X[:, 2:] - X[:, 2:].mean(axis=0)
+    for _ in range(3):
+        left -= Q @ (Q.T @ left)
+    V = np.linalg.svd(left, full_matrices=False)[2][:3]
+    for model in (StreamingPCA(3, partial_out=[0, 1]), FederatedPCA(3, partial_out=[0, 1])):
+        model.fit(X)
+        error = sine(model.components_, V)
+        assert error <= model.subspace_error_bound_ < 1e-4
