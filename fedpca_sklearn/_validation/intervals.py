@@ -24,14 +24,18 @@ class Interval(_param_validation.Interval):
 
     def __init__(self, kind: type, left: Any, right: Any, *, closed: str):
         self.with_infinity = right is None and closed in ("right", "both")
+        self._declared = str(_param_validation.Interval(kind, left, right, closed=closed))
         ends = {"left": closed in ("left", "both"), "right": closed in ("right", "both")}
-        largest = _LARGEST_COUNT if kind is Integral else _LARGEST
+        largest, its_name = (_LARGEST_COUNT, "2**53") if kind is Integral else (_LARGEST, "1e100")
         if left is None:
             left, ends["left"] = -largest, True
+            self._declared += f", from -{its_name}"
         elif left == 0 and not ends["left"]:
             left, ends["left"] = _LEAST, True
+            self._declared += ", from 1e-100"
         if right is None:
             right, ends["right"] = largest, True
+            self._declared += f", up to {its_name}"
         at = [end for end, taken in ends.items() if taken]
         closed = "both" if len(at) == 2 else at[0] if at else "neither"
         super().__init__(kind, left, right, closed=closed)
@@ -48,4 +52,4 @@ class Interval(_param_validation.Interval):
         return super().__contains__(value)
 
     def __str__(self) -> str:
-        return super().__str__() + (" or infinity" if self.with_infinity else "")
+        return self._declared + (" or infinity" if self.with_infinity else "")

@@ -58,7 +58,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "fill": [StrOptions({"conditional", "subspace"})],
         "detect_changes": ["boolean"],
         "n_updates": [Interval(Integral, 1, None, closed="left")],
-        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        # of squares of rows, which may be as large as 1e100
+        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, 1e200, closed="both")],
         "center": ["boolean"],
         "store_subspaces": ["boolean"],
     }
