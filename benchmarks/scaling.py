@@ -78,9 +78,9 @@ def growth(quick):
         ):
             all_lines += lines
 
-    pool = rng.standard_normal((16_000 // less, 1000))
+    pool = rng.standard_normal((64_000 // less, 1000))
     narrow = rng.standard_normal((64_000 // less, 200))
-    ns = doubling(2_000 // less, 16_000 // less)
+    ns = doubling(8_000 // less, 64_000 // less)
     add("n", STREAMS, ns, "d = 1,000", lambda n: {"X": pool[:n]})
     ns = doubling(8_000 // less, 64_000 // less)
     add("n", EXACT, ns, "d = 200", lambda n: {"X": narrow[:n]})
