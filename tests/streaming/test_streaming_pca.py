@@ -847,7 +847,8 @@ def test_memory_is_stated_in_advance(d, params, dtype):
     least = 0.8 - 0.25 * hidden
     peak = peak_bytes(lambda: pca.fit(X))
     if d > 500 or (d > 256 and params == {"n_components": 5}):
-        for n in (min(512, d - 17), 600):  # few: with 15 directions less than columns
+        few = min(512, d - 17)  # with 15 directions less than columns
+        for n in (few,) if "svd_solver" in params else (few, 600):  # QR takes no passes
             batches = [X[:n]] * 2
             peak = max(peak, peak_bytes(lambda batches=batches: pca.fit(iter(batches))))
     assert least * stated < peak < 1.05 * stated
