@@ -25,7 +25,7 @@ from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.routes import passes_pay, scatter_pays
-from .._kernels.sizes import MAX_EXACT_DIMENSION
+from .._kernels.sizes import FEW_ROWS, MAX_EXACT_DIMENSION
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -201,7 +201,8 @@ class BlocksMixin(
     ) -> Subspace | None:
         """The summary with a block, cut beside the confounders if there are any."""
         n, d = rows.shape
-        if not adjusting.confounders or passes_pay(n, d, max_keep):
+        few = n <= FEW_ROWS
+        if not (few or adjusting.confounders) or passes_pay(n, d, max_keep):
             return None
         most = max_keep - len(adjusting.confounders)
         if scatter_pays(n, d, max_keep, by_qr=True):

@@ -154,8 +154,8 @@ class SizesMixin:
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
             all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
             that of ``svd_solver="qr"``.
-            With ``scale`` or ``partial_out`` a copy of a block comes on top, of at most all rows of
-            a call, and 32 MB at most of rows of small batches that wait.
+            With ``scale`` two copies of a block come on top, with ``partial_out`` three, each of at
+            most all rows of a call in float64, and 32 MB at most of small batches that wait.
         """
         d = n_features
         rank = None if self.rank_rule is None else self._start_rank()

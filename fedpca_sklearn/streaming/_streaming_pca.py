@@ -38,8 +38,8 @@ class StreamingPCA(SecondPassMixin):
     and need not see the earlier ones again. With up to 256 features the result is that of PCA of
     all rows, up to rounding; with ten components or more this holds up to
     ``40 n_components + 200`` features, but not above 2,048. With more features it is exact for up
-    to 512 rows in one call, but for ``scale`` and ``partial_out``, and an approximation for more,
-    see Notes.
+    to 512 rows in one call (with ``scale`` and ``partial_out`` if they are dense), and an
+    approximation for more, see Notes.
 
     Parameters
     ----------

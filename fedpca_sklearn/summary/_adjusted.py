@@ -10,7 +10,7 @@ import numpy as np
 
 from ._adjusted_parts import Columns, Parts, parts_of_rows, parts_of_scatter
 from ._directions import all_directions
-from ._held import HeldScatter
+from ._held import HeldRows, HeldScatter
 from ._scaling import deviations, rows_of, scatter_of_columns, with_directions
 from ._subspace import Subspace
 from ._updating import held_by_block, unit_of
@@ -113,12 +113,17 @@ def certain_by_block(
 
 
 def cut_beside(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
-    """Keep the confounders whole, and so many leading directions of the rows that are adjusted."""
-    found = adjusted(summary, adjusting, most)
+    """Keep the confounders whole, and so many leading directions of the rows that are adjusted.
+
+    Rows that the summary holds are destroyed.
+    """
+    found = adjusted(summary, adjusting, most, destroy=True)
     return found.undone(found.model, summary)
 
 
-def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -> Adjusted:
+def adjusted(
+    summary: Subspace, adjusting: Adjusting, most: int | None = None, destroy: bool = False
+) -> Adjusted:
     """Take confounders out and scale the columns of what is left: a summary of one.
 
     Exact where nothing was cut from the summary. Else its directions never exceed the scatter
@@ -131,6 +136,8 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     adjusting : Adjusting
     most : int, default=None
         Directions to find; None: all.
+    destroy : bool
+        Whether rows that the summary holds may be overwritten, so that they need no copy.
 
     Raises
     ------
@@ -139,14 +146,16 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     """
     unit = unit_of(summary.n_samples)
     if unit < 1:
-        found = adjusted(summary.decay(1 / unit), adjusting, most)
+        found = adjusted(summary.decay(1 / unit), adjusting, most, destroy)
         return found._replace(model=found.model.decay(unit), along=found.along * unit**0.5)
     if not summary.centered:
         raise ValueError("scale=True and partial_out need rows about their mean, center=True.")
     columns = _columns(summary, adjusting)
     parts = _of_scatter(summary, columns, adjusting, most)
     if parts is None:
-        parts = parts_of_rows(rows_of(summary), columns, adjusting.scale, most, summary._dtype)
+        held = summary._leading if destroy else None
+        rows = held.rows if isinstance(held, HeldRows) else rows_of(summary)
+        parts = parts_of_rows(rows, columns, adjusting.scale, most, summary._dtype)
     names, others = summary.feature_names, columns.others
     zero, scatter = np.zeros(len(others)), parts.scatter / parts.scale**2
     model = with_directions(summary, parts.V, parts.s, zero, scatter)._replace(

@@ -84,7 +84,7 @@ def parts_of_rows(
     scale = np.ones(len(o))
     if scaled:
         scale = columns.scale_of(of_others)
-        rows = rows / scale
+        rows /= scale
     return Parts(effects, along, is_cut, of_others, scale, *leading(rows, most))
 
 

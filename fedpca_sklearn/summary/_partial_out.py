@@ -57,7 +57,7 @@ def what_is_left(
     Parameters
     ----------
     confounders, others : ndarray of shape (k, c) and (k, o)
-        Columns of R.
+        Columns of R; ``others`` become the rows that are left.
     scatter_of_confounders, scatter_of_others : ndarray of shape (c,) and (o,)
         Sums of squares of the columns, of all rows.
     dtype : dtype
@@ -71,7 +71,8 @@ def what_is_left(
     r = int(np.sum(s > _DEPENDENT[dtype] * s.max(initial=0.0)))
     U, W = U[:, :r], Wt[:r].T
     fitted = U.T @ O
-    rows = O - U @ fitted
+    rows = O
+    rows -= U @ fitted
     again = U.T @ rows  # twice is enough
     rows -= U @ again
     fitted += again

@@ -127,9 +127,9 @@ def merged_beside(
 ) -> Subspace | None:
     """The merge of summaries that were cut beside the confounders, cut beside them.
 
-    None without confounders, where nothing is cut, and of many directions.
+    None where nothing is adjusted or cut, and of many directions.
     """
-    if not adjusting.confounders or summaries[0].n_features <= SMALL_DIMENSION:
+    if not adjusting or summaries[0].n_features <= SMALL_DIMENSION:
         return None
     if n_components is None or not is_integer(n_components):
         return None

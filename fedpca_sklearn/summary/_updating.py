@@ -223,7 +223,9 @@ def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary
 
 def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock | None:
     """A block of dense rows at home whose weights need no other unit; None for others."""
-    if w is not None and not (w.all() and unit_of(max(float(w.max()), subspace.n_samples)) == 1):
+    if w is not None and not w.all():
+        Y, w = Y[w > 0], w[w > 0]
+    if not Y.shape[0] or (w is not None and unit_of(max(w.max(), subspace.n_samples)) < 1):
         return None
     if sp.issparse(Y) and Y.shape[1] <= SMALL_DIMENSION:
         Y = Y.toarray()

@@ -464,3 +464,17 @@ def test_the_bound_knows_the_rounding_of_what_confounders_explain(size, d):
         model.fit(X)
         error = sine(model.components_, V)
         assert error <= model.subspace_error_bound_ < 1e-4
+
+
+@pytest.mark.parametrize("confounders", [None, [4, 1]])
+@pytest.mark.parametrize("spread", [0.0, 8.0])
+@pytest.mark.parametrize("scale", [True, False])
+def test_few_rows_of_many_columns_are_cut_as_what_they_become(scale, confounders, spread):
+    rng = np.random.default_rng(0)
+    size = 10.0 ** rng.permutation(np.linspace(-spread, spread, 300))
+    X = (make_power_law(120, 300, alpha=1.0, random_state=0) + 0.1) * size
+    w = rng.integers(0, 4, 120)
+    alone = StreamingPCA(3, scale=scale, partial_out=confounders).fit(X, sample_weight=w)
+    assert_pooled(alone, np.repeat(X, w, axis=0), confounders or (), scale)
+    together = FederatedPCA(3, scale=scale, partial_out=confounders)
+    assert_pooled(together.fit(X, clients=np.arange(120) // 9), X, confounders or (), scale)
