@@ -24,9 +24,9 @@ def text_matrix(path):
     return X[np.random.default_rng(0).permutation(X.shape[0])]
 
 
-def in_batches(X, size):
+def in_batches(X, size, **parameters):
     """Stream by partial_fit."""
-    model = StreamingPCA(RANK)
+    model = StreamingPCA(RANK, **parameters)
     for start in range(0, X.shape[0], size):
         model.partial_fit(X[start : start + size])
     return model
