@@ -192,7 +192,12 @@ def test_the_bound_of_a_few_passes_is_never_below_the_error(data):
     n, d, r = draw(st.integers(513, 1500)), draw(st.integers(260, 500)), draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     sizes = rng.uniform(0.5, 3, draw(st.integers(r, 12)))
-    X = (rng.standard_normal((n, len(sizes))) * sizes) @ rng.standard_normal((len(sizes), d))
+    latent = rng.standard_normal((n, len(sizes))) * sizes
+    if draw(st.booleans()):  # a direction that rows of a sample may not show
+        latent[:: draw(st.integers(2, 5)), 0] = 0
+    if draw(st.booleans()):  # the first rows are the smallest
+        latent = latent[np.argsort(np.linalg.norm(latent, axis=1))]
+    X = latent @ rng.standard_normal((len(sizes), d))
     X += draw(st.sampled_from([1e-6, 1e-3, 1e-2, 0.1])) * rng.standard_normal((n, d))
     X = (X + draw(st.sampled_from([0, 3, 1e4]))).astype(draw(st.sampled_from(["f8", "f4"])))
     weight = rng.integers(1, 4, n).astype(float) if draw(st.booleans()) else None
