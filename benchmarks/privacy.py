@@ -34,15 +34,18 @@ AUTHORS = {
     ("ModSuLQ", 1.0): (0.44, 0.86, 0.97),
     ("ModSuLQ", 0.5): (0.33, 0.64, 0.92),
 }
+# Rows, features, clients and epsilon of fits that may have noise alone
+WARNED = [(225, 31, 1, 0.3), (5000, 20, 1, 0.3), (5000, 20, 10, 1.5), (2000, 60, 1, 1.5)]
+WARNED += [(2000, 60, 1, 0.3)]
 # Public knowledge about wine: what a feature is divided by, and a usual one after that
 WINE_SCALE = np.array([20, 2, 2, 70, 1, 300, 450, 2, 5, 2, 20])
 WINE_USUAL = np.array([0.35, 0.15, 0.15, 0.1, 0.05, 0.1, 0.25, 0.5, 0.65, 0.25, 0.5])
 
 
-def power_law(alpha, seed):
+def power_law(alpha, seed, n=N, d=D):
     rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(rng.standard_normal((D, D)))[0]
-    X = (rng.standard_normal((N, D)) * np.arange(1.0, D + 1) ** -alpha) @ basis
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X = (rng.standard_normal((n, d)) * np.arange(1.0, d + 1) ** -alpha) @ basis
     return X / np.linalg.norm(X, axis=1).max()
 
 
@@ -186,6 +189,26 @@ def by_trust(quick):
     table("privacy_trust", rows)
 
 
+def when_nothing_is_left(quick):
+    """How often a fit warns that noise is all there is, and how near its first component is."""
+    rows = []
+    for n, d, n_clients, epsilon in WARNED:
+        q, warned = [], 0
+        for run in range(5 if quick else 50):
+            X = power_law(1.0, run, n, d)
+            first = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][0]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                mechanism = AnalyzeGauss(epsilon, 1e-5, 1.0)
+                model = fitted(X, mechanism, 3, run, n_clients=n_clients)
+            warned += bool(caught)
+            q.append(abs(float(model.components_[0] @ first)))
+        overlap = f"{np.mean(q):.2f} ({min(q):.2f} to {max(q):.2f})"
+        row = {"rows": n, "features": d, "clients": n_clients, "epsilon": epsilon}
+        rows.append(row | {"overlap": overlap, "warned": f"{warned / len(q):.0%}"})
+    table("privacy_warned", rows)
+
+
 def real_data(quick):
     sets = {}
     if path := load("mnist_test.npz"):
@@ -224,6 +247,6 @@ def real_data(quick):
 
 def main(quick=False):
     warnings.simplefilter("ignore", PrivacyNoiseWarning)  # utility is what is measured
-    for part in (utility, readings, noise, by_trust, real_data):
+    for part in (utility, readings, noise, by_trust, when_nothing_is_left, real_data):
         part(quick)
         print()
