@@ -1,4 +1,4 @@
-"""StreamingPCA beside every solver of scikit-learn, on dense and sparse rows of many shapes.
+"""StreamingPCA beside every solver of scikit-learn, and gensim, on rows of many shapes.
 
 The least of several times of each, in turn, by the clock of the process (run it with one BLAS
 thread); short fits are timed in more turns, as they vary more. What takes more than three times as
@@ -18,6 +18,7 @@ from scipy.linalg.blas import dsyrk, ssyrk
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 
 from benchmarks._tools import interleaved, picture, table
+from benchmarks.sparse_text import Gensim, has_gensim
 from fedpca_sklearn import StreamingPCA, make_power_law
 
 # rows, features, components, decay of the variances, dtype, share of stored entries
@@ -61,7 +62,7 @@ def rows_of(n, d, alpha, dtype, density):
 
 
 def peers_of(X, r):
-    """Every solver of scikit-learn that takes the rows and this number of components."""
+    """Every solver of scikit-learn, and gensim, that takes the rows and so many components."""
     n, d = X.shape
     peers = {"covariance_eigh": PCA(r, svd_solver="covariance_eigh")}
     if d > 5_000:
@@ -69,6 +70,8 @@ def peers_of(X, r):
     peers["arpack"] = PCA(r, svd_solver="arpack", random_state=0)
     if sp.issparse(X):
         peers["TruncatedSVD"] = TruncatedSVD(r, random_state=0)
+        if has_gensim():
+            peers["gensim"] = Gensim(r)
         return peers
     if n * d * min(n, d) <= _FULL_SVD:
         peers["full"] = PCA(r, svd_solver="full")

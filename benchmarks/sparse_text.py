@@ -5,6 +5,8 @@ mean (PCA) and about the origin (what gensim approximates). "gensim, matrix" han
 matrix, its fastest input; "gensim, corpus" is its documented streaming input.
 """
 
+from importlib.util import find_spec
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.decomposition import TruncatedSVD
@@ -48,7 +50,9 @@ def main(quick=False):
         "TruncatedSVD('randomized')": lambda: TruncatedSVD(RANK, random_state=0).fit(X),
         "TruncatedSVD('arpack')": lambda: TruncatedSVD(RANK, algorithm="arpack").fit(X),
     }
-    calls.update(_gensim_calls(X))
+    for name, corpus in (("gensim, matrix", False), ("gensim, corpus", True)):
+        if has_gensim():
+            calls[name] = lambda corpus=corpus: Gensim(RANK, corpus).fit(X)
     seconds, models = interleaved(calls, repeats=1 if quick else 3)
     ours = seconds["StreamingPCA"][0]
     rows = [
@@ -74,28 +78,29 @@ def main(quick=False):
     picture("sparse_text", draw)
 
 
-class _Fitted:
-    """gensim's result in scikit-learn's terms."""
+def has_gensim():
+    """Whether gensim is installed; it is said where it is not."""
+    there = find_spec("gensim") is not None
+    if not there:
+        left_out("gensim", "which is not installed")
+    return there
 
-    def __init__(self, model):
-        self.components_ = model.projection.u.T
 
+class Gensim:
+    """LsiModel in scikit-learn's terms, of one sparse matrix or of its documents one by one."""
 
-def _gensim_calls(X):
-    try:
+    def __init__(self, n_components, corpus=False):
+        self.n_components, self.corpus = n_components, corpus
+
+    def fit(self, X):
+        """Find components about the origin."""
         from gensim.matutils import Sparse2Corpus
         from gensim.models import LsiModel
-    except ImportError:
-        left_out("gensim", "which is not installed")
-        return {}
 
-    def matrix():
-        model = LsiModel(num_topics=RANK, id2word={X.shape[1] - 1: "last"})
-        model.add_documents(sp.csc_matrix(X.T))
-        return _Fitted(model)
-
-    def corpus():
-        corpus = Sparse2Corpus(X, documents_columns=False)
-        return _Fitted(LsiModel(corpus, num_topics=RANK, id2word={X.shape[1] - 1: "last"}))
-
-    return {"gensim, matrix": matrix, "gensim, corpus": corpus}
+        corpus = Sparse2Corpus(X, documents_columns=False) if self.corpus else None
+        words = {X.shape[1] - 1: "last"}
+        model = LsiModel(corpus, num_topics=self.n_components, id2word=words)
+        if not self.corpus:
+            model.add_documents(sp.csc_matrix(X.T))
+        self.components_ = model.projection.u.T
+        return self
