@@ -4,8 +4,12 @@ With ``TESTS_NO_SKIPS=1`` (``tasks.py test``, whose environment has all that a t
 skip is a failure, unless its reason is in ``MAY_BE_SKIPPED``. With ``TESTS_CASES=3`` (``tasks.py
 fast``) a parametrized test runs with three of its cases. Hypothesis draws the same examples in
 every run and with every release of it; ``--hypothesis-profile=default`` draws others each time.
+
+What collection has made (18,000 tests and the modules they import) lives until the end of the run:
+the garbage collector, which walked through all of it again and again, is told to leave it out.
 """
 
+import gc
 import os
 import re
 from collections import defaultdict
@@ -41,6 +45,16 @@ def pytest_runtest_makereport():
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report():
     return _refused((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)  # of what -k and -m leave
