@@ -165,10 +165,10 @@ def watching(k=3, size=60, noise=0.0, **options):
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-4, 1e-2, 0.1])
 @pytest.mark.parametrize("noise_std", [0.0, 0.05])
 def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
-    # Ten batches are updated and four watched, then comes the change, or does not, with ten
-    # updates more. A batch has 60 rows of variance 1 in each of three directions: after the change the residuals
-    # have eigenvalues near 60 and none of the others. Lemma 4.2 has an accuracy of 5 sqrt(d) noise
-    # / 60, at most .08 here, below the factor of two that is a change.
+    # Ten batches are updated and four watched; then comes the change, or none, and ten updates
+    # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
+    # residuals have eigenvalues near 60 and none of the others. Lemma 4.2 has an accuracy of
+    # 5 sqrt(d) noise / 60, at most .08 here, below the factor of two that is a change.
     for seed in range(2):
         for change in (None, 840, 870):
             made = moving(1500, change=change, seed=seed, noise_std=noise_std)

@@ -968,16 +968,37 @@ def test_spirit_is_the_loop_of_the_paper(f, hold_off, k, lower, upper, center):
     rule = {"lower": lower, "upper": upper, "forgetting_factor": f, "hold_off": hold_off}
     model = stream(SPIRIT(k, **rule, center=center), X)
     W, history, ratio = spirit(seen_by_the_rule(X, center, f), k, **rule)
-    history = [k] * center + list(history)
     assert model.n_components_ == len(model.components_) == history[-1]
     assert sine(model.components_, W) < 1e-8
     assert_allclose(model.energy_ratio_, ratio, rtol=1e-9)
-    assert_array_equal(ranks_by_row(clone(model), X), np.minimum(history, np.arange(1, 301)))
+    assert_array_equal(ranks_by_row(clone(model), X), history)
 
 
 def ranks_by_row(model, X):
-    """Number of components after each row."""
-    return np.array([model.partial_fit(x[None]).n_components_ for x in X])
+    """Number of components after each row that the rule has seen."""
+    ranks, updated = [], model._updated
+
+    def row_by_row(state, Z):
+        for z in Z:
+            state = updated(state, z[None])
+            ranks.append(len(state.W))
+        return state
+
+    model._updated = row_by_row
+    assert model.fit(X).n_components_ == ranks[-1]
+    del model._updated
+    return np.array(ranks)
+
+
+@pytest.mark.parametrize("k", [1, 6])
+@pytest.mark.parametrize("center", [True, False])
+def test_the_rank_is_shown_after_every_row(k, center):
+    X, _ = planted(300, 12, noise=0.6, mean=1.0)
+    model = SPIRIT(k, lower=0.8, upper=0.9, center=center)
+    history = [k] * center + list(ranks_by_row(model, X))  # the first row has no mean before it
+    shown = [model.fit(X[:1]).n_components_]
+    shown += [model.partial_fit(x[None]).n_components_ for x in X[1:]]
+    assert_array_equal(shown, np.minimum(history, np.arange(1, 301)))
 
 
 @pytest.mark.parametrize(("f", "k"), [(1.0, 3), (0.96, 1), (0.96, 3)])
