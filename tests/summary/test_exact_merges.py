@@ -1,5 +1,6 @@
 """What nobody cut is merged exactly: every route to the PCA of the pooled rows, by numpy's SVD."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +67,16 @@ def assert_is_pca(found, s, Vt, n_components, tol=1e-10):
         assert sine(V, Vt[:k]) <= tol
 
 
-@pytest.fixture(scope="module", params=SHAPES)
-def pooled(request):
-    X, parts = decaying(*SHAPES[request.param])
+@cache
+def summarised(n, d, n_sites):
+    """Summaries of the sites, and the singular values and vectors of their rows together."""
+    X, parts = decaying(n, d, n_sites)
     return [Subspace.from_rows(X[rows]) for rows in parts], *oracle(X)
+
+
+@pytest.fixture(params=SHAPES)
+def pooled(request):
+    return summarised(*SHAPES[request.param])
 
 
 @pytest.mark.parametrize("n_components", [5, 0.6, None])
@@ -77,8 +84,8 @@ def pooled(request):
 def test_untruncated_summaries_merge_to_the_pca_of_all_rows(pooled, n_components, fan_in):
     parts, s, Vt = pooled
     merge = SubspaceMerge(fan_in=fan_in)
-    assert_is_pca(merge.merge(parts, n_components), s, Vt, n_components)
     if fan_in is None:
+        assert_is_pca(merge.merge(parts, n_components), s, Vt, n_components)
         assert_is_pca(merge_subspaces(parts, n_components), s, Vt, n_components)
     pca = FederatedPCA.from_subspaces(parts, n_components, merge=merge)
     assert_is_pca(pca.subspace_, s, Vt, n_components)
@@ -90,10 +97,9 @@ def test_untruncated_summaries_merge_to_the_pca_of_all_rows(pooled, n_components
 @pytest.mark.parametrize(("n_components", "fan_in"), [(5, None), (0.6, None), (5, 4), (0.6, 4)])
 def test_every_method_is_exact(method, n_components, fan_in):
     """More directions than features and than one stack holds, for every method alike."""
-    X, parts = decaying(1600, 300, 40)
-    subspaces = [Subspace.from_rows(X[rows]) for rows in parts]
+    subspaces, s, Vt = summarised(1600, 300, 40)
     found = SubspaceMerge(method, fan_in=fan_in).merge(subspaces, n_components)
-    assert_is_pca(found, *oracle(X), n_components)
+    assert_is_pca(found, s, Vt, n_components)
 
 
 @pytest.mark.parametrize("method", METHODS)
