@@ -31,7 +31,7 @@ def each(models):
     return pytest.mark.parametrize("model", models.values(), ids=list(models))
 
 
-def rows(n=3000, d=30, k=4, mean=0.0, noise=0.0, seed=0):
+def rows(n=2000, d=30, k=4, mean=0.0, noise=0.0, seed=0):
     """Rows of an affine subspace, and its directions and a point."""
     rng = np.random.default_rng(seed)
     V = np.linalg.qr(rng.standard_normal((d, k)))[0].T

@@ -657,7 +657,7 @@ def test_rows_of_low_rank_have_no_outliers(kind):
 @pytest.mark.parametrize(
     ("n", "options", "least"),
     [
-        (3000, {"delta": 0, "outliers": 0.05}, 1.0),
+        (1500, {"delta": 0, "outliers": 0.05}, 1.0),
         (1500, {"delta": 0, "outliers": 0.1, "outlier_pattern": "moving"}, 1.0),
         (1500, {"model": "piecewise", "outliers": 0.05}, 1.0),
         (1500, {"outliers": 0.05}, 0.998),
