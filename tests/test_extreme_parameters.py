@@ -48,6 +48,7 @@ CASES = [
     (StreamingPCA(2), "forgetting_factor", TINY),
     (StreamingPCA(2), "half_life", [1e-6, *TINY, *LARGE, 10**400]),
     *((kind(2, random_state=0), "forgetting_factor", [1e-17, *TINY]) for kind in (PAST, PETRELS)),
+    *((kind(2, random_state=0), "half_life", [1e-6, 0.01, 1e155]) for kind in (PAST, PETRELS)),
     (PETRELS(2, random_state=0), "regularization", [*TINY, *LARGE, 10**400]),
     (GROUSE(2, random_state=0), "step_size", [*LARGE, 10**400]),
     (OjaPCA(2, random_state=0), "learning_rate", [*LARGE, 10**400]),

@@ -98,12 +98,12 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         return self if self._waits(X) else self._go_on(X)
 
     @with_callbacks
-    def _go_on(self, X: Any) -> Any:
+    def _go_on(self, X: Any, labels: Any = None) -> Any:
         late, stream = vars(self).get(LATE), getattr(self, "_stream", None)
         if late is not None:
             stream = _after(self._stream, late.waiting)
-        self._process(X, stream)
-        if not is_dask(X) and getattr(X, "shape", ())[:1] == (1,):
+        self._process(X, stream, labels)
+        if labels is None and not is_dask(X) and getattr(X, "shape", ())[:1] == (1,):
             self._let_rows_wait()
         return self
 
@@ -201,7 +201,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         self._validate_params()
 
     def _begin_batch(self, stream: _Stream, n: int, labels: Any) -> Any:
-        """State before a batch of n rows; ``labels`` are the clients of the call."""
+        """State before a batch of n rows; ``labels`` are what else the call says of its rows."""
         return stream.state
 
     def _after_block(self, state: Any, full: bool) -> None:

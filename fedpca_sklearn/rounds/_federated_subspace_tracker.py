@@ -72,6 +72,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         As in `SubspaceTracker`. The server adds what still counts of earlier batches to each sum:
         no message more. With "auto" a batch that may tell of a change has the rounds of the power
         method twice, once for the batch alone. 0: the last batch alone, as in [1]_.
+    half_life : float or None, default=None
+        As in `SubspaceTracker`: the number of later rows, of all clients, after which a row has
+        half its weight.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.
     fill : {"conditional", "subspace"}, default="conditional"
@@ -216,6 +219,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         xi: float | Literal["auto"] = "auto",
         support_threshold: float | Literal["auto"] = "auto",
         forgetting_factor: float | Literal["auto"] = "auto",
+        half_life: float | None = None,
         n_iter: int = 1,
         fill: str = "conditional",
         detect_changes: bool = False,
@@ -238,6 +242,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         self.xi = xi
         self.support_threshold = support_threshold
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.n_iter = n_iter
         self.fill = fill
         self.detect_changes = detect_changes

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels.missing import noise_ridge
+from ._fading import Fading
 from ._innovations import Features, innovations
 from ._start import StartedTracker
 from ._tracker import _Tracked
@@ -165,9 +166,9 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
         """
 
     def _rows(
-        self, before: _Tracked, Y: np.ndarray, f: float
+        self, before: _Tracked, Y: np.ndarray, fading: Fading
     ) -> tuple[_Tracked, np.ndarray, Features]:
-        Z, known = innovations(before.known, Y, self.center, f)
+        Z, known = innovations(before.known, Y, self.center, fading)
         if not self.center:
             return before, Z, known
         frame = before.frame.after(known)

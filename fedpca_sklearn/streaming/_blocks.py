@@ -37,7 +37,7 @@ from ..summary import Subspace
 from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
 from ..summary._units import StreamUnits
 from ..summary._updating import stacked_by_block, updated_by_block
-from ._half_life import fading, times_of
+from ._half_life import CAME_WITHOUT_TIMES, newest_and_shares
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
 from ._together import Together
@@ -121,29 +121,13 @@ class BlocksMixin(
         subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
         return State(subspace, n_rows, None)
 
-    def _fade(self, take: Any, times: Any, X: Any, sample_weight: Any, state: Any) -> State:
+    def _fade(self, take: Any, times: np.ndarray, X: Any, sample_weight: Any, state: Any) -> State:
         """Take rows with weights by their times, and the state before with a smaller weight."""
-        if is_stream(X):
-            raise ValueError(
-                f"half_life={self.half_life!r} needs times, which cannot be given when X is an "
-                "iterable of batches: call partial_fit with each batch and its times."
-            )
-        if times is None:
-            raise ValueError(
-                f"half_life={self.half_life!r} needs times, one for each row, got None. "
-                "Estimators that fit this one do not hand them on: give a number of rows there."
-            )
         if state is not None and state.last_time is None:
-            raise ValueError("The rows seen before came without times; call fit to start again.")
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        if not is_integer(n):
-            raise ValueError(
-                "times need a known number of rows, which X, of Dask's, does not tell; "
-                "X.to_dask_array(lengths=True) does."
-            )
-        times, weight = times_of(times, n), check_weight(sample_weight, n)
+            raise ValueError(CAME_WITHOUT_TIMES)
+        weight = check_weight(sample_weight, len(times))
         before = None if state is None else state.last_time
-        newest, left, past = fading(self._half_life_in_time, times, before)
+        newest, left, past = newest_and_shares(self._half_life_in_time, times, before)
         n_rows = count_rows(times, weight)
         if state is not None:
             n_rows += state.n_rows

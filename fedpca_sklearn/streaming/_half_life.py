@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import re
 from contextlib import suppress
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from .._validation.checks import is_real
+from .._base.sources import is_stream
+from .._validation.checks import is_integer, is_real
+from .._validation.intervals import Interval
 
+# What the parameter may be.
+HALF_LIFE = [
+    datetime.timedelta,
+    np.timedelta64,
+    str,
+    Interval(Real, 0.01, None, closed="left"),
+    None,
+]
+
+CAME_WITHOUT_TIMES = "The rows seen before came without times; call fit to start again."
 # Units of time by the names that pandas gives them, and numpy's names.
 _UNITS = {"W": "W", "D": "D", "h": "h", "min": "m", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 _TEXT = re.compile(rf"([0-9]+) ?({'|'.join(_UNITS)})")
@@ -43,6 +57,58 @@ def factor_of(half_life: Any) -> float:
     return 0.5 ** (1 / float(half_life)) if rows else 1.0
 
 
+def forgetting_of(estimator: Any) -> Any:
+    """The ``forgetting_factor`` of an estimator, or the factor of its ``half_life``."""
+    half_life = estimator.half_life
+    return estimator.forgetting_factor if half_life is None else factor_of(half_life)
+
+
+def check_half_life(estimator: Any, *others: str) -> None:
+    """Raise unless the half-life is one, and nothing but the half-life says how rows fade.
+
+    ``others`` are the parameters that say it otherwise, unless they are as by default.
+    """
+    half_life = estimator.half_life
+    if half_life is None:
+        return
+    duration_of(half_life)
+    parameters = inspect.signature(type(estimator)).parameters
+    for name in others:
+        value, plain = getattr(estimator, name), parameters[name].default
+        if value != plain:
+            raise ValueError(
+                f"{name} must be {plain!r} with a half_life, which says how rows fade, got "
+                f"{value!r} and half_life={half_life!r}."
+            )
+
+
+def times_of_rows(half_life: Any, times: Any, X: Any) -> np.ndarray | None:
+    """Times of the rows of a call, if the half-life is a time; None if it is not, and none came."""
+    if duration_of(half_life) is None:
+        if times is None:
+            return None
+        raise ValueError(
+            f"times were given, but half_life={half_life!r} is not a time, as '1h' is."
+        )
+    if is_stream(X):
+        raise ValueError(
+            f"half_life={half_life!r} needs times, which cannot be given when X is an iterable of "
+            "batches: call partial_fit with each batch and its times."
+        )
+    if times is None:
+        raise ValueError(
+            f"half_life={half_life!r} needs times, one for each row, got None. Estimators that fit "
+            "this one do not hand them on: give a number of rows there."
+        )
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if not is_integer(n):
+        raise ValueError(
+            "times need a known number of rows, which X, of Dask's, does not tell; "
+            "X.to_dask_array(lengths=True) does."
+        )
+    return times_of(times, n)
+
+
 def times_of(times: Any, n: int) -> np.ndarray:
     """Times of n rows as datetime64, of time zones in UTC."""
     found = np.asarray(times)
@@ -58,7 +124,7 @@ def times_of(times: Any, n: int) -> np.ndarray:
     return found
 
 
-def fading(
+def newest_and_shares(
     half_life: np.timedelta64, times: np.ndarray, before: np.datetime64 | None
 ) -> tuple[np.datetime64, np.ndarray, float]:
     """Newest time so far, and the shares of weight left of rows of some times and of those before.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._kernels.slices import slices_of
+from ._fading import Fading
 
 # Rows whose running means are computed at once where entries are missing or rows fade.
 _ROWS_AT_ONCE = 32
@@ -32,15 +33,15 @@ class Features:
 
 
 def innovations(
-    known: Features, Y: np.ndarray, center: bool = True, forgetting_factor: float = 1.0
+    known: Features, Y: np.ndarray, center: bool = True, fading: Fading | None = None
 ) -> tuple[np.ndarray, Features]:
     """Rows less the mean of the rows before them, scaled so that they carry the exact scatter.
 
     With c the weight of the rows before row t, ``z_t = sqrt(c / (c + 1)) (y_t - mean_{t-1})``. The
     sum of ``z_t z_t^T`` is the scatter matrix of all rows about their mean (Welford 1962), however
-    the stream is cut, and with every row fading by ``forgetting_factor`` per later row likewise: a
-    tracker of uncentred rows that is fed with z tracks the principal directions. Missing entries
-    (NaN) stay missing, and each feature counts its own rows.
+    the stream is cut, and with rows that fade likewise: a tracker of uncentred rows that is fed
+    with z tracks the principal directions. Missing entries (NaN) stay missing, and each feature
+    counts its own rows.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ def innovations(
     Y : ndarray of shape (m, d), float64
     center : bool, default=True
         False: rows are returned as they are, about the origin.
-    forgetting_factor : float, default=1.0
+    fading : Fading or None, default=None
+        None: rows do not fade.
 
     Returns
     -------
@@ -57,11 +59,12 @@ def innovations(
         After these rows.
     """
     seen = ~np.isnan(Y)
-    if seen.all() and forgetting_factor == 1 and np.ndim(known.weight) == 0:
+    fading = fading or Fading.by_rows(1.0, len(Y))
+    if seen.all() and fading.factor == 1 and np.ndim(known.weight) == 0:
         return _plain(known, Y, center)
     Z = np.empty_like(Y)
     for rows in slices_of(len(Y), _ROWS_AT_ONCE):
-        Z[rows], known = _fading(known, Y[rows], seen[rows], center, forgetting_factor)
+        Z[rows], known = _fading(known, Y[rows], seen[rows], center, fading[rows])
     return Z, known
 
 
@@ -112,13 +115,12 @@ def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Fe
 
 
 def _fading(
-    known: Features, Y: np.ndarray, seen: np.ndarray, center: bool, f: float
+    known: Features, Y: np.ndarray, seen: np.ndarray, center: bool, fading: Fading
 ) -> tuple[np.ndarray, Features]:
-    m = len(Y)
+    f, ages, past = fading.factor, fading.ages, fading.past
     seen = seen.astype(np.float64)
-    age = np.arange(m)[:, None] - np.arange(m)[None, :]
-    at_end = f ** np.arange(m - 1, -1, -1, dtype=np.float64)
-    weight = known.weight * f**m + at_end @ seen
+    at_end = f**ages
+    weight = known.weight * past + at_end @ seen
     mean = known.mean
     if not center:
         Z = Y
@@ -128,13 +130,13 @@ def _fading(
         fresh = (np.broadcast_to(known.weight, mean.shape) == 0) & there.any(axis=0)
         origin = np.where(fresh, first, mean)
         D = np.where(there, Y - origin, 0.0)
-        lower = np.where(age > 0, f ** np.maximum(age, 0), 0.0)
-        fade = f ** np.arange(1, m + 1, dtype=np.float64)[:, None]
+        lower = np.tril(f ** np.maximum(ages[None, :] - ages[:, None], 0.0), -1)
+        fade = f ** np.cumsum(fading.steps)[:, None]
         c = known.weight * fade + lower @ seen
         Z = Y - origin
         Z -= (lower @ D) / np.where(c > 0, c, 1)
         Z *= np.sqrt(c / (c + 1))
         mean = origin + (at_end @ D) / np.where(weight > 0, weight, 1)
-    squares = known.squares * f**m + at_end @ np.where(seen > 0, Z, 0.0) ** 2
-    n_rows = known.n_rows * f**m + float(at_end.sum())
+    squares = known.squares * past + at_end @ np.where(seen > 0, Z, 0.0) ** 2
+    n_rows = known.n_rows * past + float(at_end.sum())
     return Z, Features(weight, mean, squares, n_rows)

@@ -10,13 +10,15 @@ import numpy as np
 
 from .._kernels import linalg
 from .._validation.intervals import Interval
-from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power
+from ._fading import Fading
+from ._fading_tracker import FadingTracker
+from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
 from ._start import StartedTracker
 
 __all__ = ["PAST"]
 
 
-class PAST(StartedTracker):
+class PAST(FadingTracker, StartedTracker):
     """Projection approximation subspace tracking: recursive least squares for the basis.
 
     Parameters
@@ -26,6 +28,10 @@ class PAST(StartedTracker):
     forgetting_factor : float in (0, 1], default=1.0
         Factor by which the weight of a row shrinks with every later row; beta of [1]_, who takes
         0.97 to 0.995. 1.0: all rows count alike, for streams whose subspace stays.
+    half_life : float, str, timedelta or None, default=None
+        The same in another unit, as in `StreamingPCA`: the number of later rows after which a row
+        has half its weight, or a time such as "1h"; then rows come with ``times``, in order. After
+        a long gap the rule keeps 1e-8 of the past. ``forgetting_factor`` must be as by default.
     deflation : bool, default=False
         True: PASTd, one component after the other; O(d k) a row, but with a loop over the
         components.
@@ -46,7 +52,7 @@ class PAST(StartedTracker):
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
         Not part of the method: measured on the rows as they came.
-    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, last_time_
         As in `StreamingPCA`.
 
     Notes
@@ -71,6 +77,7 @@ class PAST(StartedTracker):
     """
 
     _parameter_constraints: dict = {
+        **FadingTracker._parameter_constraints,
         **StartedTracker._parameter_constraints,
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
         "deflation": ["boolean"],
@@ -83,6 +90,7 @@ class PAST(StartedTracker):
         n_components: int | None = None,
         *,
         forgetting_factor: float = 1.0,
+        half_life: Any = None,
         deflation: bool = False,
         center: bool = True,
         init: Any = "rows",
@@ -90,49 +98,50 @@ class PAST(StartedTracker):
     ):
         self.n_components = n_components
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.deflation = deflation
         self.center = center
         self.init = init
         self.random_state = random_state
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Past:
-        power = recent_power(0.0, Z, self.forgetting_factor)
+        power = recent_power(0.0, Z, 1.0)
         if power == 0:
             return _Past(V, np.zeros(0))
         C = Z @ V.T
         P = np.sum(C**2, axis=0) if self.deflation else inverse_covariance(C, power)
         return _Past(V, P, power)
 
-    def _updated(self, state: _Past, Z: np.ndarray) -> _Past:
-        power = recent_power(state.power, Z, self.forgetting_factor)
+    def _faded(self, state: _Past, Z: np.ndarray, fading: Fading) -> _Past:
+        power = recent_power(state.power, Z, fading.past)
         if power == 0:  # nothing but zeros so far
             return state
         P, k = state.P, len(state.W)
         if not len(P):  # small against the first rows that are not zero
             P = np.full(k, power) if self.deflation else np.eye(k) / power
-        state = _Past(state.W, P, power)
-        return self._deflated(state, Z) if self.deflation else self._together(state, Z)
+        state, factors = _Past(state.W, P, power), fading.factors.tolist()
+        return (self._deflated if self.deflation else self._together)(state, Z, factors)
 
-    def _together(self, state: _Past, Z: np.ndarray) -> _Past:
-        W, P, f = state.W, state.P, self.forgetting_factor
+    def _together(self, state: _Past, Z: np.ndarray, factors: list[float]) -> _Past:
+        W, P, most = state.W, state.P.copy(), LIMIT / state.power
         k = len(W)
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
         products = np.concatenate([W @ Z.T, Z @ Z.T])
-        for t, q in enumerate(products.T):
+        for t, (q, f) in enumerate(zip(products.T, factors, strict=True)):
             y = q @ K
+            age(P, f, most)
             h = P @ y
-            g = h / (f + y @ h)
+            g = h / (1 + y @ h)
             K -= (K @ y)[:, None] * g
             K[k + t] += g
-            P = (P - g[:, None] * h) / f
-        # while rows are zero P grows without bound
-        P *= min(1.0, LIMIT * k / (state.power * np.trace(P)))
+            P -= g[:, None] * h
+        bound(P, most)  # while rows are zero P grows
         return _Past(K[:k].T @ W + K[k:].T @ Z, (P + P.T) / 2, state.power)
 
-    def _deflated(self, state: _Past, Z: np.ndarray) -> _Past:
-        W, power, f = state.W.copy(), state.P.copy(), self.forgetting_factor
-        for z in Z.copy():
+    def _deflated(self, state: _Past, Z: np.ndarray, factors: list[float]) -> _Past:
+        W, power = state.W.copy(), state.P.copy()
+        for z, f in zip(Z.copy(), factors, strict=True):
             for i, w in enumerate(W):
                 y = float(w @ z)
                 power[i] = max(f * power[i] + y * y, state.power / LIMIT)

@@ -14,13 +14,16 @@ from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
+from ._fading import Fading
+from ._fading_tracker import FadingTracker
+from ._half_life import forgetting_of
 from ._memory import EMPTY, Memory, relative_residual
-from ._recursive_least_squares import LIMIT, inverse_covariance, recent_power
+from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
 
 __all__ = ["PETRELS"]
 
 
-class PETRELS(AffineTracker):
+class PETRELS(FadingTracker, AffineTracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
     Each row gets its coordinates from the entries that are there, and each feature that is there
@@ -37,6 +40,10 @@ class PETRELS(AffineTracker):
         rows before; while the mean square of recent residuals is below all before it falls with
         it, and the power is 1 / s, so that a subspace without noise is found to rounding. So it
         is always where the first basis is not from rows. Mean and variances do not fade.
+    half_life : float, str, timedelta or None, default=None
+        The same in another unit, as in `StreamingPCA`: the number of later rows after which a row
+        has half its weight, or a time such as "1h"; then rows come with ``times``, in order. After
+        a long gap the rule keeps 1e-8 of the past. ``forgetting_factor`` must be as by default.
     regularization : float, default=1e-2
         First value of the covariance of the coordinates, relative to the mean square of the first
         rows that are not zero. Where the first basis is from rows, theirs is the first value.
@@ -59,7 +66,7 @@ class PETRELS(AffineTracker):
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
         Not part of the method: measured on the least-squares coordinates of the rows as they came.
-    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+    mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, last_time_
         As in `StreamingPCA`; the total variance from the entries that are there. Where entries are
         missing, the mean is that of the observed ones within the affine subspace.
 
@@ -90,6 +97,7 @@ class PETRELS(AffineTracker):
     """
 
     _parameter_constraints: dict = {
+        **FadingTracker._parameter_constraints,
         **AffineTracker._parameter_constraints,
         "forgetting_factor": [StrOptions({"growing"}), Interval(Real, 0, 1, closed="right")],
         "regularization": [Interval(Real, 0, None, closed="neither")],
@@ -100,6 +108,7 @@ class PETRELS(AffineTracker):
         n_components: int | None = None,
         *,
         forgetting_factor: float | Literal["growing"] = "growing",
+        half_life: Any = None,
         regularization: float = 1e-2,
         center: bool = True,
         init: Any = "rows",
@@ -107,6 +116,7 @@ class PETRELS(AffineTracker):
     ):
         self.n_components = n_components
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.regularization = regularization
         self.center = center
         self.init = init
@@ -122,31 +132,29 @@ class PETRELS(AffineTracker):
     def _moved(self, state: _Petrels, move: Move) -> _Petrels:
         return replace(state, U=move.of(state.U.T).T)
 
-    def _updated(self, state: _Petrels, Z: np.ndarray) -> _Petrels:
-        f = 1.0 if self.forgetting_factor == "growing" else self.forgetting_factor
-        power = recent_power(state.power, Z, f)
+    def _faded(self, state: _Petrels, Z: np.ndarray, fading: Fading) -> _Petrels:
+        power = recent_power(state.power, Z, fading.past)
         if power == 0:  # nothing but zeros so far
             return state
         U, P, start = state.U, state.P, 1 / (self.regularization * power)
-        if P is None:
-            P = np.eye(U.shape[1]) * start
+        P = np.eye(U.shape[1]) * start if P is None else P.copy()
+        factors, most = fading.factors.tolist(), LIMIT * start
         if P.ndim == 2 and not np.isnan(Z).any():
-            U, P, memory = self._whole_rows(U, P, Z, state.memory)
+            U, memory = self._whole_rows(U, P, Z, state.memory, factors, most)
         else:
             U, memory = U.copy(), state.memory
             # from here on each feature has its own
-            P = np.repeat(P[None], len(U), axis=0) if P.ndim == 2 else P.copy()
-            for z in Z:
+            P = np.repeat(P[None], len(U), axis=0) if P.ndim == 2 else P
+            for z, f in zip(Z, factors, strict=True):
+                age(P, f, most)
                 memory = self._row(U, P, z, memory)
-        return _Petrels(U, P, power, memory).balanced(start)
+        return _Petrels(U, P, power, memory).balanced(most)
 
-    def _fading(
+    def _forgotten(
         self, memory: Memory, residual: float, square: float, n_seen: int, shape: tuple[int, int]
     ) -> tuple[float, Memory]:
-        """Factor for the weights of the rows before a row, and the memory after it."""
-        if self.forgetting_factor != "growing":
-            return self.forgetting_factor, memory
-        if square == 0:  # says nothing
+        """What a memory that grows leaves of the rows before a row, and the memory after it."""
+        if forgetting_of(self) != "growing" or square == 0:  # which says nothing
             return 1.0, memory
         d, k = shape
         return memory.after(relative_residual(residual, square, n_seen, k), n_seen / d)
@@ -155,15 +163,14 @@ class PETRELS(AffineTracker):
         """One row, in place."""
         known = np.flatnonzero(~np.isnan(z))
         if len(known) <= U.shape[1]:
-            if self.forgetting_factor != "growing":
-                P /= self.forgetting_factor
             return memory
         part = U[known]
         a = np.linalg.lstsq(part, z[known], rcond=UNDETERMINED_RCOND)[0]
         r = z[known] - part @ a
         square = float(z[known] @ z[known])
-        f, memory = self._fading(memory, float(r @ r), square, len(known), U.shape)
-        P /= f
+        left, memory = self._forgotten(memory, float(r @ r), square, len(known), U.shape)
+        if left < 1:
+            P /= left
         h = P[known] @ a
         g = h / (1 + h @ a)[:, None]
         U[known] = part + r[:, None] * g
@@ -171,27 +178,34 @@ class PETRELS(AffineTracker):
         return memory
 
     def _whole_rows(
-        self, U: np.ndarray, P: np.ndarray, Z: np.ndarray, memory: Memory
-    ) -> tuple[np.ndarray, np.ndarray, Memory]:
-        """Whole rows: all features share P; U is ``[U, Z^T] K`` for the block."""
+        self,
+        U: np.ndarray,
+        P: np.ndarray,
+        Z: np.ndarray,
+        memory: Memory,
+        factors: list[float],
+        most: float,
+    ) -> tuple[np.ndarray, Memory]:
+        """Whole rows: all features share P, changed in place; U is ``[U, Z^T] K`` for the block."""
         d, k = U.shape
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
         products = np.concatenate([U.T @ Z.T, Z @ Z.T])
         squares = np.diag(products[k:])
         M = U.T @ U
-        for t, q in enumerate(products.T):
+        for t, (q, f) in enumerate(zip(products.T, factors, strict=True)):
             y = q @ K
             a = np.linalg.lstsq(M, y, rcond=GRAM_ROUNDING)[0]
             residual = max(float(squares[t] - y @ a), 0.0)  # orthogonal to U
-            f, memory = self._fading(memory, residual, float(squares[t]), d, U.shape)
-            h = P @ a / f
+            left, memory = self._forgotten(memory, residual, float(squares[t]), d, U.shape)
+            age(P, f * left, most)
+            h = P @ a
             g = h / (1 + h @ a)
             K -= (K @ a)[:, None] * g
             K[k + t] += g
-            P = P / f - g[:, None] * h
+            P -= g[:, None] * h
             M = M + residual * (g[:, None] * g)
-        return U @ K[:k] + Z.T @ K[k:], P, memory
+        return U @ K[:k] + Z.T @ K[k:], memory
 
     def _basis(self, state: _Petrels) -> np.ndarray:
         return linalg.orthonormalised(state.U.T)
@@ -206,7 +220,7 @@ class _Petrels:
     power: float = 0.0
     memory: Memory = EMPTY
 
-    def balanced(self, start: float) -> _Petrels:
+    def balanced(self, most: float) -> _Petrels:
         """The same model with orthonormal loadings and a bounded, symmetric P.
 
         With U = Q R the coordinates a become R a, so that U stays well-conditioned whatever the
@@ -219,6 +233,5 @@ class _Petrels:
         back = scipy.linalg.solve_triangular(R, np.eye(len(R)), check_finite=False)
         P = back.T @ self.P @ back
         P = (P + np.swapaxes(P, -1, -2)) / 2
-        trace = np.trace(P, axis1=-2, axis2=-1)
-        P *= np.minimum(1.0, LIMIT * len(R) * start / trace)[..., None, None]
+        bound(P, most)
         return replace(self, U=Q, P=P)

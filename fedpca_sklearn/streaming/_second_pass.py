@@ -83,9 +83,9 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         check_is_fitted(self, "components_")
         state: Any = vars(self).get("_state")
         waiting = self._waiting()
+        check_rounds(n_rounds)
+        self._check_readable(X, n_rounds)
         with self._processing(X, sample_weight, state):
-            check_rounds(n_rounds)
-            self._check_readable(X, n_rounds)
             if waiting is not None:
                 state = self._take_rows(waiting, state)
             if not state.subspace.scatter:

@@ -23,7 +23,7 @@ from .._kernels.sizes import (
 from .._kernels.slices import slices_of
 from .._kernels.threads import usable_threads
 from .._validation.checks import number_or_none
-from ._half_life import duration_of, factor_of
+from ._half_life import duration_of, forgetting_of
 
 
 class SizesMixin:
@@ -49,9 +49,7 @@ class SizesMixin:
     @property
     def _row_factor(self) -> float:
         """Factor on the weight of a row with each later row."""
-        return (
-            self.forgetting_factor * factor_of(self.half_life) if self.forgetting == "rows" else 1.0
-        )
+        return forgetting_of(self) if self.forgetting == "rows" else 1.0
 
     def _start_rank(self) -> int:
         if isinstance(self.n_components, float | str):

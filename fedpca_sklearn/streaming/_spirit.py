@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
 from .._kernels import linalg
 from .._validation.intervals import Interval
-from ._tracker import Tracker
+from ._fading import Fading
+from ._fading_tracker import FadingTracker
 
 __all__ = ["SPIRIT"]
 
 
-class SPIRIT(Tracker):
+class SPIRIT(FadingTracker):
     """Hidden variables of a stream, as many as hold a share of its energy.
 
     Components are tracked by deflation; one is added when they hold less than ``lower`` of the
@@ -28,6 +30,10 @@ class SPIRIT(Tracker):
         Bounds of the share of the energy, f_E and F_E of [1]_; 0 and 1 switch one off.
     forgetting_factor : float in (0, 1], default=0.96
         Factor by which the weight of a row shrinks with every later row; lambda of [1]_.
+    half_life : float, str, timedelta or None, default=None
+        The same in another unit, as in `StreamingPCA`: the number of later rows after which a row
+        has half its weight, or a time such as "1h"; then rows come with ``times``, in order. After
+        a long gap the rule keeps 1e-8 of the past. ``forgetting_factor`` must be as by default.
     hold_off : int, default=10
         Rows after a change of the number of components before the next one, and before the first.
     center : bool, default=True
@@ -43,7 +49,7 @@ class SPIRIT(Tracker):
     singular_values_, explained_variance_, explained_variance_ratio_ : ndarray of shape \
             (n_components_,)
         Measured on the rows as they came.
-    mean_, noise_variance_, n_samples_, n_samples_seen_, subspace_
+    mean_, noise_variance_, n_samples_, n_samples_seen_, subspace_, last_time_
         As in `StreamingPCA`.
 
     See Also
@@ -77,7 +83,7 @@ class SPIRIT(Tracker):
     """
 
     _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
+        **FadingTracker._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "lower": [Interval(Real, 0, 1, closed="both")],
         "upper": [Interval(Real, 0, 1, closed="both")],
@@ -92,6 +98,7 @@ class SPIRIT(Tracker):
         lower: float = 0.95,
         upper: float = 0.98,
         forgetting_factor: float = 0.96,
+        half_life: Any = None,
         hold_off: int = 10,
         center: bool = True,
     ):
@@ -99,6 +106,7 @@ class SPIRIT(Tracker):
         self.lower = lower
         self.upper = upper
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.hold_off = hold_off
         self.center = center
 
@@ -113,11 +121,11 @@ class SPIRIT(Tracker):
         k = self.n_components
         return _Spirit(np.eye(k, d), np.zeros(k), 0.0, 0.0, 0.0, 0)
 
-    def _updated(self, state: _Spirit, Z: np.ndarray) -> _Spirit:
-        f, d = self.forgetting_factor, Z.shape[1]
+    def _faded(self, state: _Spirit, Z: np.ndarray, fading: Fading) -> _Spirit:
+        d = Z.shape[1]
         W, power = state.W.copy(), state.power.copy()
         weight, held, energy, rest = state.weight, state.held, state.energy, state.rows_since_change
-        for z in Z:
+        for z, f in zip(Z, fading.factors.tolist(), strict=True):
             square = float(z @ z)
             if energy == 0 < square:  # the first row that is not zero
                 power += 1e-2 * square / np.count_nonzero(z)

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._validation.checks import float_array
+from ._fading import Fading
 from ._tracker import Tracker
 
 # Rounds in which missing entries of the first rows are filled in.
@@ -77,14 +78,14 @@ class StartedTracker(Tracker):
             raise ValueError(f"init must have shape {shape}, got {V.shape}.")
         return linalg.orthonormalised(V)
 
-    def _first_rows(self, state: Any, Z: np.ndarray) -> Any:
+    def _first_rows(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
         if not self._from_rows():
-            return self._updated(state, Z)
+            return self._faded(state, Z, fading)
         V = self._basis(state)
         lost = np.isnan(Z)
         if lost.any():
             if np.sum(~lost) < _numbers(len(Z), Z.shape[1], len(V)):
-                return self._updated(state, Z)
+                return self._faded(state, Z, fading)
             Z = filled(Z, lost, len(V))
         return self._begin_at(leading_directions(Z, V), Z)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import checked_with_place
 from ._blocks import State
-from ._half_life import duration_of, times_of
+from ._half_life import HALF_LIFE, check_half_life, times_of, times_of_rows
 from ._one_by_one import ROWS_THAT_WAIT
 from ._second_pass import SecondPassMixin
 
@@ -214,13 +213,7 @@ class StreamingPCA(SecondPassMixin):
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-        "half_life": [
-            timedelta,
-            np.timedelta64,
-            str,
-            Interval(Real, 0.01, None, closed="left"),
-            None,
-        ],
+        "half_life": HALF_LIFE,
         "forgetting": [StrOptions({"rows", "blocks"})],
         "rank_rule": [RankRule, None],
         "center": ["boolean"],
@@ -421,14 +414,7 @@ class StreamingPCA(SecondPassMixin):
         if self.rank_rule is not None:
             self.rank_rule.validate()
         self._check_adjusting()
-        duration_of(self.half_life)
-        for name, plain in (("forgetting_factor", 1), ("forgetting", "rows")):
-            value = getattr(self, name)
-            if self.half_life is not None and value != plain:
-                raise ValueError(
-                    f"{name} must be {plain!r} with a half_life, which says how rows fade, got "
-                    f"{value!r} and half_life={self.half_life!r}."
-                )
+        check_half_life(self, "forgetting_factor", "forgetting")
 
     @contextmanager
     def _processing(
@@ -446,13 +432,8 @@ class StreamingPCA(SecondPassMixin):
                 )
             in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
             take = self._take_blocks if in_order else self._merge_chunks
-            if self._half_life_in_time is not None:
-                take = partial(self._fade, take, times)
-            elif times is not None:
-                raise ValueError(
-                    f"times were given, but half_life={self.half_life!r} is not a time, as '1h' is."
-                )
-            yield take
+            times = times_of_rows(self.half_life, times, X)
+            yield take if times is None else partial(self._fade, take, times)
 
     def _publish(self, state: State) -> None:
         """Keep the state of a stream without rows that wait, and set the fitted attributes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -19,6 +19,8 @@ from .._kernels.too_large import too_large
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along
+from ._fading import Clock, Fading
+from ._half_life import forgetting_of
 from ._innovations import Features, has_weight, innovations
 
 # Rows that a tracker sees at once unless its rule needs another number.
@@ -43,7 +45,7 @@ class _Tracked:
     ``rule_state`` is the rule's own, and ``begun`` whether it has seen a row that is not zero;
     ``factor.T @ factor`` the scatter matrix of rows of the weight ``measured`` within ``basis``.
     ``frame`` is what `_rows` needs besides ``known``, and ``noise`` the variance of an entry beyond
-    the basis in recent rows, where it is needed.
+    the basis in recent rows, where it is needed. ``clock`` has the times of rows that have times.
     """
 
     rule_state: Any
@@ -54,6 +56,7 @@ class _Tracked:
     known: Features
     frame: Any = None
     noise: float = math.nan
+    clock: Clock = field(default_factory=Clock)
 
 
 class Tracker(BlockTransformer):
@@ -90,6 +93,7 @@ class Tracker(BlockTransformer):
     }
     _fixed = (*BlockTransformer._fixed, "center")
     forgetting_factor: Any = 1.0
+    half_life: Any = None
     random_state = None
 
     # ---------------------------------------------------------------- what a rule supplies
@@ -147,9 +151,13 @@ class Tracker(BlockTransformer):
         """Rows of a block."""
         return _ROWS_AT_ONCE
 
-    def _first_rows(self, state: Any, Z: np.ndarray) -> Any:
-        """State of the rule after the first block with a row that is not zero."""
+    def _faded(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
+        """The same as `_updated`, for rules that look at how rows fade."""
         return self._updated(state, Z)
+
+    def _first_rows(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
+        """State of the rule after the first block with a row that is not zero."""
+        return self._faded(state, Z, fading)
 
     def _show_state(self, state: Any) -> None:
         """Set the fitted attributes that only this tracker has."""
@@ -164,27 +172,37 @@ class Tracker(BlockTransformer):
         basis = self._basis(state)
         return _Tracked(state, False, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
 
-    def _rule(self, before: _Tracked, Z: np.ndarray) -> tuple[Any, bool]:
+    @property
+    def _row_factor(self) -> float:
+        """Factor on the weight of a row with each later row."""
+        factor = forgetting_of(self)
+        return 1.0 if isinstance(factor, str) else factor
+
+    def _fading(self, before: _Tracked, m: int) -> Fading:
+        """How the next m rows fade."""
+        return Fading.by_rows(self._row_factor, m)
+
+    def _rule(self, before: _Tracked, Z: np.ndarray, fading: Fading) -> tuple[Any, bool]:
         """State of the rule after centred rows, and whether it has begun."""
         if not len(Z):
             return before.rule_state, before.begun
         if before.begun or not np.nan_to_num(Z).any():
-            return self._updated(before.rule_state, Z), before.begun
-        return self._first_rows(before.rule_state, Z), True
+            return self._faded(before.rule_state, Z, fading), before.begun
+        return self._first_rows(before.rule_state, Z, fading), True
 
     def _next_state(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
-        f = 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
+        fading = self._fading(before, len(Y))
         with np.errstate(over="ignore", invalid="ignore"):
-            before, Z, known = self._rows(before, Y, f)
+            before, Z, known = self._rows(before, Y, fading)
         if not np.isfinite(known.squares.sum()):
             raise too_large("variance")
         sizes = np.abs(Z)
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
-        weighty = Z[has_weight(before.known, Y)] if self._hides_first else Z
+        seen = has_weight(before.known, Y) if self._hides_first else slice(None)
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
-                state, begun = self._rule(before, weighty)
+                state, begun = self._rule(before, Z[seen], fading[seen])
                 V = self._basis(state)
         except (FloatingPointError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -195,22 +213,32 @@ class Tracker(BlockTransformer):
         first = before.measured == 0 or not before.begun
         C, gain = coordinates(Z, V if first else before.basis)
         noise = self._noise(before, Z, C)
-        root = f ** (np.arange(len(C) - 1, -1, -1) / 2)
+        root = fading.factor ** (fading.ages / 2)
         root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
         C *= root[:, None]
         if first:
             factor = linalg.r_factor(C)
         else:
-            faded = before.factor * f ** (len(C) / 2)
+            faded = before.factor * fading.past**0.5
             factor = linalg.r_factor(np.concatenate([faded, C])) @ _turn(before.basis, V)
-        measured = before.measured * f ** len(C) + float(root @ root)
-        return _Tracked(state, begun, V, factor, measured, known, before.frame, noise)
+        measured = before.measured * fading.past + float(root @ root)
+        return _Tracked(
+            rule_state=state,
+            begun=begun,
+            basis=V,
+            factor=factor,
+            measured=measured,
+            known=known,
+            frame=before.frame,
+            noise=noise,
+            clock=before.clock.after(len(Y)),
+        )
 
     def _rows(
-        self, before: _Tracked, Y: np.ndarray, f: float
+        self, before: _Tracked, Y: np.ndarray, fading: Fading
     ) -> tuple[_Tracked, np.ndarray, Features]:
         """State before a block, rows as the rule takes them, and the statistics after them."""
-        return before, *innovations(before.known, Y, self.center, f)
+        return before, *innovations(before.known, Y, self.center, fading)
 
     @property
     def _hides_first(self) -> bool:

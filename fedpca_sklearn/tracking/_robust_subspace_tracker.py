@@ -67,6 +67,8 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`: with "auto" the past counts little after a change. 0: the subspace
         is that of the last batch alone, as in [1]_.
+    half_life : float or None, default=None
+        As in `SubspaceTracker`: the number of later rows after which a row has half its weight.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last.
     fill : {"conditional", "subspace"}, default="conditional"
@@ -164,6 +166,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         support_threshold: float | Literal["auto"] = "auto",
         absorb_after: int | None = 1000,
         forgetting_factor: float | Literal["auto"] = "auto",
+        half_life: float | None = None,
         n_iter: int = 1,
         fill: str = "conditional",
         detect_changes: bool = False,
@@ -180,6 +183,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.support_threshold = support_threshold
         self.absorb_after = absorb_after
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.n_iter = n_iter
         self.fill = fill
         self.detect_changes = detect_changes

@@ -18,6 +18,7 @@ from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
+from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, forgetting_of
 from ..summary import Subspace
 from ._past import (
     Misfit,
@@ -55,6 +56,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "n_iter": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"svd"}), "array-like"],
         "forgetting_factor": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "half_life": HALF_LIFE,
         "fill": [StrOptions({"conditional", "subspace"})],
         "detect_changes": ["boolean"],
         "n_updates": [Interval(Integral, 1, None, closed="left")],
@@ -65,11 +67,21 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
     forgetting_factor: float | Literal["auto"]
+    half_life: Any
     fill: str
     detect_changes: bool
     n_updates: int
     change_threshold: float | Literal["auto"]
     center: bool
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_half_life(self, "forgetting_factor")
+        if duration_of(self.half_life) is not None:
+            raise ValueError(
+                "half_life must be a number of rows, as rows of a batch count alike whatever their "
+                f"times, got {self.half_life!r}."
+            )
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         """Algorithm 1 for a batch; `_stmiss` has its lines."""
@@ -108,12 +120,17 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     @property
     def _factor(self) -> float:
         """Forgetting factor of a row, beyond what `_remember` forgets."""
-        return 1.0 if self.forgetting_factor == "auto" else self.forgetting_factor
+        return 1.0 if self._forgets_by_itself else forgetting_of(self)
+
+    @property
+    def _forgets_by_itself(self) -> bool:
+        """Whether each batch says what counts of the past."""
+        return forgetting_of(self) == "auto"
 
     @property
     def _measures(self) -> bool:
         """Whether the misfit of batches matters."""
-        return self.forgetting_factor == "auto" or self.fill == "conditional"
+        return self._forgets_by_itself or self.fill == "conditional"
 
     def _remember(
         self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
@@ -130,7 +147,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     ) -> State:
         """State with what counts of earlier batches; little after a change."""
         share, least = misfit.share, state.least
-        if self.forgetting_factor != "auto" or math.isnan(share):
+        if not self._forgets_by_itself or math.isnan(share):
             return state
         if math.isnan(least):
             return replace(state, least=share, filling=share)

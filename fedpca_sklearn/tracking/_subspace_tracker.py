@@ -36,6 +36,10 @@ class SubspaceTracker(PooledTracker):
         ``forgetting_factor ** batch_size`` with each batch, or less if not all its rows count; rows
         of a batch count alike. 0: the subspace is that of the last batch alone, as in [1]_; 1: all
         count alike, for one model of all rows of a stream that comes back to where it was.
+    half_life : float or None, default=None
+        The number of later rows after which a row has half its weight: a factor of ``0.5 ** (1 /
+        half_life)``, in the place of ``forgetting_factor``, which must be "auto" then. No time, as
+        in `StreamingPCA`: rows of a batch count alike, whatever their times.
     n_iter : int, default=1
         Times that a batch is filled in, each time by the subspace found last. 1 as in [1]_.
     fill : {"conditional", "subspace", "zeros"}, default="conditional"
@@ -142,6 +146,7 @@ class SubspaceTracker(PooledTracker):
         *,
         batch_size: int | Literal["auto"] = "auto",
         forgetting_factor: float | Literal["auto"] = "auto",
+        half_life: float | None = None,
         n_iter: int = 1,
         fill: str = "conditional",
         init: Any = "svd",
@@ -154,6 +159,7 @@ class SubspaceTracker(PooledTracker):
         self.n_components = n_components
         self.batch_size = batch_size
         self.forgetting_factor = forgetting_factor
+        self.half_life = half_life
         self.n_iter = n_iter
         self.fill = fill
         self.init = init

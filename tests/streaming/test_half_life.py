@@ -188,7 +188,7 @@ BAD = [
     (
         {"half_life": 3, "forgetting_factor": 0.9},
         {},
-        "forgetting_factor must be 1 with a half_life",
+        r"forgetting_factor must be 1\.0 with a half_life",
     ),
     ({"half_life": 3, "forgetting": "blocks"}, {}, "forgetting must be 'rows' with a half_life"),
     ({"half_life": "1h"}, {}, "half_life='1h' needs times, one for each row"),

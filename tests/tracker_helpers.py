@@ -1,0 +1,123 @@
+"""Streams, and the recursions of the trackers as printed: one row at a time.
+
+A forgetting factor is a number, or an array: that of each row on the weight of all before it.
+"""
+
+import numpy as np
+
+
+def planted(n, d=20, k=3, noise=0.1, seed=0, mean=0.0):
+    """Rows of a strong random k-dimensional subspace, and an orthonormal basis of it."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, k)))[0].T
+    X = rng.standard_normal((n, k)) * np.linspace(4, 2, k) @ V
+    return X + noise * rng.standard_normal((n, d)) + mean * rng.standard_normal(d), V
+
+
+def first_basis(d, k, seed=0):
+    """The basis that a tracker starts from: of d x k normal numbers."""
+    return np.linalg.qr(np.random.RandomState(seed).standard_normal((d, k)))[0].T
+
+
+def with_factors(X, f):
+    """Each row with its factor."""
+    return zip(X, np.broadcast_to(f, len(X)), strict=True)
+
+
+def centred_row_by_row(X, f=1.0):
+    """Welford's recursion with fading rows: the rows that a centred tracker is to see."""
+    mean, weight, Z = np.zeros(X.shape[1]), 0.0, []
+    for x, now in with_factors(X, f):
+        weight *= now
+        Z.append(np.sqrt(weight / (weight + 1)) * (x - mean))
+        weight += 1
+        mean = mean + (x - mean) / weight
+    return np.array(Z)
+
+
+def seen_by_the_rule(X, center, f=1.0):
+    """Rows that a rule works on: a first row has no mean before it, and no weight."""
+    return centred_row_by_row(X, f)[1:] if center else X
+
+
+def past(X, V, f, power):
+    """Yang 1995, Table I."""
+    W, P = V.T.copy(), np.eye(len(V)) / power
+    for x, now in with_factors(X, f):
+        y = W.T @ x
+        h = P @ y
+        g = h / (now + y @ h)
+        P = (P - np.outer(g, h)) / now
+        P = np.triu(P) + np.triu(P, 1).T
+        W = W + np.outer(x - W @ y, g)
+    return W.T
+
+
+def pastd(X, V, f, power):
+    """Yang 1995, Table II."""
+    W, powers = V.copy(), np.full(len(V), power)
+    for x, now in with_factors(X, f):
+        for i in range(len(W)):
+            y = W[i] @ x
+            powers[i] = now * powers[i] + y**2
+            W[i] = W[i] + (x - W[i] * y) * y / powers[i]
+            x = x - W[i] * y
+    return W
+
+
+def petrels(X, V, f, delta):
+    """Chi et al. 2013 by its normal equations: no recursion for an inverse.
+
+    Returns the loadings, the covariance of the coordinates of each feature and the right sides.
+    """
+    U = V.T.copy()
+    d, k = U.shape
+    power = np.nanmean(X[:32] ** 2)
+    R = np.repeat(delta * power * np.eye(k)[None], d, axis=0)
+    right = delta * power * U
+    for x, now in with_factors(X, f):
+        R, right = now * R, now * right
+        there = ~np.isnan(x)
+        if there.sum() <= k:
+            continue
+        a = np.linalg.pinv(U[there]) @ x[there]
+        R[there] += np.outer(a, a)
+        right[there] += np.outer(x[there], a)
+        for j in np.flatnonzero(there):
+            U[j] = np.linalg.solve(R[j], right[j])
+    return U, R, right
+
+
+def spirit(X, k, lower, upper, forgetting_factor, hold_off):
+    """Papadimitriou et al. 2005, TrackW and SPIRIT, with a QR factorisation after each row.
+
+    Components start as the axes along which their row leaves most.
+    """
+    d = X.shape[1]
+    first = X[X.any(axis=1)][0]
+    W = [np.eye(d)[i] for i in np.argsort(-np.abs(first), kind="stable")[:k]]
+    powers = [0.01 * (first @ first) / np.sum(first != 0)] * k
+    held = energy = weight = 0.0
+    history, changed = [], 0
+    for t, (x, f) in enumerate(with_factors(X, forgetting_factor), 1):
+        rest = x
+        for i in range(len(W) if x.any() else 0):
+            y = W[i] @ rest
+            powers[i] = f * powers[i] + y**2
+            W[i] = W[i] + y * (rest - y * W[i]) / powers[i]
+            rest = rest - y * W[i]
+        Q, R = np.linalg.qr(np.array(W).T)
+        W = list((Q * np.sign(np.diag(R))).T)
+        held = f * held + sum((w @ x) ** 2 for w in W)
+        energy, weight = f * energy + x @ x, f * weight + 1
+        if t - changed > hold_off:
+            if held < lower * energy and len(W) < d:
+                new = np.eye(d)[np.argmax(np.abs(x - sum((w @ x) * w for w in W)))]
+                new = new - sum((w @ new) * w for w in W)
+                W.append(new / np.linalg.norm(new))
+                powers.append(0.01 * energy / weight / np.sum(x != 0))
+                changed = t
+            elif held > upper * energy and len(W) > 1:
+                W, powers, changed = W[:-1], powers[:-1], t
+        history.append(len(W))
+    return np.array(W), history, held / energy
