@@ -37,6 +37,11 @@ def check_names(names: Any, d: int) -> tuple[str, ...] | None:
     return names
 
 
+def names_known(parts: Iterable[Any]) -> Any:
+    """Names of the columns of all parts, by the first of them that has names; None without any."""
+    return next((part.feature_names for part in parts if part.feature_names is not None), None)
+
+
 def check_same_names(expected: Any, got: Any, who: str) -> None:
     """Raise a ValueError that tells by name how the columns differ, where both are known."""
     if expected is None or got is None or tuple(expected) == tuple(got):

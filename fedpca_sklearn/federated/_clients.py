@@ -127,8 +127,6 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         self._check_parameters()
         X, weight, shards = self._shards(X, clients, sample_weight)
         if not shards:
-            if not self.clients_:
-                raise ValueError("sample_weight must have a positive sum, got only zeros.")
             return
         labels = self._way()(X, weight, shards, method)
         self._add_clients(labels)
@@ -153,9 +151,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
             reset=not self.clients_,
         )
         check_at_most_features(self.n_components, X.shape[1])
-        weight = check_weight(sample_weight, X.shape[0])
-        shards = shards_of(X.shape[0], clients, self.n_clients, self._least_rows)
-        return X, weight, with_weight(shards, weight)
+        sizes = X.shape[0], self.n_clients, self._least_rows
+        return X, *shards_with_weight(clients, sample_weight, *sizes, needed=not self.clients_)
 
     def _chunks(self, X: Any, clients: Any, sample_weight: Any) -> tuple[Any, Any, list]:
         """A dask.array, of which every row chunk is a client."""
@@ -271,14 +268,22 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     return [(value.item(), _span(rows)) for value, rows in zip(values, parts, strict=True)]
 
 
-def with_weight(shards: list, weight: np.ndarray | None) -> list[tuple[Any, Any]]:
-    """The shards whose rows have weight: a client without is as absent."""
+def shards_with_weight(
+    clients: Any, sample_weight: Any, n: int, n_clients: int, least_rows: int = 1, *, needed: bool
+) -> tuple[np.ndarray | None, list[tuple[Any, Any]]]:
+    """Weights of n rows, and the shards whose rows have weight: a client without is as absent.
+
+    An error if some are ``needed`` and there are none.
+    """
+    weight, shards = check_weight(sample_weight, n), shards_of(n, clients, n_clients, least_rows)
     if weight is None:
-        return shards
+        return None, shards
     absent = {label for label, rows in shards if not weight[rows].any()}
+    if needed and len(absent) == len(shards):
+        raise ValueError("sample_weight must have a positive sum, got only zeros.")
     if absent:
         logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
-    return [(label, rows) for label, rows in shards if label not in absent]
+    return weight, [(label, rows) for label, rows in shards if label not in absent]
 
 
 def _span(positions: np.ndarray) -> Any:

@@ -14,14 +14,14 @@ from .._base.callbacks import progress, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
 from .._kernels.column_moments import ColumnMoments, pooled_columns
-from .._validation.checks import check_weight
 from .._validation.containers import as_rows, validate_data
+from .._validation.feature_names import names_known
 from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
-from ._clients import label_order, rows_of, shards_of, with_weight
+from ._clients import label_order, rows_of, shards_with_weight
 from ._column_sums import local_moments, moments_of, moments_of_summaries
 from ._local_fit import labels_of_sites
 
@@ -215,7 +215,7 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         scaler._validate_params()
         scaler._start()
         scaler.n_features_in_ = subspaces[0].n_features
-        names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
+        names = names_known(subspaces)
         if names is not None:
             scaler.feature_names_in_ = np.array(names, dtype=object)
         scaler._show(labels_of_sites(subspaces), parts)
@@ -276,11 +276,10 @@ class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
         X = validate_data(self, X, reset=not self.clients_, **checks)
         if sp.issparse(X) and self.with_mean:
             raise ValueError("Cannot center sparse matrices: pass `with_mean=False` instead.")
-        weight = check_weight(sample_weight, X.shape[0])
-        shards = with_weight(shards_of(X.shape[0], clients, self.n_clients), weight)
+        weight, shards = shards_with_weight(
+            clients, sample_weight, X.shape[0], self.n_clients, needed=not self.clients_
+        )
         if not shards:
-            if not self.clients_:
-                raise ValueError("sample_weight must have a positive sum, got only zeros.")
             return
         found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
         sent = list(progress(self, found, len(shards), "clients"))

@@ -13,6 +13,7 @@ from .._base.missing_entries import ObservedEntriesMixin
 from .._dask import RowChunks
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features
+from .._validation.feature_names import names_known
 from ..communication._federation import Message
 from ..summary import PairMoments
 from ..summary._origin import check_each_site_once
@@ -78,7 +79,7 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         pca._check_parameters()
         pca.n_features_in_ = d = pairs[0].n_features
         check_at_most_features(n_components, d)
-        names = next((part.feature_names for part in pairs if part.feature_names), None)
+        names = names_known(pairs)
         check_each_site_once(pairs, "pairs")
         pca._start()
         parts: list[Any] = pairs

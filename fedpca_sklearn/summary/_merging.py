@@ -15,7 +15,7 @@ from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer
-from .._validation.feature_names import check_same_names
+from .._validation.feature_names import check_same_names, names_known
 from .._validation.too_large import largest_named
 from ._held import HeldScatter
 from ._merge_methods import MERGE_METHODS, Cut, stack
@@ -200,7 +200,7 @@ def merged_rows(
     """
     first = subspaces[0]
     dtype = np.result_type(*(s._dtype for s in subspaces))
-    names = next((s.feature_names for s in subspaces if s.feature_names is not None), None)
+    names = names_known(subspaces)
     parts = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not parts:
         return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)

@@ -14,7 +14,7 @@ from .._kernels.tolerances import VALID_BASIS_TOL
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight, float_array, nonnegative_float
 from .._validation.containers import as_rows
-from .._validation.feature_names import check_names, check_same_names, names_of
+from .._validation.feature_names import check_names, check_same_names, names_known, names_of
 from . import _pair_codec
 from ._in_files import InFiles
 from ._origin import check_sites, pooled_sites
@@ -296,7 +296,7 @@ def merged_pairs(parts: Sequence[PairMoments]) -> PairMoments:
     ValueError
         If columns differ.
     """
-    names = next((part.feature_names for part in parts if part.feature_names is not None), None)
+    names = names_known(parts)
     for i, part in enumerate(parts):
         who = f"pairs[{i}]" + (f" (site {part.site!r})" if part.site is not None else "")
         if part.n_features != parts[0].n_features:

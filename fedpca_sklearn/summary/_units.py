@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION
 from .._kernels.slices import row_slices
 from .._validation.checks import is_integer
+from .._validation.feature_names import names_known
 from ._adjusted import Adjusting, cut_beside, is_certain
 from ._directions import ALIKE
 from ._held import HeldRows, HeldScatter, added
@@ -151,7 +152,7 @@ def _dtype_of(summaries: list[Subspace]) -> np.dtype:
 def _moments(summaries: list[Subspace]) -> tuple[Subspace, np.ndarray]:
     """What `pooled_moments` returns, with the names of the columns."""
     total, corrections = pooled_moments([s for s in summaries if s.n_samples > 0])
-    names = next((s.feature_names for s in summaries if s.feature_names is not None), None)
+    names = names_known(summaries)
     return total._named(names), corrections
 
 
