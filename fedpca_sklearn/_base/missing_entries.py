@@ -8,14 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from .._kernels.missing import coordinates
+from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.slices import slices_of
 from .._validation.checks import check_weight
 from .._validation.containers import validate_data
 from .transformer import SubspaceTransformer
 
-# Rows whose coordinates are computed at once.
-_ROWS_AT_ONCE = 64
 # Parts of the observed entries that `score` hides in turn.
 _FOLDS = 5
 
@@ -63,7 +61,7 @@ class ObservedEntriesMixin(SubspaceTransformer):
         V, mean = self._float64_model()
         ridge = self._ridge()
         Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
-        for at in slices_of(len(X), _ROWS_AT_ONCE):
+        for at in slices_of(len(X), ROWS_AT_ONCE):
             rows = X[at] - mean
             C, _ = coordinates(rows, V, ridge=ridge)
             # with a ridge those of a row with missing entries are of what is filled in
@@ -75,14 +73,8 @@ class ObservedEntriesMixin(SubspaceTransformer):
 
     def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
-        X = X.copy()
         V, mean = self._float64_model()
-        ridge = self._ridge()
-        for rows in slices_of(len(X), _ROWS_AT_ONCE):
-            if lost[rows].any():
-                C, _ = coordinates(usable[rows] - mean, V, ridge=ridge)
-                X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
-        return X
+        return filled_in(X, usable, lost, V, mean, self._ridge())
 
     def impute(self, X: Any) -> np.ndarray:
         """Fill missing entries in from the others of their row and the subspace.
@@ -178,7 +170,7 @@ class MissingEntriesMixin(ObservedEntriesMixin):
         ridge = self._ridge()
         rng = np.random.default_rng(0)
         error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
-        for at in slices_of(X.shape[0], _ROWS_AT_ONCE):
+        for at in slices_of(X.shape[0], ROWS_AT_ONCE):
             rows = X[at]
             rows = rows.toarray() if sp.issparse(rows) else rows
             seen = ~np.isnan(rows)

@@ -8,11 +8,12 @@ from functools import reduce
 from typing import Any
 
 from .._validation.files import written
+from ..federated import FillAnswer
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
-from ._summaries import load
-from ._texts import printable
+from ._summaries import add_fill, load
+from ._texts import number, printable
 
 
 def add(commands: Any) -> None:
@@ -23,7 +24,16 @@ def add(commands: Any) -> None:
     add_output(parser)
     add_rows(parser)
     parser.add_argument("--site", help="name of the site", metavar="NAME")
-    parser.add_argument("--drop-missing", action="store_true", help="as in fit")
+    gaps = parser.add_mutually_exclusive_group()
+    gaps.add_argument("--drop-missing", action="store_true", help="as in fit")
+    add_fill(gaps, "fill gaps in by the query, and send a summary of the rows")
+    parser.add_argument(
+        "-n",
+        "--n-components",
+        type=number,
+        help="with --fill: directions to send, or a share of the variance (default: all)",
+        metavar="N",
+    )
     parser.set_defaults(command=run)
 
 
@@ -32,16 +42,46 @@ def run(options: argparse.Namespace) -> Report:
     check_output(options, [options.query, *options.rows])
     query = load(options.query)
     rows = Rows(options.rows, options, query.feature_names)
+    if options.fill:
+        return _filled(options, query, rows)
+    if options.n_components is not None:
+        raise ValueError("-n is of answers with --fill; a query says how many directions it has.")
     parts = (RefinementAnswer.from_rows(query, batch, site=options.site) for batch in rows)
     first = next(parts, None)
     if first is None:
-        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+        raise no_row(options)
     answer = reduce(_of_both, parts, first)
     with written(options.output) as path:
         answer.save(path)
     k = len(answer.products)
     text = f"{printable(options.output)}\n  answers about {k} directions"
     return Report(text, {"output": options.output, "directions": k, "rows": answer.n_samples})
+
+
+def _filled(options: argparse.Namespace, query: Any, rows: Rows) -> Report:
+    """Answer with a summary of the rows as they are filled in."""
+    answer = fill_answer(options, query, rows)
+    summary = answer.summary
+    text = f"{printable(options.output)}\n  {summary.n_components} directions of filled rows"
+    facts = {"directions": summary.n_components, "rows": summary.n_samples}
+    return Report(text, {"output": options.output, **facts, "missing": answer.missing})
+
+
+def fill_answer(options: argparse.Namespace, query: Any, rows: Rows) -> FillAnswer:
+    """Write what a site says of rows that are filled in; without a query of their means."""
+    batches = list(rows)
+    if not batches:
+        raise no_row(options)
+    answer = FillAnswer.from_rows(query, batches, options.n_components, site=options.site)
+    answer = replace(answer, summary=answer.summary._named(rows.names))
+    with written(options.output) as path:
+        answer.save(path)
+    return answer
+
+
+def no_row(options: argparse.Namespace) -> ValueError:
+    """Error for files without rows."""
+    return ValueError(f"there is no row in {', '.join(options.rows)}.")
 
 
 def _of_both(one: RefinementAnswer, other: RefinementAnswer) -> RefinementAnswer:

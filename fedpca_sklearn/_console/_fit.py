@@ -9,9 +9,10 @@ from .._base.adjusting import confounders_of
 from .._validation.files import written
 from .._validation.texts import check_text
 from ..streaming import StreamingPCA
+from ._answer import fill_answer, no_row
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
-from ._summaries import add_adjusting, load, site_of
+from ._summaries import add_adjusting, add_fill, load, site_of
 from ._texts import described, facts, number, printable
 from ._units import unlike_units
 
@@ -32,7 +33,9 @@ def add(commands: Any) -> None:
         metavar="N",
     )
     add_adjusting(parser)
-    parser.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
+    gaps = parser.add_mutually_exclusive_group()
+    gaps.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
+    add_fill(gaps, "keep rows with gaps, and send the means of columns: rounds follow")
     parser.set_defaults(command=run)
 
 
@@ -44,13 +47,15 @@ def run(options: argparse.Namespace) -> Report:
     if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
     rows = Rows(options.rows, options, None if like is None else like.feature_names)
+    if options.fill:
+        return _means(options, rows)
     pca = StreamingPCA(options.n_components, scale=options.scale)
     for batch in rows:
         if options.partial_out and pca.partial_out is None:
             pca.partial_out = confounders_of(options.partial_out, batch.shape[1], rows.names)
         pca.partial_fit(batch)
     if not hasattr(pca, "components_"):
-        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+        raise no_row(options)
     summary = pca.subspace_._replace(feature_names=rows.names)
     if site is not None:
         summary = summary._replace(site=site)
@@ -65,3 +70,14 @@ def run(options: argparse.Namespace) -> Report:
         who = [site_of(like, options.like), site_of(summary, options.output)]
         warnings = unlike_units([like, summary], who)
     return Report(text, report, warnings=warnings)
+
+
+def _means(options: argparse.Namespace, rows: Rows) -> Report:
+    """The first of the answers with which rows are filled in, of their means."""
+    if options.n_components is not None or options.scale or options.partial_out:
+        raise ValueError("--fill sends means of columns, without -n, --scale and --partial-out.")
+    answer = fill_answer(options, None, rows)
+    n, share = answer.summary.n_samples, float(answer.missing.sum())
+    share /= n * len(answer.missing)
+    text = f"{printable(options.output)}\n  means of {n:.6g} rows, {share:.1%} missing"
+    return Report(text, {"output": options.output, "rows": n, "missing": answer.missing})

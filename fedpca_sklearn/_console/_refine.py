@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 from .._validation.files import written
+from ..federated import FillAnswer
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
-from ._summaries import add_model, load, model_of
+from ._summaries import add_fill, add_model, load, model_of
 from ._texts import described, facts, printable
 
 
@@ -19,6 +20,7 @@ def add(commands: Any) -> None:
     parser.add_argument("answers", nargs="*", metavar="ANSWER", help="none: write the query")
     add_output(parser)
     add_model(parser)
+    add_fill(parser, "answers are of rows that sites have filled in")
     parser.set_defaults(command=run)
 
 
@@ -32,7 +34,8 @@ def run(options: argparse.Namespace) -> Report:
             query.save(path)
         text = f"{printable(options.output)}\n  asks about {query.n_components} directions"
         return Report(text, {"output": options.output, "directions": query.n_components})
-    fitted.refine_from([load(file, RefinementAnswer) for file in options.answers])
+    kind = FillAnswer if options.fill else RefinementAnswer
+    fitted.refine_from([load(file, kind) for file in options.answers])
     with written(options.output) as path:
         fitted.subspace_.save(path)
     bound, k = fitted.subspace_error_bound_, fitted.n_components_

@@ -53,7 +53,8 @@ class Rows:
     ----------
     paths : sequence of str
     options : Namespace
-        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out.
+        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out; with
+        ``fill`` they are kept.
     names : sequence of str, default=None
         Columns that are asked for, in this order, where the files know names.
     """
@@ -66,6 +67,7 @@ class Rows:
     ):
         self._files = [_opened(path, options.separator) for path in paths]
         self._drop_missing: bool | None = getattr(options, "drop_missing", None)
+        self._keep_missing: bool = getattr(options, "fill", False)
         self.n_dropped = 0
         self._columns = []
         wanted = names if options.columns is None else options.columns
@@ -85,7 +87,7 @@ class Rows:
         self.n_rows = None if None in counts else sum(n for n in counts if n is not None)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield float arrays, or CSR, without missing and infinite values."""
+        """Yield float arrays, or CSR, of finite values; missing ones where they are kept."""
         paths = ", ".join(printable(file.path) for file in self._files[:2])
         with progress_bar(paths, self.n_rows) as bar:
             for file, columns in zip(self._files, self._columns, strict=True):
@@ -101,15 +103,15 @@ class Rows:
     def _checked(self, rows: Any, before: int) -> Any:
         """The rows, without those that miss a value if that is asked for, or an error."""
         values = rows.data if sp.issparse(rows) else rows
-        if np.isfinite(values).all():
+        if np.isfinite(values).all() or (self._keep_missing and not np.isinf(values).any()):
             return rows
         of_rows = rows.toarray() if sp.issparse(rows) else rows
-        missing = np.isnan(of_rows)
+        missing = np.isnan(of_rows) & (not self._keep_missing)
         if self._drop_missing and not np.isinf(of_rows).any():
             kept = ~missing.any(axis=1)
             self.n_dropped += int((~kept).sum())
             return rows[np.flatnonzero(kept)]
-        i, j = np.argwhere(~np.isfinite(of_rows))[0]
+        i, j = np.argwhere(missing | np.isinf(of_rows))[0]
         column = f"column {j + 1}" if self.names is None else f"column {self.names[j]!r}"
         if missing[i, j]:
             hint = "" if self._drop_missing is None else "; --drop-missing leaves such rows out"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._validation.files import written
-from ..federated import FederatedPCA
+from ..federated import ConditionalFill, FederatedPCA
 from ..summary import Subspace
 from ._align import aligned
 from ._output import Report
@@ -38,6 +38,11 @@ def add_adjusting(parser: argparse.ArgumentParser) -> None:
         help="confounders, with commas, whose effects are taken out of the other columns",
         metavar="COLUMNS",
     )
+
+
+def add_fill(parser: Any, text: str) -> None:
+    """Option of commands for rows whose missing entries are filled in, in rounds."""
+    parser.add_argument("--fill", action="store_true", help=text)
 
 
 def add_sites(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +81,11 @@ def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
 def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
     """Fitted estimator of summaries, by the options of `add_model`."""
     return FederatedPCA.from_subspaces(
-        summaries, options.n_components, scale=options.scale, partial_out=options.partial_out
+        summaries,
+        options.n_components,
+        missing=ConditionalFill() if getattr(options, "fill", False) else None,
+        scale=options.scale,
+        partial_out=options.partial_out,
     )
 
 

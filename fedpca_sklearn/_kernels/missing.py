@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .slices import row_slices
+from .slices import row_slices, slices_of
 from .tolerances import UNDETERMINED
 
 # A direction without variance beyond the noise: what is filled in has no part in it.
 _NO_VARIANCE = 1e12
+# Rows whose coordinates are computed at once.
+ROWS_AT_ONCE = 64
 
 
 def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
@@ -53,6 +55,23 @@ def coordinates(
         inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
         C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain
+
+
+def filled_in(
+    X: np.ndarray,
+    usable: np.ndarray,
+    lost: np.ndarray,
+    V: np.ndarray,
+    mean: np.ndarray,
+    ridge: np.ndarray | None,
+) -> np.ndarray:
+    """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
+    X = X.copy()
+    for rows in slices_of(len(X), ROWS_AT_ONCE):
+        if lost[rows].any():
+            C, _ = coordinates(usable[rows] - mean, V, ridge=ridge)
+            X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
+    return X
 
 
 def gram_inverses(

@@ -60,18 +60,18 @@ def nonnegative_float(name: str, value: Any) -> float:
     return number
 
 
-def check_rows(X: Any, dtypes: Any = (np.float64, np.float32)) -> Any:
-    """Finite float rows, dense or CSR, or on a device."""
+def check_rows(X: Any, dtypes: Any = (np.float64, np.float32), allow_nan: bool = False) -> Any:
+    """Float rows, dense or CSR, or on a device; finite, but for NaN where that is allowed."""
     checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
     place = place_of(X)
     X = X if place is None else place.rows(X)
     if isinstance(X, DeviceRows):
         X = X.astype(X.dtype if X.dtype in dtypes else dtypes[0])
-        check_finite(X)
+        check_finite(X, allow_nan)
         return X
     with np.errstate(over="ignore"):  # what overflows a dtype is not finite
         X = check_array(as_rows(X), input_name="X", **checks)
-    check_finite(X)
+    check_finite(X, allow_nan)
     return X
 
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
-from ..federated import FederatedPCA, TruncatedDistributedPCA
+from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
@@ -29,6 +29,7 @@ from ._flower_estimators import (
     site_work,
     until_nobody_is_lost,
 )
+from ._flower_filling import fill_tasks, fit_by_filling
 from ._flower_messages import Answer
 from ._flower_pairs import fit_by_pairs, pair_tasks, partial_fit_by_pairs
 from ._flower_private import private_summaries, show_spent, warn_of_noise, with_spent
@@ -80,8 +81,6 @@ def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
 
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
-    if estimator.missing is not None:
-        return pair_tasks(estimator.missing)
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
@@ -94,6 +93,10 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
         return summary_sent(found) | rows_sent(X, weight)
 
+    if isinstance(estimator.missing, ConditionalFill):
+        return fill_tasks(estimator, summary)
+    if estimator.missing is not None:
+        return pair_tasks(estimator.missing)
     return {
         "summary": Task(summary),
         "summary_of_batch": Task(summary, begins=True, batches=True),
@@ -103,6 +106,8 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    if isinstance(estimator.missing, ConditionalFill):
+        return fit_by_filling(estimator, sites, _summary_and_rows)
     if estimator.missing is not None:
         return fit_by_pairs(estimator, sites)
     if estimator.mechanism is not None:
@@ -141,6 +146,11 @@ def _private_summary(answer: Answer) -> Subspace:
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
     refuse_mechanism(estimator)
+    if isinstance(estimator.missing, ConditionalFill):
+        raise ValueError(
+            f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
+            "anew: fit_sites does."
+        )
     if estimator.missing is not None:
         return partial_fit_by_pairs(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):

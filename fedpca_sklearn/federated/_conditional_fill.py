@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.missing import filled_in, noise_ridge
 from .._kernels.pair_moments import means_of_columns
 from .._kernels.slices import row_slices
+from .._kernels.tolerances import RANK_EPS
 from .._validation.checks import check_finite
 from .._validation.intervals import Interval
 from ..summary import Subspace
@@ -54,9 +56,13 @@ class ConditionalFill(MissingStrategy):
 
     Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
     1); ``communication_`` counts summaries and models as rounds of their own. A row costs O(d k^2)
-    a round; the rows are copied. No row leaves its client, but a server that chose another model
-    would learn more, so that it is for parties that trust each other; it runs in one process,
-    and is refused over Flower.
+    a round; the rows are copied. Sites that exchange files begin with `FederatedPCA.from_fills`,
+    and Flower's sites are fitted as ever.
+
+    No row leaves its client, but summaries of the same rows, filled in differently, differ by the
+    rows with missing entries: a server that follows the protocol learns more of these than of
+    others, and one that sends another model of its choice can learn single rows. It is for sites
+    that trust the server to send what the rounds give.
 
     References
     ----------
@@ -105,14 +111,26 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
 
 
-def filled_by_means(X: Any, means: np.ndarray) -> Any:
-    """Copy of rows with the mean of its column at each missing entry; sparse ones stay sparse."""
-    if not sp.issparse(X):
-        return np.where(np.isnan(X), means.astype(X.dtype), X)
-    X = X.copy()
-    lost = np.isnan(X.data)
-    X.data[lost] = means[X.indices[lost]]
-    return X
+def filled_rows(X: Any, query: Subspace) -> Any:
+    """Copy of rows whose missing entries are filled in by the means and directions of all rows.
+
+    Parameters
+    ----------
+    X : ndarray or sparse array of shape (n, d)
+    query : Subspace
+        The model of probabilistic PCA: variances along its directions, and the rest of the scatter
+        alike in all others. Without directions rows are filled in by the means.
+    """
+    V, squares = query.components.astype(np.float64), query.singular_values**2
+    left, rest = query.n_features - len(squares), query.scatter - float(squares.sum())
+    if rest <= RANK_EPS * np.finfo(np.float64).eps * query.scatter:
+        rest = 0.0
+    ridge = noise_ridge(squares, rest / left if left else float(squares[-1]))
+
+    def fill(rows: np.ndarray) -> np.ndarray:
+        return filled_in(rows, rows, np.isnan(rows), V, query.mean, ridge)
+
+    return filled_by(X, fill)
 
 
 def filled_by(X: Any, fill: Callable[[np.ndarray], np.ndarray]) -> Any:

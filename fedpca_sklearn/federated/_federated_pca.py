@@ -255,6 +255,7 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         n_components: int | float | str | None = None,
         *,
         merge: Any = None,
+        missing: Any = None,
         scale: bool = False,
         partial_out: Any = None,
     ) -> FederatedPCA:
@@ -272,6 +273,9 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             rule that counts them; None: all that the merged summaries hold.
         merge : MergeStrategy or None, default=None
             Strategy that makes one summary of all; None: ``SubspaceMerge()``.
+        missing : ConditionalFill or None, default=None
+            ``ConditionalFill()``: the summary is that of rows that sites fill in, which rounds go
+            on from; see `from_fills`.
         scale : bool, default=False
             As in `FederatedPCA`. Sites need not know: the summaries are those of the rows.
         partial_out : str, int or sequence of these, default=None
@@ -284,7 +288,10 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
             of these, as `StreamingPCA.from_subspace` does.
         """
-        pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
+        if missing is not None and not isinstance(missing, ConditionalFill):
+            raise TypeError(f"missing must be ConditionalFill() or None, got {missing!r}.")
+        adjusting = {"scale": scale, "partial_out": partial_out}
+        pca = cls(n_components, merge=merge, missing=missing, **adjusting)
         return pca._from(subspaces)
 
     def _from(self, subspaces: Sequence[Subspace]) -> Any:

@@ -135,3 +135,8 @@ def _added(before: Site, more: Site) -> Site:
     parts: list[Any] = [site.summary._replace(site=None) for site in (before, more)]
     moments: Any = merged_pairs(parts)
     return Site(None, before.n_rows + more.n_rows, moments)
+
+
+def rows_of_summary(part: Any) -> int:
+    """Rows that moments or a summary stand for, as a whole number."""
+    return max(1, round(part.n_samples)) if part.n_samples > 0 else 0

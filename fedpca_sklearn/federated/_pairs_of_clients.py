@@ -8,31 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from .._base.batches import float_dtype
 from .._base.missing_entries import ObservedEntriesMixin
-from .._dask import RowChunks
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import names_known
-from ..communication._federation import Message
 from ..summary import PairMoments
 from ..summary._origin import check_each_site_once
 from ._available_pairs import AvailablePairs
-from ._clients import label_order, rows_of
-from ._conditional_fill import (
-    ConditionalFill,
-    entries_of_client,
-    filled_by,
-    filled_by_means,
-    pooled_means,
-    with_unseen_variance,
-)
+from ._clients import label_order
+from ._conditional_fill import ConditionalFill
+from ._filling import FillingMixin
 from ._local_fit import Site, labels_of_sites
-from ._missing_rows import MissingRowsMixin
-from ._refined import RefinesMixin
+from ._missing_rows import MissingRowsMixin, rows_of_summary
 
 
-class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
+class PairsOfClientsMixin(MissingRowsMixin, FillingMixin):
     """Keep the moments of each client, or fill rows in; refuse what needs whole rows."""
 
     estimator: Any
@@ -84,7 +74,7 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         pca._start()
         parts: list[Any] = pairs
         pca._take_pairs(
-            (label, Site(None, _rows_of(part), part))
+            (label, Site(None, rows_of_summary(part), part))
             for label, part in zip(labels_of_sites(parts), parts, strict=True)
         )
         pca.clients_ = sorted(pca._clients, key=label_order)
@@ -119,41 +109,6 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
         _check_features(X.shape[1])
         return super()._missing_step(X, weight, shards, method)
 
-    def _filling_step(self, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
-        """Rounds in which clients fill their rows in, and send summaries of them."""
-        if isinstance(X, RowChunks):
-            raise TypeError(
-                f"X is a dask.array, whose chunks missing={self.missing!r} does not fill in; "
-                "AvailablePairs() and X.compute() do without."
-            )
-        if self.n_components is None:
-            raise ValueError(
-                f"n_components must be a number or a share with missing={self.missing!r}, by which "
-                "rows are filled in, got None."
-            )
-        log, d, s = self.communication_, X.shape[1], len(shards)
-        found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
-        means, counts = pooled_means(list(found.values()))
-        log.record([Message(2 * d, 16 * d)] * s, [Message(d, 8 * d)] * s)
-        shares = 1 - counts / (X.shape[0] if weight is None else weight.sum())
-        X = X.astype(float_dtype(X), copy=False)
-        filled = filled_by_means(X, means)
-        for number in range(self.missing.n_rounds + 1):
-            if number:
-                V = self.components_
-                n_floats = V.size + d + len(V) + 1
-                log.record(down=[Message(n_floats, n_floats * V.itemsize)] * s)
-                filled = filled_by(X, self._filled)
-            self._reset()
-            labels = self._step(filled, weight, shards, "fit")
-            subspace = with_unseen_variance(self.subspace_, shares, self.n_components_)
-            self._set_fitted(subspace, self.n_components, self.n_samples_)
-        return labels
-
-    def _filled(self, rows: np.ndarray) -> np.ndarray:
-        """Dense rows with their missing entries filled in by the components."""
-        return self._fill_in(rows, rows, np.isnan(rows))
-
     def _merge_pairs(self) -> None:
         _check_features(next(iter(self._clients.values())).summary.n_features)
         super()._merge_pairs()
@@ -170,11 +125,6 @@ class PairsOfClientsMixin(MissingRowsMixin, RefinesMixin):
                 "products with directions."
             )
         super()._check_merge()
-
-
-def _rows_of(part: PairMoments) -> int:
-    """Rows that moments stand for, as a whole number."""
-    return max(1, round(part.n_samples)) if part.n_samples > 0 else 0
 
 
 def _check_features(d: int) -> None:

@@ -186,7 +186,12 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         with self._unchanged_on_error():
             self._check_refinable()
             refinement, answers = self._refinement_by_files(), list(answers)
-            _check_answers(answers, refinement.block)
+            asked = refinement.block
+            check_answers(
+                answers,
+                RefinementAnswer,
+                lambda a: a.products.shape == asked.shape and a.query == checksum(asked),
+            )
             with np.errstate(over="ignore", invalid="ignore"):
                 total = np.sum([answer.vector() for answer in answers], axis=0)
             if not np.isfinite(total).all():
@@ -310,16 +315,16 @@ def _is_cut(site: Site) -> bool:
     return known and summary.privacy is None
 
 
-def _check_answers(answers: Sequence[Any], block: np.ndarray) -> None:
-    """Raise unless all are answers to one query, each of a site of its own."""
+def check_answers(answers: Sequence[Any], kind: Any, fits: Callable[[Any], bool]) -> None:
+    """Raise unless all are answers of a kind to one query, each of a site of its own."""
     if not answers:
-        raise ValueError("answers must hold at least one RefinementAnswer, got none.")
+        raise ValueError(f"answers must hold at least one {kind.__name__}, got none.")
     sites: set[str] = set()
     for i, answer in enumerate(answers):
-        if not isinstance(answer, RefinementAnswer):
-            kind = type(answer).__name__
-            raise TypeError(f"answers must be RefinementAnswer objects, got {kind}.")
-        if answer.products.shape != block.shape or answer.query != checksum(block):
+        if not isinstance(answer, kind):
+            got = type(answer).__name__
+            raise TypeError(f"answers must be {kind.__name__} objects, got {got}.")
+        if not fits(answer):
             raise ValueError(f"answers[{i}] (site {answer.site!r}) answers another query.")
         if answer.site is not None and answer.site in sites:
             raise ValueError(f"answers[{i}] is the second one of site {answer.site!r}.")

@@ -16,8 +16,6 @@ Value = TypeVar("Value", bound="InFiles")
 class InFiles:
     """Write what ``to_bytes`` returns; read what ``from_bytes`` takes."""
 
-    site: str | None
-
     @abstractmethod
     def to_bytes(self) -> bytes:
         """Serialise without pickle.

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn import ConditionalFill, FederatedPCA, StreamingPCA, Subspace
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._units import unlike_units
 from fedpca_sklearn.summary._columns import select_columns
@@ -445,3 +445,45 @@ def test_from_files_of_sites_to_scores(kind, run):
     want = PCA(3).fit_transform(X)
     signs = np.sign(np.sum(found * want, axis=0))
     assert_allclose(found * signs, want, atol=1e-10)
+
+
+# ------------------------------------------------------------------------------ missing entries
+
+
+def test_rows_are_filled_in_at_sites_in_rounds(run):
+    """The numbers of one process, by the commands that refine; a stale answer is refused."""
+    rows = X.copy()
+    rows[np.random.default_rng(3).random(X.shape) < 0.2] = np.nan
+    parts = {"north": rows[:20], "south": rows[20:35], "west": rows[35:]}
+    for name, part in parts.items():
+        as_csv(f"{name}.csv", np.where(np.isnan(part), np.nan, part))
+        files = f"{name}.csv", "-o", f"{name}.0", "--site", name
+        code, out, err = run("fit", *files, "--fill")
+        assert (code, err) == (0, "")
+        assert f"{len(part)} rows" in out
+    firsts = [f"{name}.0" for name in parts]
+    assert "number or a share" in refused(run, "merge", *firsts, "--fill", "-o", "m.0")
+    options = "--fill", "-n", "1"
+    assert run("merge", *firsts, "-o", "m.0", *options)[0] == 0
+    for number in range(3):
+        assert run("refine", f"m.{number}", "-o", f"q.{number}", *options)[0] == 0
+        answers = []
+        for name in parts:
+            out = f"{name}.{number + 1}"
+            asked = f"q.{number}", f"{name}.csv", "-o", out, "--site", name
+            assert run("answer", *asked, "--fill")[0] == 0
+            answers.append(out)
+        code, out, err = run("refine", f"m.{number}", *answers, "-o", f"m.{number + 1}", *options)
+        assert (code, err) == (0, "")
+    expected = FederatedPCA(1, missing=ConditionalFill(n_rounds=2))
+    expected.fit(rows, clients=np.repeat(list(parts), [20, 15, 15]))
+    found = FederatedPCA.from_subspaces([Subspace.load("m.3")], 1)
+    for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
+    stale = "refine", "m.1", *answers, "-o", "x", *options
+    assert "answers another query" in refused(run, *stale)
+    assert "no value" in refused(run, "answer", "q.2", "north.csv", "-o", "x")
+    assert "Not an answer" in refused(run, "refine", "m.1", *answers, "-o", "x", "-n", "1")
+    assert "without -n" in refused(run, "fit", "north.csv", "-o", "x", *options)
+    assert "-n is of answers" in refused(run, "answer", "q.2", "north.csv", "-o", "x", "-n", "1")
+    assert "without --align" in refused(run, "merge", *firsts, "-o", "x", "--align", *options)

@@ -16,7 +16,6 @@ from test_hostile_sites import arrays, spoiling
 
 from fedpca_sklearn import (
     AvailablePairs,
-    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     PairMoments,
@@ -123,8 +122,3 @@ def test_what_no_rows_have_leaves_a_site_out(attack):
     there = LABELS != "west"
     expected = FederatedPCA(3, missing=AvailablePairs()).fit(ALL[there], clients=LABELS[there])
     assert_equal(fitted, expected)
-
-
-def test_rows_are_not_filled_in_over_flower():
-    with pytest.raises(ValueError, match="missing must be None or AvailablePairs"):
-        grid_of(FederatedPCA(2, missing=ConditionalFill()), PARTS)

@@ -17,6 +17,7 @@ from engines.test_secure_private import ROUNDS, SUMMARY, private_fit
 from fedpca_sklearn import (
     AnalyzeGauss,
     AvailablePairs,
+    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
@@ -59,6 +60,12 @@ TESTED = {
         "the same, in one message of each site, which refuses if one of these moments is of fewer "
         "rows than `min_rows`",
         ["test_moments_of_pairs"],
+    ),
+    "`missing=ConditionalFill()`": (
+        "the same; a site refuses if fewer than `min_rows` rows have a column, or have it not. A "
+        "server that sends another model learns the sum of the rows that miss a column, and by "
+        "several models single rows",
+        ["test_rows_that_are_filled_in"],
     ),
     "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
         "server: every site's summary, as it makes the tree itself",
@@ -258,6 +265,20 @@ def test_moments_of_pairs(estimator):
     app = client_app(lambda context: few, asked)  # each column is missing in one row
     with pytest.raises(RuntimeError, match="refused: fewer than 10 rows have a pair of columns"):
         fit_sites(InProcessGrid([app] * 2, ["east", "west"]), asked, wait=0)
+
+
+def test_rows_that_are_filled_in():
+    _, found = travelled(FederatedPCA(2, missing=ConditionalFill(n_rounds=1)))
+    assert [kind for _, kind, *_ in found] == ["entries"] * 3 + ["filled"] * 6
+    for site, kind, there, back in found:
+        if kind == "entries":
+            assert there == {}
+            np.testing.assert_allclose(back["entries"][0], PARTS[site].mean(axis=0))
+            continue
+        np.testing.assert_allclose(there["0"][0], ROWS.mean(axis=0))
+        assert list(back) == ["summary"]
+        assert Subspace.from_bytes(back["summary"]).n_samples == len(PARTS[site])
+    # the rest of the cell: tests/engines/test_flower_filling.py
 
 
 def test_rounds():

@@ -1,0 +1,215 @@
+"""Rounds in which clients fill missing entries in by what all of them say, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._base.batches import float_dtype
+from .._dask import RowChunks
+from .._validation.arrays import in_numpy
+from ..communication._federation import Message
+from ..summary import Subspace
+from ..summary._merging import in_float64
+from ._clients import label_order, rows_of
+from ._conditional_fill import (
+    ConditionalFill,
+    entries_of_client,
+    filled_rows,
+    pooled_means,
+    with_unseen_variance,
+)
+from ._fill_answers import FillAnswer, digest_of, means_only
+from ._local_fit import Site, labels_of_sites
+from ._missing_rows import rows_of_summary
+from ._refined import RefinesMixin, check_answers
+
+# Share by which the weight of rows may differ from that of the first answers.
+_SAME_COUNT = 1e-9
+
+
+class FillingMixin(RefinesMixin):
+    """What goes to the clients and comes back where ``missing`` is `ConditionalFill`.
+
+    Each round is a query, the components, means and variances of all rows, and for it a summary of
+    the rows of each client as it has filled them in.
+    """
+
+    missing: Any
+
+    @classmethod
+    def from_fills(
+        cls,
+        answers: Iterable[FillAnswer],
+        n_components: int | float | None = None,
+        *,
+        missing: ConditionalFill | None = None,
+        merge: Any = None,
+    ) -> Any:
+        """Begin rounds by files in which sites fill their rows in.
+
+        Parameters
+        ----------
+        answers : iterable of FillAnswer
+            The first one of each site, about no query.
+        n_components : int or float
+            As in the constructor; rows are filled in by so many components.
+        missing : ConditionalFill or None, default=None
+            That of the estimator; None: ``ConditionalFill()``.
+        merge : MergeStrategy or None, default=None
+            As in the constructor.
+
+        Returns
+        -------
+        pca : FederatedPCA
+            With the means of all entries, and no directions yet. ``n_rounds + 1`` times
+            `refinement_query` and `refine_from` lead to the numbers of a fit in one process.
+        """
+        missing = ConditionalFill() if missing is None else missing
+        if not isinstance(missing, ConditionalFill):
+            raise TypeError(f"missing must be ConditionalFill() or None, got {missing!r}.")
+        answers = list(answers)
+        check_answers(answers, FillAnswer, lambda answer: answer.query == 0)
+        pca = cls(n_components, missing=missing, merge=merge)
+        pca._check_filling()
+        pca._from([answer.summary for answer in answers])
+        means, _ = pooled_means([answer.entries for answer in answers])
+        subspace = pca.subspace_._part(0)._replace(mean=means)
+        pca._set_fitted(subspace, n_components, pca.n_samples_)
+        pca._start_log(len(answers), len(means))
+        return pca
+
+    def refinement_query(self) -> Subspace:
+        """Return the directions that sites are asked about, to be sent as a file.
+
+        Returns
+        -------
+        query : Subspace
+            The directions that are kept and eight at random, which depend on them, without
+            variances; mean, count and scatter are those of all rows. Sites answer with
+            `RefinementAnswer.from_rows`. With ``missing=ConditionalFill()`` the components and
+            their variances, by which sites fill their rows in: they answer with
+            `FillAnswer.from_rows`.
+        """
+        if not isinstance(self.missing, ConditionalFill):
+            return super().refinement_query()
+        check_is_fitted(self, "components_")
+        known = in_numpy(vars(self)["subspace_"])._part(self.n_components_)
+        return in_float64(known)._replace(site=None)
+
+    def refine_from(self, answers: Iterable[Any]) -> Any:
+        """Take the answers of all sites to `refinement_query`: a round by files.
+
+        Parameters
+        ----------
+        answers : iterable of RefinementAnswer or FillAnswer
+            One of each site whose rows are in the fit; FillAnswer with
+            ``missing=ConditionalFill()``.
+
+        Returns
+        -------
+        self : FederatedPCA
+            Unchanged if an error is raised.
+
+        Raises
+        ------
+        ValueError
+            If an answer is to another query, two are of one site, or all together are of other rows
+            than those of the fit.
+        """
+        if not isinstance(self.missing, ConditionalFill):
+            return super().refine_from(answers)
+        query = self.refinement_query()
+        digest, answers = digest_of(query), list(answers)
+        check_answers(answers, FillAnswer, lambda answer: answer.query == digest)
+        with self._unchanged_on_error():
+            self._check_parameters()
+            summaries = [answer.summary for answer in answers]
+            self.communication_ = self.communication_.copy()
+            self._record_query(query, len(answers))
+            clients = [Site(None, rows_of_summary(s), s) for s in summaries]
+            self._take_filled(zip(labels_of_sites(summaries), clients, strict=True))
+            n = sum(summary.n_samples for summary in summaries)
+            if not abs(n - query.n_samples) <= _SAME_COUNT * query.n_samples:
+                raise ValueError(
+                    f"answers must be of the rows of the fit, which have a weight of "
+                    f"{query.n_samples:g}, got answers of a weight of {n:g}."
+                )
+            self._show_filled(np.sum([answer.missing for answer in answers], axis=0) / n)
+        return self
+
+    def _check_filling(self) -> None:
+        """Raise where it is not known by how many components rows are filled in."""
+        self._check_parameters()
+        if self.n_components is None:
+            raise ValueError(
+                f"n_components must be a number or a share with missing={self.missing!r}, by which "
+                "rows are filled in, got None."
+            )
+
+    def _filling_step(self, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
+        """The rounds over rows in this process."""
+        if isinstance(X, RowChunks):
+            raise TypeError(
+                f"X is a dask.array, whose chunks missing={self.missing!r} does not fill in; "
+                "AvailablePairs() and X.compute() do without."
+            )
+        self._check_filling()
+        found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
+        means, counts = pooled_means(list(found.values()))
+        n = float(X.shape[0] if weight is None else weight.sum())
+        X = X.astype(float_dtype(X), copy=False)
+
+        def summarise(query: Subspace) -> list[Any]:
+            self._reset()
+            return self._step(filled_rows(X, query), weight, shards, "fit")
+
+        self._start_log(len(shards), len(means))
+        return self._fill_in_rounds(means_only(means, n), 1 - counts / n, summarise)
+
+    def _fill_in_rounds(
+        self,
+        query: Subspace,
+        shares: np.ndarray,
+        summarise: Callable[[Subspace], list[Any]],
+    ) -> list[Any]:
+        """The rounds that the parameter asks for, by summaries wherever the rows are.
+
+        ``summarise(query)`` lets clients fill their rows in and merges the summaries of them; it
+        returns their labels. ``shares`` are those of the entries of each column that are missing.
+        """
+        labels: list[Any] = []
+        for _ in range(self.missing.n_rounds + 1):
+            self._record_query(query, len(labels))
+            labels = summarise(query)
+            self._show_filled(shares)
+            query = self.refinement_query()
+        return labels
+
+    def _take_filled(self, found: Iterable[tuple[Any, Site]]) -> None:
+        """Merge the summaries of filled rows that clients have sent."""
+        self._reset()
+        self._clients = dict(found)
+        self._merge_all()
+        self.clients_ = sorted(self._clients, key=label_order)
+
+    def _show_filled(self, shares: np.ndarray) -> None:
+        """Set the fitted attributes, with the variance that entries would have had."""
+        subspace = with_unseen_variance(vars(self)["subspace_"], shares, self.n_components_)
+        self._set_fitted(subspace, self.n_components, self.n_samples_)
+
+    def _start_log(self, n_clients: int, d: int) -> None:
+        """Note the first round: means and counts of entries, and the means of all."""
+        up, down = [Message(2 * d, 16 * d)] * n_clients, [Message(d, 8 * d)] * n_clients
+        self.communication_ = type(self.communication_)()
+        self.communication_.record(up, down)
+
+    def _record_query(self, query: Subspace, n_clients: int) -> None:
+        """Note a query that goes down; that of means belongs to the first round."""
+        k, d = query.components.shape
+        if k:
+            n_floats = k * d + d + k + 1
+            self.communication_.record(down=[Message(n_floats, 8 * n_floats)] * n_clients)
