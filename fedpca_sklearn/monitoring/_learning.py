@@ -111,11 +111,10 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
 
     def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
         """The model of an estimator; ``n_samples`` is for those that do not know it."""
-        adjusted = hasattr(fitted, "scale_") or hasattr(fitted, "confounders_")
-        if adjusted and hasattr(fitted, "components_"):
+        if hasattr(fitted, "confounders_"):
             raise ValueError(
-                "estimator must have scale=False and partial_out=None, got "
-                f"{self.estimator!r}; give the monitor rows that are scaled or adjusted."
+                f"estimator must have partial_out=None, got {self.estimator!r}; give the monitor "
+                "rows without the effects of confounders."
             )
         if getattr(getattr(fitted, "merge", None), "center", "all") == "site":
             raise ValueError(
@@ -125,8 +124,11 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
             )
         if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
             n_samples = None
-        subspace = Subspace.from_estimator(fitted, n_samples=n_samples)
-        return MonitorModel.of(fitted.components_, subspace, self.contamination)
+        subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
+        mean = subspace.mean
+        if hasattr(fitted, "scale_"):
+            subspace, scale = fitted._whole_model(), fitted.scale_
+        return MonitorModel.of(fitted.components_, subspace, self.contamination, mean, scale)
 
     def _newest(self) -> MonitorModel:
         return self._model_of(self.estimator_, int(self._model.n_samples) + self._behind)

@@ -29,6 +29,7 @@ _LEAST_DEGREES = 3
 class MonitorModel:
     """A subspace, and what new normal rows do along it and outside.
 
+    Rows are about ``mean``, and divided by ``scale`` if there is one; all else is of such rows.
     ``basis`` (k, d) are the directions with a variance, ``variances`` (k,) those of new rows along
     them, ``moments`` of the rest, see `moments_of_the_rest`, in units of the variance ``unit``, so
     that their cubes are finite, and ``noise`` its variance in a direction. ``level`` is the false
@@ -36,6 +37,7 @@ class MonitorModel:
     """
 
     mean: np.ndarray
+    scale: np.ndarray | None
     basis: np.ndarray
     variances: np.ndarray
     moments: np.ndarray
@@ -48,7 +50,14 @@ class MonitorModel:
     weights: np.ndarray
 
     @classmethod
-    def of(cls, components: np.ndarray, subspace: Subspace, contamination: float) -> MonitorModel:
+    def of(
+        cls,
+        components: np.ndarray,
+        subspace: Subspace,
+        contamination: float,
+        mean: np.ndarray,
+        scale: np.ndarray | None = None,
+    ) -> MonitorModel:
         """The model of the leading directions of a summary.
 
         Parameters
@@ -56,10 +65,14 @@ class MonitorModel:
         components : ndarray of shape (k, d)
             The directions, in the order of those of the summary.
         subspace : Subspace
-            Of the rows, with more directions than k or as many; directions that it does not have
-            are without variance.
+            Of the rows as they are scaled, with more directions than k or as many; directions that
+            it does not have are without variance.
         contamination : float
             Share of new rows that exceed a limit.
+        mean : ndarray of shape (d,)
+            Of the rows in their own units.
+        scale : ndarray of shape (d,), default=None
+            What columns are divided by; None: nothing.
         """
         d, n = subspace.n_features, subspace.n_samples
         spectrum = completed_spectrum(subspace, len(components))
@@ -74,13 +87,15 @@ class MonitorModel:
             variances = variances_of_new_rows(spectrum, k, n - 1)
             moments = moments_of_the_rest(spectrum / unit, variances / unit, n, max(d - k, 1))
             noise = moments[0] / max(d - k, 1) * unit
-            rounding = eps * total + float(subspace.mean @ subspace.mean) * eps**2
+            size = mean if scale is None else mean / scale
+            rounding = eps * total + float(size @ size) * eps**2
             if k < d:
                 q_limit = max(limit_of_q(moments, level) * unit, rounding, np.finfo(float).tiny)
             limits[1:] = [limit_of_t2(j, n, level) for j in range(1, k + 1)]
         largest = float(variances.max(initial=noise))
         return cls(
-            mean=subspace.mean,
+            mean=mean,
+            scale=scale,
             basis=components[:k].astype(np.float64),
             variances=variances,
             moments=moments,
@@ -96,9 +111,9 @@ class MonitorModel:
     def shares(self, X: Any) -> np.ndarray:
         """Q and T2 of rows over their limits, of shape (n, 2); NaN is a missing entry."""
         norms = np.empty(X.shape[0])
-        Z = coordinates_and_norms(X, self.basis, self.mean, norms)
+        Z = coordinates_and_norms(X, self.basis, self.mean, norms, self.scale)
         if np.isnan(norms).any():
-            return self._shares_of_seen(_dense(X) - self.mean)
+            return self._shares_of_seen(self._centred(X))
         Z *= Z
         sums = Z @ self.weights
         norms -= sums[:, 0]
@@ -131,6 +146,11 @@ class MonitorModel:
         result /= np.column_stack([self._q_limits(size), self.t2_limits[np.minimum(size, k)]])
         return result
 
+    def _centred(self, X: Any) -> np.ndarray:
+        """Dense rows about the mean, and scaled."""
+        Y = (X.toarray() if sp.issparse(X) else X) - self.mean
+        return Y if self.scale is None else Y / self.scale
+
     def _q_limits(self, size: np.ndarray) -> np.ndarray:
         """Limits of Q for rows with so many entries; the others take an equal share each."""
         k, d = self.basis.shape
@@ -144,7 +164,7 @@ class MonitorModel:
 
     def deviations(self, X: Any) -> np.ndarray:
         """By how much each entry is off what the others of its row predict, of shape (n, d)."""
-        Y = _dense(X) - self.mean
+        Y = self._centred(X)
         seen, result = ~np.isnan(Y), np.full(Y.shape, np.nan)
         model = SeenModel.of(self.basis, self.variances, self.noise)
         for group in patterns_of(seen, len(self.basis)):
@@ -158,7 +178,3 @@ class MonitorModel:
             z = (y - c @ model.W) / np.sqrt(model.noise * diagonal)
             result[group.rows] = np.where(there, z, np.nan)
         return result
-
-
-def _dense(X: Any) -> np.ndarray:
-    return X.toarray() if sp.issparse(X) else X

@@ -39,8 +39,9 @@ class SubspaceMonitor(LearningMixin):
     ----------
     estimator : estimator
         An estimator of this library with ``components_``, or scikit-learn's PCA, IncrementalPCA or
-        TruncatedSVD. It is copied; `from_estimator` takes a fitted one. Estimators with ``scale``,
-        ``partial_out`` or ``SubspaceMerge(center="site")`` are refused: scale or adjust the rows
+        TruncatedSVD. It is copied; `from_estimator` takes a fitted one. With ``scale=True`` Q, T2
+        and limits are those of columns in units of their deviations, as sensors in unlike units
+        need it. ``partial_out`` and ``SubspaceMerge(center="site")`` are refused: adjust the rows
         before.
     contamination : float in (0, 0.5], default=0.05
         Share of new rows without anything unusual that are flagged, by Q and T2 together.
@@ -61,8 +62,8 @@ class SubspaceMonitor(LearningMixin):
     offset_ : float
         ``decision_function(X)`` is ``score_samples(X) - offset_``: -1, or minus the factor.
     q_limit_, t2_limit_ : float
-        Limits of whole rows. Infinity where fewer than k + 4 rows have been seen, and of Q where
-        there is nothing outside the components.
+        Limits of whole rows, as they are scaled. Infinity where fewer than k + 4 rows have been
+        seen, and of Q where there is nothing outside the components.
     recent_scores_ : ndarray of shape (n,)
         `score_samples` of the rows of the last `partial_fit`, by the model before it; NaN if there
         was none.
@@ -97,8 +98,9 @@ class SubspaceMonitor(LearningMixin):
 
     **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
     moved towards the mean until it is at the limit, so that no row has more influence than one
-    there, and a lasting change is still learnt. The rows of one call are scored by one model; where
-    rows come one by one, 50 of them at most. `fit` learns rows as they are.
+    there, and a lasting change is still learnt. The rows of one call are scored by one model, with
+    ``scale=True`` also in its scales; where rows come one by one, 50 of them at most. `fit` learns
+    rows as they are.
 
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
     limits allow. Outliers beyond ``contamination`` count as drift.
@@ -191,7 +193,8 @@ class SubspaceMonitor(LearningMixin):
         Parameters
         ----------
         subspace : Subspace
-            Of the rows, from `merge_subspaces` for example.
+            Of the rows, from `merge_subspaces` for example. For scaled rows give `from_estimator`
+            ``StreamingPCA.from_subspace(subspace, n_components, scale=True)``.
         n_components : int, float or None, default=None
             Components of the monitor. Further directions of the summary make the limit of Q better.
         **parameters
