@@ -26,6 +26,11 @@ from .transformer import SubspaceTransformer
 
 # Where an estimator keeps how rows are adjusted and the summary of such rows; what it shows.
 _HOW, _MODEL = "_adjustment", "_adjusted_summary"
+# What to do where a parameter does not go with adjusted rows.
+_INSTEAD = {
+    "mechanism": " Scales and effects of the rows would need a budget of their own: divide the "
+    "columns before by bounds that are public."
+}
 _SHOWN = ("scale_", "confounders_", "confounder_effects_")
 
 
@@ -70,7 +75,7 @@ class AdjustingMixin(SubspaceTransformer):
             if (needed and not value) or (needed is None and value is not None):
                 raise ValueError(
                     f"{name} must be {needed} with scale={self.scale} and "
-                    f"partial_out={self.partial_out!r}, got {value!r}."
+                    f"partial_out={self.partial_out!r}, got {value!r}.{_INSTEAD.get(name, '')}"
                 )
 
     def _adjusting(self, d: int, names: Sequence[str] | None = None) -> Adjusting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import singledispatch, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,13 +24,22 @@ from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ..summary._triangle import Triangle
-from ._flower_estimators import are_too_large, site_work, until_nobody_is_lost
+from ._flower_estimators import are_too_large, know_columns, site_work, until_nobody_is_lost
 from ._flower_questions import RefusedError, Task, check_mean
 from ._flower_rounds import by_rounds
 from ._flower_secure import SecureAggregation
 from ._flower_secure_private import fit_private_by_sums, private_secure_tasks
 from ._flower_secure_site import Bounds, protocol_tasks
 from ._flower_secure_sums import SecureSums
+from ._flower_secure_units import (
+    bounds_in_units,
+    check_residuals,
+    check_units,
+    least_squares_told,
+    units_by_sums,
+    without_variance,
+    work_of_squares,
+)
 from ._flower_sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
@@ -97,12 +106,17 @@ def scatter_bound(X: Any, mean: np.ndarray) -> float:
 
 
 def _second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, np.ndarray]:
-    """Products and sums of rows less a mean, and their number."""
+    return _in_units(site, X, mean, np.ones(X.shape[1]))
+
+
+def _in_units(site: str, X: Any, mean: np.ndarray, units: np.ndarray) -> dict[str, np.ndarray]:
+    """Products and sums of rows less a mean, in units, and their number."""
     _check_features(X, mean)
     n, d = X.shape
+    check_units(units, d)
     products, rest = np.zeros((d, d)), np.zeros(d)
     for rows in row_slices(n, d, least=d):
-        Z = dense(X[rows]) - mean
+        Z = (dense(X[rows]) - mean) / units
         products += Z.T @ Z
         rest += Z.sum(axis=0)
     return {"products": products[np.triu_indices(d)], "rest": rest, "count": np.array([float(n)])}
@@ -112,6 +126,10 @@ def _bounds_of_second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, 
     check_mean(mean, X.shape[1], True)
     scatter = scatter_bound(X, mean)
     return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
+
+
+def _bounds_in_units(site: str, X: Any, mean: np.ndarray, units: np.ndarray) -> dict[str, float]:
+    return bounds_in_units(X, mean, units)
 
 
 def _check_features(X: Any, mean: np.ndarray) -> None:
@@ -124,15 +142,16 @@ def _check_features(X: Any, mean: np.ndarray) -> None:
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over Flower
+    begin = {"moments_bound": Bounds(_moments), "moments": Task(_moments)}
     if estimator._asks():
-        raise ValueError(
-            "scale must be False and partial_out None with secure sums, whose integers are right "
-            "to a share of the largest column, got "
-            f"scale={estimator.scale!r}, partial_out={estimator.partial_out!r}."
-        )
+        return {
+            **begin,
+            **work_of_squares(),
+            "scatter_bound": Bounds(_bounds_in_units, fixed=(0, 1)),
+            "second_moments": Task(_in_units, fixed=(0, 1)),
+        }
     return {
-        "moments_bound": Bounds(_moments),
-        "moments": Task(_moments),
+        **begin,
         "scatter_bound": Bounds(_bounds_of_second_moments, fixed=0),
         "second_moments": Task(_second_moments, fixed=0),
     }
@@ -156,43 +175,83 @@ def are_too_many(mean: np.ndarray) -> bool:
     return len(mean) > MAX_FEATURES
 
 
-def triangle_of(sums: SecureSums, mean: np.ndarray, count: float) -> tuple[Triangle, float]:
-    """Factor of the rows of all sites, from their summed second moments.
+class SummedTriangle(NamedTuple):
+    """Factor of the rows of all sites, and units in which columns are alike; None: their own.
 
-    And how far its scatter matrix may be off, in the spectral norm, by integers and small values.
+    In these units its scatter matrix may be ``off`` by so much, in the spectral norm, by integers
+    and small values, and its diagonal by ``off_diagonal``.
     """
+
+    triangle: Triangle
+    units: np.ndarray | None
+    off: float
+    off_diagonal: float
+
+    def check(self, fitted: Any) -> None:
+        """Raise unless the sums tell how an estimator of them adjusts the rows."""
+        if self.units is not None:
+            check_residuals(fitted, self.triangle.factor, self.units, self.off_diagonal)
+
+
+def triangle_of(estimator: Any, sums: SecureSums) -> SummedTriangle:
+    """Factor of the rows of all sites, from the sums of their first and second moments."""
+    return triangle_about(estimator, sums, *mean_of_all(estimator, sums))
+
+
+def triangle_about(
+    estimator: Any, sums: SecureSums, mean: np.ndarray, count: float
+) -> SummedTriangle:
+    """The same from the sums of second moments, where the mean is known."""
     d, n_rows = len(mean), max(1, round(count))
+    if are_too_many(mean) and estimator._asks():
+        raise ValueError(
+            f"scale and partial_out by secure sums take up to {MAX_FEATURES} features, got {d}. "
+            "Without secure sums they take any number, and FederatedScaler finds scales by which "
+            "sites can divide their rows before a fit by secure sums."
+        )
     if are_too_many(mean):
         raise ValueError(
             f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
             "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
             "tol."
         )
-    sums.bound("scatter_bound", ("products", "rest"), mean)
+    units = units_by_sums(sums, mean, count) if estimator._asks() else None
+    asked = (mean,) if units is None else (mean, units)
+    sums.bound("scatter_bound", ("products", "rest"), *asked)
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
-    found = sums.sum("second_moments", shapes, mean)
+    found = sums.sum("second_moments", shapes, *asked)
     rest = found["rest"] / count
     scatter = np.zeros((d, d))
     scatter[np.triu_indices(d)] = (
         found["products"] - count * np.outer(rest, rest)[np.triu_indices(d)]
     )
+    least = least_squares_told(scatter.diagonal(), rest, count, sums)
+    if units is not None:
+        lost = without_variance(scatter.diagonal(), least)
+        scatter[lost], scatter[:, lost] = 0.0, 0.0
     values, V = np.linalg.eigh(scatter, UPLO="U")
     rounding = max(GRAM_ROUNDING * values[-1], np.sqrt(d) * sums.rounding("products"))
     values = np.where(values > rounding, values, 0.0)[-n_rows:]
     factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
     off = d * sums.most_rounding("products") + rounding
     off += 2 * np.sqrt(d) * sums.most_rounding("rest") * float(np.linalg.norm(rest))
-    return Triangle(factor, mean, rest, count, n_rows), off
+    if units is not None:
+        factor[:, lost] = 0.0
+        factor, rest = factor * units, rest * units
+    about = mean + rest
+    rest -= about - mean  # what the sum has rounded
+    triangle = Triangle(factor, about, rest, count, n_rows)
+    return SummedTriangle(triangle, units, off, float(least.max()))
 
 
 @fit_by_sums.register
 def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    def triangle() -> tuple[Triangle, float]:
-        return triangle_of(sums, *mean_of_all(estimator, sums))
-
-    found, _ = until_nobody_is_lost(triangle)
+    summed = until_nobody_is_lost(lambda: triangle_of(estimator, sums))
+    found = summed.triangle
     estimator._start()
+    know_columns(estimator, sums.sites.columns)
     estimator._merge_step({"all sites": (found, found.n_rows, sums.sites.dtype)})
+    summed.check(estimator)
     estimator.communication_ = sums.sites.log
     return estimator
 

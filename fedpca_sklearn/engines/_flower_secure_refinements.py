@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .._kernels import linalg
+from .._kernels.certificates import Certificate
 from .._kernels.sizes import kept_directions
 from ..federated import FederatedPCA
 from ..federated._refined import most_rounds
@@ -20,12 +21,13 @@ from ..summary._triangle import subspace_of
 from ._flower_estimators import site_work, until_nobody_is_lost
 from ._flower_questions import Task, check_mean
 from ._flower_secure_fits import (
+    SummedTriangle,
     are_too_many,
     fit_by_sums,
     mean_of_all,
     scatter_bound,
     secure_work,
-    triangle_of,
+    triangle_about,
     work_of_second_moments,
 )
 from ._flower_secure_sums import SecureSums
@@ -40,7 +42,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
                 f"summaries, got {getattr(estimator, name)!r}."
             )
     tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
-    if plain is None:
+    if plain is None or estimator._asks():  # of few features, where no round is needed
         return tasks
 
     def scatter(site, X, mean):
@@ -63,11 +65,13 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     def fit() -> FederatedPCA:
         mean, count = mean_of_all(estimator, sums)
-        if are_too_many(mean) and most_rounds(estimator):
+        if are_too_many(mean) and most_rounds(estimator) and not estimator._asks():
             return _refined(estimator, sums, mean, count)
-        triangle, off = triangle_of(sums, mean, count)
-        fitted = _fitted(estimator, sums, subspace_of(triangle, sums.sites.dtype))
-        fitted._certify(certificate_of_summary(fitted.subspace_, fitted.n_components_, 2 * off))
+        found = triangle_about(estimator, sums, mean, count)
+        summary = subspace_of(found.triangle, sums.sites.dtype, by_column=estimator._asks())
+        fitted = _fitted(estimator, sums, summary)
+        found.check(fitted)
+        fitted._certify(_certificate(fitted, found))
         return fitted
 
     return until_nobody_is_lost(fit)
@@ -75,9 +79,27 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
 
 def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> FederatedPCA:
     """The estimator with a summary of all sites."""
-    fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
+    adjusting = {"scale": estimator.scale, "partial_out": estimator.partial_out}
+    named = summary._named(sums.sites.columns)
+    fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **adjusting)
     fitted.communication_ = sums.sites.log
     return fitted.set_params(**clone(estimator).get_params(deep=False))
+
+
+def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
+    """What is certain about the components, beside what integers have rounded.
+
+    Scaled, an error of the share e of the least variance is one of e times that of all columns, and
+    deviations are off by half of e: three times e in all. Of effects of confounders nothing is
+    said.
+    """
+    model, off, rank = fitted._whole_model(), found.off, fitted.n_components_
+    if fitted.partial_out is not None:
+        return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
+    if found.units is not None:
+        squares = np.square(found.triangle.factor / found.units).sum(axis=0)
+        off *= 1.5 * model.scatter / squares[squares > 0].min(initial=np.inf)
+    return certificate_of_summary(model, rank, 2 * off)
 
 
 def _refined(
