@@ -86,7 +86,7 @@ def fit_by_filling(
         know_columns(fitted, sites.columns)
         means, counts = pooled_means([(site.means, site.counts) for site in first.values()])
         check_at_most_features(estimator.n_components, len(means))
-        fitted._start_log(len(first), len(means))
+        fitted._record_means(len(first), len(means))
         n = sum(site.n for site in first.values())
         summarise = partial(_summarise, fitted, sites, first, read)
         fitted._fill_in_rounds(means_only(means, n), 1 - counts / n, summarise)

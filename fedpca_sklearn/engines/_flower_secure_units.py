@@ -67,7 +67,7 @@ def check_units(units: np.ndarray, d: int) -> None:
     if units.shape != (d,):
         raise RefusedError(f"the units must have shape ({d},), got {units.shape}")
     mantissas, exponents = np.frexp(units)
-    if (mantissas != 0.5).any() or np.abs(exponents).max() > _LARGEST:
+    if (mantissas != 0.5).any() or np.abs(exponents - 1).max() > _LARGEST:
         raise RefusedError(f"the units must be powers of two from 2^-{_LARGEST} to 2^{_LARGEST}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.batches import float_dtype
 from .._dask import RowChunks
 from .._validation.arrays import in_numpy
+from ..communication import CommunicationLog
 from ..communication._federation import Message
 from ..summary import Subspace
 from ..summary._merging import in_float64
@@ -44,7 +46,7 @@ class FillingMixin(RefinesMixin):
     def from_fills(
         cls,
         answers: Iterable[FillAnswer],
-        n_components: int | float | None = None,
+        n_components: int | float,
         *,
         missing: ConditionalFill | None = None,
         merge: Any = None,
@@ -68,6 +70,8 @@ class FillingMixin(RefinesMixin):
             With the means of all entries, and no directions yet. ``n_rounds + 1`` times
             `refinement_query` and `refine_from` lead to the numbers of a fit in one process.
         """
+        if "missing" not in signature(cls).parameters:
+            raise TypeError(f"{cls.__name__} fills no rows in.")
         missing = ConditionalFill() if missing is None else missing
         if not isinstance(missing, ConditionalFill):
             raise TypeError(f"missing must be ConditionalFill() or None, got {missing!r}.")
@@ -79,7 +83,8 @@ class FillingMixin(RefinesMixin):
         means, _ = pooled_means([answer.entries for answer in answers])
         subspace = pca.subspace_._part(0)._replace(mean=means)
         pca._set_fitted(subspace, n_components, pca.n_samples_)
-        pca._start_log(len(answers), len(means))
+        pca.communication_ = CommunicationLog()  # without directions the summaries are means
+        pca._record_means(len(answers), len(means))
         return pca
 
     def refinement_query(self) -> Subspace:
@@ -97,6 +102,7 @@ class FillingMixin(RefinesMixin):
         if not isinstance(self.missing, ConditionalFill):
             return super().refinement_query()
         check_is_fitted(self, "components_")
+        self._check_filling()
         known = in_numpy(vars(self)["subspace_"])._part(self.n_components_)
         return in_float64(known)._replace(site=None)
 
@@ -167,7 +173,7 @@ class FillingMixin(RefinesMixin):
             self._reset()
             return self._step(filled_rows(X, query), weight, shards, "fit")
 
-        self._start_log(len(shards), len(means))
+        self._record_means(len(shards), len(means))
         return self._fill_in_rounds(means_only(means, n), 1 - counts / n, summarise)
 
     def _fill_in_rounds(
@@ -201,10 +207,9 @@ class FillingMixin(RefinesMixin):
         subspace = with_unseen_variance(vars(self)["subspace_"], shares, self.n_components_)
         self._set_fitted(subspace, self.n_components, self.n_samples_)
 
-    def _start_log(self, n_clients: int, d: int) -> None:
+    def _record_means(self, n_clients: int, d: int) -> None:
         """Note the first round: means and counts of entries, and the means of all."""
         up, down = [Message(2 * d, 16 * d)] * n_clients, [Message(d, 8 * d)] * n_clients
-        self.communication_ = type(self.communication_)()
         self.communication_.record(up, down)
 
     def _record_query(self, query: Subspace, n_clients: int) -> None:

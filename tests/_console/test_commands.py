@@ -480,6 +480,7 @@ def test_rows_are_filled_in_at_sites_in_rounds(run):
     found = FederatedPCA.from_subspaces([Subspace.load("m.3")], 1)
     for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
+    assert "number or a share" in refused(run, "refine", "m.0", "--fill", "-o", "x")
     stale = "refine", "m.1", *answers, "-o", "x", *options
     assert "answers another query" in refused(run, *stale)
     assert "no value" in refused(run, "answer", "q.2", "north.csv", "-o", "x")

@@ -15,6 +15,7 @@ from fedpca_sklearn import (
     ConditionalFill,
     FederatedPCA,
     FillAnswer,
+    PersonalizedPCA,
     RobustMerge,
     Subspace,
     SubspaceMerge,
@@ -196,5 +197,9 @@ def test_parameters_that_do_not_fit():
             FederatedPCA.from_fills(first, **parameters)
     with pytest.raises(TypeError, match="missing must be ConditionalFill"):
         FederatedPCA.from_fills(first, 2, missing=AvailablePairs())
+    with pytest.raises(TypeError, match="PersonalizedPCA fills no rows in"):
+        PersonalizedPCA.from_fills(first, 2)
+    with pytest.raises(TypeError, match="missing must be ConditionalFill"):
+        FederatedPCA.from_subspaces([first[0].summary], 2, missing=AvailablePairs())
     with pytest.raises(ValueError, match="cannot be refined"):
         FederatedPCA(2, missing=AvailablePairs()).fit(X[:90]).refinement_query()
