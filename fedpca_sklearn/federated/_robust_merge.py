@@ -10,10 +10,10 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import is_integer
 from .._validation.intervals import Interval
-from ..summary import Subspace, merge_subspaces
+from ..summary import merge_subspaces
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
-from ._screening import SiteEvidence, evidence
+from ._screening import evidence, most_bad, shares_trusted
 
 __all__ = ["RobustMerge"]
 
@@ -118,27 +118,21 @@ class RobustMerge(MergeStrategy):
 
     def _merge(self, parts, n_components, kept):
         rank = min(_checked(n_components), parts[0].n_features)
-        found = evidence(parts, rank, self._most_bad(len(parts)))
+        bad = most_bad(self.max_bad, len(parts), f"the sites, of which {len(parts)} have rows")
+        found = evidence(parts, rank, bad)
         self.evidence_ = dict(enumerate(found))
         self.suspects_ = {i: one for i, one in self.evidence_.items() if max(one) > 1}
-        trusted = _trusted(parts, found, self._most_bad(len(parts)))
+        shares = shares_trusted(parts, found, bad).tolist()
+        trusted = [
+            part if share == 1 else part.decay(share)
+            for part, share in zip(parts, shares, strict=True)
+            if share
+        ]
         if self.method == "filter":
             return merge_subspaces(trusted, rank)
         weights = median_weights([part.components[:rank] for part in trusted])
         leading = [part.truncate(rank) for part in trusted]
         return projection_average(leading, rank, weights.tolist())[0]
-
-    def _most_bad(self, n_sites: int) -> int:
-        """Sites that may be wrong; of one or two nobody can be told."""
-        most = (n_sites - 1) // 2
-        if self.max_bad is None:
-            return most
-        if self.max_bad > most:
-            raise ValueError(
-                f"max_bad={self.max_bad} must be fewer than half of the sites, of which "
-                f"{n_sites} have rows."
-            )
-        return self.max_bad
 
 
 def _checked(n_components):
@@ -148,20 +142,6 @@ def _checked(n_components):
             "many directions of each site."
         )
     return n_components
-
-
-def _trusted(
-    parts: Sequence[Subspace], found: Sequence[SiteEvidence], max_bad: int
-) -> list[Subspace]:
-    """Parts that are left, with no more rows than they can claim."""
-    worst = np.array([max(one.directions, one.variance, one.mean) for one in found])
-    out = [i for i in np.argsort(-worst, kind="stable")[:max_bad] if worst[i] > 1]
-    left = [i for i in range(len(parts)) if i not in out]
-    typical = float(np.median([parts[i].n_samples for i in left]))
-    return [
-        parts[i].decay(typical / parts[i].n_samples) if found[i].rows > 1 else parts[i]
-        for i in left
-    ]
 
 
 def median_weights(bases: Sequence[np.ndarray]) -> np.ndarray:

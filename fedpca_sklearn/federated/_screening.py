@@ -18,6 +18,8 @@ _ALIKE, _ERRORS = 2.0, 4.0
 # Where it is not: of what the directions of others explain of a typical site, beyond chance, so
 # much less is apart however far the majority reaches, and nobody within this factor of variance.
 _LOST, _VARIANCES = 0.75, 4.0
+# Shares that are equal but for rounding: of all directions, each explains all.
+_ROUNDING = 1e-8
 # Factor of rows within which nobody is apart.
 _ROWS = 10.0
 
@@ -58,8 +60,12 @@ def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvi
     if spread.sum() > 1:
         some = [part for part, there in zip(parts, spread, strict=True) if there]
         # twice the inverse of the number of equal directions with as uncertain a variance
-        shares = [part.singular_values**2 / part.scatter for part in some]
-        uncertain = 2 * float(np.median([share @ share for share in shares]))
+        squares = [
+            share @ share + cut**2 * (part.n_features - len(share))
+            for part in some
+            for share, cut in [_shares(part)]
+        ]
+        uncertain = 2 * float(np.median(squares))
         means, alike = _means(parts, n, n_core, uncertain)
         found[:, 2] = means
         found[spread, 0] = _directions(
@@ -67,6 +73,33 @@ def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvi
         )
         found[:, 1] = _variances(parts, n, n_core, uncertain, alike)
     return [SiteEvidence(*values) for values in found.tolist()]
+
+
+def most_bad(max_bad: int | None, n_sites: int, of: str) -> int:
+    """Sites that may be wrong, at most; of one or two nobody can be told. ``of``: for an error."""
+    most = (n_sites - 1) // 2
+    if max_bad is None:
+        return most
+    if max_bad > most:
+        raise ValueError(f"max_bad={max_bad} must be fewer than half of {of}.")
+    return max_bad
+
+
+def shares_trusted(
+    parts: Sequence[Subspace], found: Sequence[SiteEvidence], max_bad: int
+) -> np.ndarray:
+    """Share of its rows with which each part counts: 0 for those left out, less than 1 for claims.
+
+    A claim of rows alone leaves nobody out: then as many count as others have.
+    """
+    worst = np.array([max(one.directions, one.variance, one.mean) for one in found])
+    out = [i for i in np.argsort(-worst, kind="stable")[:max_bad] if worst[i] > 1]
+    n = np.array([part.n_samples for part in parts])
+    shares = np.ones(len(parts))
+    claims = [one.rows > 1 for one in found]
+    shares[claims] = np.median(np.delete(n, out)) / n[claims]
+    shares[out] = 0.0
+    return shares
 
 
 def _directions(
@@ -88,7 +121,7 @@ def _directions(
         few = np.sqrt(np.maximum(np.median(n) / n, 1.0))
         wide = np.minimum(_LOST * (middle - chance), _REACH * (reach * few + error))
         limit = np.maximum(wide, limit)
-    return (middle - typical) / np.maximum(limit, np.finfo(float).tiny)
+    return (middle - typical) / np.maximum(limit, _ROUNDING)
 
 
 def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
@@ -98,10 +131,18 @@ def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
     U = np.concatenate(leading)
     shares = np.empty((len(parts), len(parts)))
     for i, part in enumerate(parts):
-        weights = part.singular_values**2 / part.scatter
-        energy = np.append(0.0, np.cumsum(weights @ (part.components @ U.T) ** 2))
+        weights, cut = _shares(part)
+        along = cut + (weights - cut) @ (part.components @ U.T) ** 2
+        energy = np.append(0.0, np.cumsum(along))
         shares[i] = energy[ends[1:]] - energy[ends[:-1]]
     return shares
+
+
+def _shares(part: Subspace) -> tuple[np.ndarray, float]:
+    """Shares of the scatter along the components, and in each direction that was cut: the mean."""
+    shares = part.singular_values**2 / part.scatter
+    cut = max(1 - shares.sum(), 0.0) / max(part.n_features - len(shares), 1)
+    return shares, float(cut)
 
 
 def _variances(

@@ -203,3 +203,17 @@ def test_the_display_shows_every_site_and_marks_suspects():
     assert [t.get_text() for t in display.texts_] == ["variance, mean"]
     with pytest.raises(TypeError, match="must have evidence_"):
         SuspectsDisplay.from_estimator(FederatedPCA(2).fit(rows[0]))
+
+
+def test_directions_that_summaries_have_cut_make_no_honest_site_a_suspect():
+    X = np.random.default_rng(0).standard_normal((8000, 300))
+    X[:, :3] *= np.sqrt(1.5)
+    pca = FederatedPCA(3, merge=RobustMerge(), n_clients=10).fit(X)
+    assert pca.suspects_ == {}
+
+
+def test_all_directions_explain_all_and_tell_nothing():
+    X = np.random.default_rng(0).standard_normal((600, 5)) * [3, 2, 1, 1, 0.5]
+    pca = FederatedPCA(5, merge=RobustMerge(), n_clients=10).fit(X)
+    assert pca.suspects_ == {}
+    assert max(abs(one.directions) for one in pca.evidence_.values()) < 1e-6
