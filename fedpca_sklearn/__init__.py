@@ -14,7 +14,6 @@ from .communication import (
     Graph,
     PerfectChannel,
     Ring,
-    RobustSum,
     Star,
     Topology,
     load_balanced_schedule,
@@ -64,7 +63,7 @@ from .privacy import (
     StreamingModSuLQ,
 )
 from .rank import ContributionBounds, EnergyBounds, RankRule
-from .rounds import FederatedPowerPCA, FederatedSubspaceTracker
+from .rounds import FederatedPowerPCA, FederatedSubspaceTracker, RobustSum
 from .streaming import (
     GROUSE,
     PAST,

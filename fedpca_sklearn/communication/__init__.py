@@ -3,7 +3,6 @@
 from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
 from ._federation import CommunicationLog, Federation
 from ._fixed_point import FixedPointChannel
-from ._robust_sum import RobustSum
 from ._schedule import load_balanced_schedule
 from ._topology import Complete, Graph, Ring, Star, Topology
 
@@ -18,7 +17,6 @@ __all__ = [
     "Graph",
     "PerfectChannel",
     "Ring",
-    "RobustSum",
     "Star",
     "Topology",
     "load_balanced_schedule",

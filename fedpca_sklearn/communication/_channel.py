@@ -36,6 +36,8 @@ class Channel(BaseEstimator, ABC):
 
     # Whether messages are compared, which must then be seen, and be alike where clients are.
     compares_clients = False
+    # Whether a client was left out in the midst of rounds, which then begin again without it.
+    begins_again = False
 
     def __init__(self, dropout: Any = 0.0):
         self.dropout = dropout
@@ -86,6 +88,23 @@ class Channel(BaseEstimator, ABC):
                 f"{schedule.shape}."
             )
         return ~schedule[n_before % len(schedule)]
+
+    def taken(self, question: Any, answers: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
+        """Return the messages of a round that are added up: all, unless a channel compares them.
+
+        Parameters
+        ----------
+        question : callable
+            What clients were asked.
+        answers : iterable of ndarray
+            Messages of those that were `present`, in order.
+
+        Returns
+        -------
+        taken : iterable of ndarray
+            For `receive`.
+        """
+        return answers
 
     @abstractmethod
     def receive(

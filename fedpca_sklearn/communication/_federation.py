@@ -266,7 +266,7 @@ class Federation:
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
         messages = filter(_is_sent, self.map(function, taking_part))
-        total, n_sent = self.channel.receive(messages, self.rng)
+        total, n_sent = self.channel.receive(self.channel.taken(function, messages), self.rng)
         up = [] if total is None else [message_of(total)] * n_sent
         down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)
         self.log.record(up, down, summed=True)

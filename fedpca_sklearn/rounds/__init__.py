@@ -2,5 +2,6 @@
 
 from ._federated_power_pca import FederatedPowerPCA
 from ._federated_subspace_tracker import FederatedSubspaceTracker
+from ._robust_sum import RobustSum
 
-__all__ = ["FederatedPowerPCA", "FederatedSubspaceTracker"]
+__all__ = ["FederatedPowerPCA", "FederatedSubspaceTracker", "RobustSum"]

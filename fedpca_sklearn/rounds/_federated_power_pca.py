@@ -19,7 +19,7 @@ from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import check_rows, float_array
 from .._validation.intervals import Interval
-from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel, RobustSum
+from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
@@ -31,6 +31,7 @@ from ..summary import Subspace
 from ._client import AnyClient, Client
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
 from ._private_client import PrivateClient
+from ._robust_sum import RobustSum
 
 __all__ = ["FederatedPowerPCA"]
 
@@ -66,7 +67,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         square of that.
     channel : Channel or None, default=None
         The simulated network. None: `PerfectChannel`, which adds up without noise. `RobustSum`: for
-        clients that may lie, and a server that sees their messages.
+        clients that may lie, and a server that sees their messages; where one is left out in the
+        midst of rounds, they begin again, with as many as ``n_rounds``.
     mechanism : FedPowerNoise or None, default=None
         Differential privacy: clients clip their rows and add noise to all they send. Its budget is
         split over ``n_rounds`` + 2 rounds, so that a few are best. Not with ``sample_weight``.
@@ -89,13 +91,12 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
         As in `StreamingPCA`, with the errors of the channel.
     n_iter_ : int
-        Rounds of multiplications.
+        Rounds of multiplications, since they last began.
     stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
         Why the rounds ended: the subspace moved by less than ``tol``, all rounds were used, the
         Krylov space cannot grow, or a callback asked to stop.
-    suspects_ : dict
-        With ``channel=RobustSum()``: label of a client -> share of the rounds in which its message
-        was apart from the others, above a half.
+    suspects_, evidence_ : dict
+        With ``channel=RobustSum()``: label of a client -> `SiteEvidence`, of suspects, and of all.
     changes_ : ndarray of shape (n_iter_,)
         By how much each round's multiplication moved the subspace; NaN if nobody took part.
     clients_ : list
@@ -213,6 +214,11 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_channel(self.channel, alike=True)
+        if self.channel is not None and self.channel.compares_clients and self.local_steps > 1:
+            raise ValueError(
+                f"channel={self.channel!r} needs local_steps=1, because what comes of more steps "
+                f"cannot be compared with a client's summary, got {self.local_steps}."
+            )
         if self.acceleration == "krylov" and self.local_steps > 1:
             raise ValueError(
                 f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
@@ -222,6 +228,11 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     def _check_mechanism(self, mechanism: FedPowerNoise) -> None:
         mechanism.validate()
+        if self.channel is not None and self.channel.compares_clients:
+            hides = "trust='sum' hides" if mechanism.trust == "sum" else "mechanism adds noise to"
+            raise ValueError(
+                f"{hides} the messages of clients, which channel={self.channel!r} compares."
+            )
         if self.local_steps > 1:
             raise ValueError(
                 "mechanism needs local_steps=1, because what a client makes orthonormal has no "
@@ -237,10 +248,6 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     @staticmethod
     def _check_sum_only(channel: Channel) -> None:
-        if channel.compares_clients:
-            raise ValueError(
-                f"trust='sum' hides the messages of clients, which channel={channel!r} compares."
-            )
         if channel.loses_clients:
             raise ValueError(
                 "trust='sum' needs a channel that loses no client, with the noise that protects "
@@ -249,26 +256,36 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         rng = check_random_state(self.random_state)
-        channel = None if self.channel is None else clone(self.channel)
+        channel = PerfectChannel() if self.channel is None else clone(self.channel)
         federation = Federation(self.n_jobs, channel, rng, self.communication_)
         d, n_rows = X.shape[1], count_rows(X, weight)
         self._given_basis(d, n_rows)  # before anybody is charged
-        X = X if self.mechanism is None else in_memory(X)
+        plain = self.mechanism is None and not channel.compares_clients
+        X = X if plain else in_memory(X)
         terms = self._terms(X, weight, shards)
         clients = self._make_clients(X, weight, shards, terms, rng)
         start = self._first_basis(d, n_rows, rng)
-        mean = self._find_mean(federation, clients, d, terms)
+        labels = [label for label, _ in shards]
+        if channel.compares_clients:
+            channel.ask(federation, clients, len(start))
         rounds = partial(rounds_of, self)
-        found = power_method(
-            federation, clients, mean, start, rounds=rounds, **self._power_parameters()
-        )
-        self._show(federation, clients, mean, found, n_rows, float_dtype(X))
+        while True:
+            mean = self._find_mean(federation, clients, d, terms)
+            found = power_method(
+                federation, clients, mean, start, rounds=rounds, **self._power_parameters()
+            )
+            if not channel.begins_again:
+                self._show(federation, clients, mean, found, n_rows, float_dtype(X))
+            if not channel.begins_again:
+                break
+            start, channel.begins_again = found.basis, False
         if terms is not None:
             self._noise_message = self._message_of_noise(terms, len(shards))
-        labels = [label for label, _ in shards]
-        self.__dict__.pop("suspects_", None)
-        if isinstance(channel, RobustSum):
-            self.suspects_ = {labels[i]: share for i, share in channel.suspects_.items()}
+        for name in ("evidence_", "suspects_"):
+            self.__dict__.pop(name, None)
+            if channel.compares_clients:
+                found_of = getattr(channel, name)
+                setattr(self, name, {labels[i]: one for i, one in found_of.items()})
         return labels
 
     def _power_parameters(self) -> dict[str, Any]:
@@ -285,7 +302,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         if self.acceleration != "auto":
             return self.acceleration == "krylov"
         channel = PerfectChannel() if self.channel is None else self.channel
-        exact = type(channel) in (PerfectChannel, FixedPointChannel)
+        exact = type(channel) in (PerfectChannel, FixedPointChannel, RobustSum)
         whole = exact and not channel.loses_clients
         return whole and self.mechanism is None and self.local_steps == 1
 
@@ -348,6 +365,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     def _find_mean(
         self, federation: Federation, clients: Sequence[AnyClient], d: int, terms: Terms | None
     ) -> np.ndarray:
+        if self.center and federation.channel.compares_clients:
+            return federation.channel.mean()
         released = self.center if terms is None else terms.costs.mean is not None
         if released:
             return moments_by_sum(federation, clients)[0]

@@ -129,7 +129,7 @@ def power_method(
         else:
             V, moved, block = space.extended(block, W)
             changes.append(_sine(V, moved))
-        if changes[-1] <= tol:
+        if federation.channel.begins_again or changes[-1] <= tol:
             return PowerResult(V, changes, "tol")
         if not len(block):
             return PowerResult(V, changes, "exhausted")
