@@ -63,7 +63,12 @@ from .privacy import (
     StreamingModSuLQ,
 )
 from .rank import ContributionBounds, EnergyBounds, RankRule
-from .rounds import FederatedPowerPCA, FederatedSubspaceTracker, RobustSum
+from .rounds import (
+    FederatedHeteroscedasticPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+    RobustSum,
+)
 from .streaming import (
     GROUSE,
     PAST,
@@ -121,6 +126,7 @@ __all__ = [
     "EnergyBounds",
     "FadingChannel",
     "FedPowerNoise",
+    "FederatedHeteroscedasticPCA",
     "FederatedPCA",
     "FederatedPowerPCA",
     "FederatedScaler",

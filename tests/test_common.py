@@ -43,6 +43,7 @@ from fedpca_sklearn import (
     ContributionBounds,
     DistributedPCA,
     EnergyBounds,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
     FederatedScaler,
@@ -147,6 +148,8 @@ CHECKED = [
     SubspaceTracker(2, batch_size=3, center=True, forgetting_factor=0.9),
     SubspaceTracker(1, batch_size=3, n_iter=2, detect_changes=True, store_subspaces=True),
     RobustSubspaceTracker(1, init="svd", batch_size=5, center=True),
+    # one client: repeated rows move the cut into shards, each of which has its own noise
+    FederatedHeteroscedasticPCA(1, tol=0.01, n_clients=1, random_state=0),
     FederatedPowerPCA(1, random_state=0),
     FederatedPowerPCA(acceleration="krylov", random_state=0),
     FederatedPowerPCA(2, center=False, local_steps=2, n_clients=3, random_state=0),
@@ -438,6 +441,7 @@ def test_every_public_estimator_is_listed():
     streaming = {c for c in estimators if hasattr(c, "partial_fit")}
     assert estimators - streaming == {
         AlternatingProjections,
+        FederatedHeteroscedasticPCA,
         FederatedPowerPCA,
         VerticalFederatedKernelPCA,
         VerticalFederatedPCA,
@@ -829,6 +833,7 @@ def test_variance_beyond_the_dtype_is_refused(model):
     [
         *(estimator(2) for estimator in (AlternatingProjections, RobustSubspaceTracker)),
         *(estimator(2) for estimator in (SubspaceTracker, StreamingPCA, FederatedPCA, GROUSE)),
+        FederatedHeteroscedasticPCA(2, random_state=0),
         FederatedPowerPCA(2, random_state=0),
         FederatedPowerPCA(2, acceleration="krylov", random_state=0),
         FederatedSubspaceTracker(2, random_state=0),

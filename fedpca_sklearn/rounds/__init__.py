@@ -2,6 +2,12 @@
 
 from ._federated_power_pca import FederatedPowerPCA
 from ._federated_subspace_tracker import FederatedSubspaceTracker
+from ._heteroscedastic_pca import FederatedHeteroscedasticPCA
 from ._robust_sum import RobustSum
 
-__all__ = ["FederatedPowerPCA", "FederatedSubspaceTracker", "RobustSum"]
+__all__ = [
+    "FederatedHeteroscedasticPCA",
+    "FederatedPowerPCA",
+    "FederatedSubspaceTracker",
+    "RobustSum",
+]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .._validation.checks import check_rows
+
 
 @dataclass(frozen=True)
 class AnyClient(ABC):
@@ -31,6 +33,11 @@ class Client(AnyClient):
     """A client whose answers are exact."""
 
     weight: np.ndarray | None = None
+
+    @classmethod
+    def with_rows(cls, label: Any, rows: Any, weight: Any) -> Client:
+        """A client with finite rows; an error names it."""
+        return cls(label, check_rows(rows), weight)
 
     @property
     def n_samples(self) -> float:

@@ -17,7 +17,7 @@ from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
-from .._validation.checks import check_rows, float_array
+from .._validation.checks import float_array
 from .._validation.intervals import Interval
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
@@ -356,7 +356,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
     ) -> Sequence[AnyClient]:
         federation, parts = Federation(self.n_jobs), rows_of(X, weight, shards)
         if terms is None:
-            return [Client(*call) for call in federation.map(_checked, parts)]
+            return list(federation.map(Client.with_rows, parts))
         # a generator of its own where none is given: the first basis tells about that of the others
         state = None if self.random_state is None else rng
         calls = ((label, rows, self.mechanism, terms, seeds_of(state)) for label, rows, _ in parts)
@@ -390,8 +390,3 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         """Orthonormal rows to begin with, as many as components exist."""
         rank, V = self._rank(d, n_rows), self._given_basis(d, n_rows)
         return linalg.orthonormalised(rng.standard_normal((rank, d)) if V is None else V[:rank])
-
-
-def _checked(label: Any, rows: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """A client's finite rows; an error names it."""
-    return label, check_rows(rows), weight

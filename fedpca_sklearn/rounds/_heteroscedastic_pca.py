@@ -1,0 +1,266 @@
+"""Maximum likelihood PCA of clients with unlike noise, by rounds of sums: HePPCAT."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from .._base.batches import count_rows, float_dtype
+from .._base.callbacks import rounds_of
+from .._kernels import linalg
+from .._kernels.rows import scatter_about, sum_of_rows
+from .._validation.intervals import Interval
+from ..communication import Channel, Federation
+from ..communication._channel import check_channel
+from ..federated._clients import ClientsTransformer, rows_of
+from ..summary import Subspace
+from ._client import Client
+from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums
+from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
+from ._queries import Variances
+
+__all__ = ["FederatedHeteroscedasticPCA"]
+
+# Power of a client's total variance that its rows are divided by at the start: weights of the form
+# 1 / (v (lambda + v)) lie between the powers 1 and 2.
+_POWER = 1.5
+# Smallest variance of a factor at the start, as a share of the noise.
+_LEAST = 1e-3
+# Rounds for the start, at most, and the change of the subspace that ends them.
+_ROUNDS, _TOL = 30, 1e-3
+
+
+class FederatedHeteroscedasticPCA(ClientsTransformer):
+    """Probabilistic PCA of clients with unlike noise: maximum likelihood by rounds of sums.
+
+    Where clients measure the same directions with different noise, PCA of all rows follows the
+    loud ones. Here the rows of client l have the covariance F F' + v_l I with common factors F and
+    a noise variance v_l of its own, and F and all v_l maximise the likelihood (HePPCAT [1]_). In
+    each round a client takes a step for its noise, and sends two sums over its rows, which add up;
+    so any channel serves, and the noise of a client stays with it. `NoiseAwareMerge` comes within
+    .2 % of the result in one exchange of summaries; take the rounds where summaries may not be
+    seen, have cut much, or a likelihood is wanted.
+
+    Noise is all that lies outside the factors, also what a client has there of its own.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of factors, fewer than columns, or there is no noise to be seen.
+    n_rounds : int, default=200
+        Largest number of rounds of expectation maximisation; up to 30 for the start come before.
+    tol : float, default=1e-4
+        Stop when a round would change the factors by less, relatively, in the Frobenius norm. A
+        ConvergenceWarning tells if ``n_rounds`` were not enough.
+    channel : Channel or None, default=None
+        The simulated network, as in `FederatedPowerPCA`; not `RobustSum`.
+    center : bool, default=True
+        Subtract the mean of all rows, which a first round finds. False: about the origin.
+    n_clients : int, default=2
+        If ``clients`` is not given, the rows are cut into this number of contiguous shards, each of
+        which counts as a client.
+    n_jobs : int or None, default=None
+        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the first subspace and of the channel.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, \
+            noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
+        As in `StreamingPCA`: of all rows, along the principal axes within the span of the factors.
+    factors_ : ndarray of shape (n_components_, n_features)
+        F': the rows of client l have the covariance ``factors_.T @ factors_ + v_l I``. Orthogonal,
+        the longest first.
+    factor_mean_ : ndarray of shape (n_features,)
+        Mean of the rows in the model, in which loud clients count less than in ``mean_``.
+    noise_variances_ : dict
+        Label of a client -> v_l. The server does not see it; the simulation does.
+    log_likelihoods_ : ndarray of shape (n_iter_,)
+        Sum of the log-likelihoods of all rows, with the factors and noise of each round; the last
+        is that of the result.
+    n_iter_ : int
+        Rounds of expectation maximisation; the last one changed nothing more.
+    clients_ : list
+        Labels of the clients, sorted.
+    communication_ : CommunicationLog
+        With d features, r components and K clients a round is K (r d + r^2 + 1) floats up and K r d
+        down; before it are those of `FederatedPowerPCA`, one for another mean and one of 2 K floats
+        up, after it one for the variances.
+
+    See Also
+    --------
+    NoiseAwareMerge : One exchange of summaries, nearly as likely.
+    FederatedPowerPCA : PCA of all rows, each counting one.
+
+    Notes
+    -----
+    Expectation maximisation of [1]_ in turns: F given all v_l, then each v_l given F. With scatter
+    S, n rows and W = (F' F + v I)^-1 a client sends W F' S / v and W F' S F W / v + n W; the new F
+    is one sum divided by the other. The likelihood never falls.
+    It has other maxima than the largest, so the start matters: PCA of weighted rows by rounds of a
+    power method, with the variance of a client to the power of -3/2, which is between the weights 1
+    / v and 1 / v^2. The mean of the model is that of the same weighted rows: noise in the mean of
+    all rows would be a factor of the quiet clients. Factors below the noise take many rounds, each
+    of which changes a small part of what is missing.
+
+    A client with no more rows than factors and one could explain its rows without noise, and has no
+    maximum; its noise is the mean variance of a column of all rows, and noise below 1e-8 of that is
+    taken for 1e-8 of it. A client that drops out keeps its noise until it is back; the likelihood
+    of a round is that of the clients that took part.
+
+    A round costs a client what one of `FederatedPowerPCA` does, O(n_l d r).
+
+    References
+    ----------
+    .. [1] D. Hong, K. Gilman, L. Balzano, J. A. Fessler, "HePPCAT: probabilistic PCA for data with
+       heteroscedastic noise", IEEE Transactions on Signal Processing 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, subspace_distance
+    >>> rng = np.random.default_rng(0)
+    >>> true = np.linalg.qr(rng.standard_normal((50, 2)))[0].T
+    >>> site = np.repeat(["quiet", "loud"], [200, 800])
+    >>> noise = np.where(site == "quiet", 1.0, 4.0)[:, None]  # standard deviations
+    >>> X = 3 * rng.standard_normal((1000, 2)) @ true + noise * rng.standard_normal((1000, 50))
+    >>> plain = FederatedPCA(2).fit(X, clients=site)
+    >>> pca = FederatedHeteroscedasticPCA(2, random_state=0).fit(X, clients=site)
+    >>> [round(subspace_distance(p.components_, true), 2) for p in (plain, pca)]
+    [0.43, 0.16]
+    >>> {label: round(v, 1) for label, v in pca.noise_variances_.items()}
+    {'loud': 16.1, 'quiet': 1.0}
+    """
+
+    _parameter_constraints: dict = {
+        **ClientsTransformer._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "channel": [Channel, None],
+        "center": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_rounds: int = 200,
+        tol: float = 1e-4,
+        channel: Any = None,
+        center: bool = True,
+        n_clients: int = 2,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.n_rounds = n_rounds
+        self.tol = tol
+        self.channel = channel
+        self.center = center
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_channel(self.channel)
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        rng = check_random_state(self.random_state)
+        channel = None if self.channel is None else clone(self.channel)
+        network = self.n_jobs, channel, rng, self.communication_
+        federation = Federation(*network)
+        clients = list(federation.map(Client.with_rows, rows_of(X, weight, shards)))
+        d, n_rows = X.shape[1], count_rows(X, weight)
+        zero = np.zeros(d)
+        pooled = moments_by_sum(federation, clients)[0] if self.center else zero
+        scatter, n = awaited_sum(federation, clients, Variances(np.empty((0, d)), pooled))
+        unit = math.sqrt(max(float(scatter), 0.0) / max(float(n), 1.0) / d) or 1.0
+
+        V = linalg.orthonormalised(rng.standard_normal((min(self.n_components, d, n_rows), d)))
+        calls = [(client.label, client, unit, self.center, len(V) + 1) for client in clients]
+        weighted = list(federation.map(_weighted, calls))
+        mean = moments_by_sum(federation, weighted)[0] if self.center else zero
+        start = _first_factors(federation, weighted, mean, unit, V)
+        keeping = KeepingFederation(*network)
+        F = self._by_expectation(keeping, clients, mean, unit, start)
+        total = Subspace.empty(d, centered=self.center, dtype=float_dtype(X))._replace(mean=pooled)
+        found = by_rayleigh_ritz(federation, clients, total, linalg.orthonormalised(F))
+        self._set_fitted(found, len(V), n_rows)
+        _, lengths, directions = scipy.linalg.svd(F, full_matrices=False)
+        factors = (unit * lengths)[:, None] * linalg.flip_signs(directions)
+        self.factors_, self.factor_mean_ = (a.astype(total._dtype) for a in (factors, mean))
+        self.noise_variances_ = {label: unit**2 * v for label, v in keeping.kept.items()}
+        return [label for label, _ in shards]
+
+    def _by_expectation(
+        self,
+        federation: Federation,
+        clients: Sequence[Client],
+        mean: np.ndarray,
+        unit: float,
+        new: np.ndarray,
+    ) -> np.ndarray:
+        """Factors of the last round, whose noise the clients keep."""
+        calls = [(client.label, client) for client in clients]
+        likelihoods, change, F = [], math.inf, new
+        for _ in rounds_of(self, self.n_rounds):
+            F = new
+            message = federation.sum(ExpectedScores(F, mean, unit), calls, F)
+            if message is None:  # nobody took part
+                continue
+            sums = Sums.of(message, len(F))
+            likelihoods.append(sums.log_likelihood)
+            new = sums.factors()
+            change = float(np.linalg.norm(new - F) / (np.linalg.norm(F) or 1.0))
+            if change <= self.tol:
+                break
+        else:
+            warnings.warn(
+                f"n_rounds={self.n_rounds} were not enough: the last one changed by {change:.2g} "
+                f"of the factors, above tol={self.tol}.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.n_iter_, self.log_likelihoods_ = len(likelihoods), np.array(likelihoods)
+        return F
+
+
+def _weighted(label: Any, client: Client, unit: float, center: bool, few: int) -> Client:
+    """A client whose rows count less, the larger their variance; of few rows it is unknown."""
+    n, variance, mean = client.n_samples, 1.0, np.zeros(client.rows.shape[1])
+    if n > few:
+        if center:
+            mean = sum_of_rows(client.rows, client.weight) / n
+        scatter = scatter_about(client.rows, mean, client.weight)
+        variance = max(scatter / n / len(mean) / unit**2, SMALLEST)
+    weight = np.ones(client.rows.shape[0]) if client.weight is None else client.weight
+    return replace(client, weight=variance**-_POWER * weight)
+
+
+def _first_factors(
+    federation: Federation, clients: Sequence[Client], mean: np.ndarray, unit: float, V: np.ndarray
+) -> np.ndarray:
+    """Factors of weighted rows as if they had one noise, from the span of V on."""
+    krylov = not federation.channel.loses_clients
+    V = power_method(federation, clients, mean, V, _ROUNDS, tol=_TOL, krylov=krylov).basis
+    k, d = V.shape
+    sums = awaited_sum(federation, clients, Variances(V, mean))
+    n = float(sums[-1]) if sums[-1] > 0 else 1.0  # noise of a channel
+    inner, scatter = sums[:-2].reshape(k, k) / unit**2 / n, float(sums[-2]) / unit**2 / n
+    values, Y = np.linalg.eigh((inner + inner.T) / 2)
+    noise = max((scatter - float(values.sum())) / max(d - k, 1), SMALLEST)
+    return np.sqrt(np.maximum(values - noise, _LEAST * noise))[:, None] * (Y.T @ V)

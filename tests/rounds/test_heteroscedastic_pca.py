@@ -1,0 +1,172 @@
+"""FederatedHeteroscedasticPCA: expectation maximisation, against the formulas of HePPCAT."""
+
+import warnings
+
+import numpy as np
+import pytest
+from helpers import random_basis, sine
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+
+from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, PerfectChannel, RobustSum
+
+SIZES, NOISE, SIGNAL, D = (60, 150, 90), (1.0, 16.0, 4.0), np.array([30.0, 16.0, 9.0]), 20
+
+
+def sites(seed=0, noise=NOISE, mean=5.0):
+    rng = np.random.default_rng(seed)
+    V = random_basis(rng, 3, D)
+    rows = [
+        mean
+        + rng.standard_normal((n, 3)) * np.sqrt(SIGNAL) @ V
+        + np.sqrt(v) * rng.standard_normal((n, D))
+        for n, v in zip(SIZES, noise, strict=True)
+    ]
+    return np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES), V
+
+
+def fitted(n_rounds, X, labels, tol=0.0, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pca = FederatedHeteroscedasticPCA(
+            3, n_rounds=n_rounds, tol=tol, random_state=0, **parameters
+        )
+        return pca.fit(X, clients=labels)
+
+
+def em_step(groups, F, v):
+    """HePPCAT, one step for F with all v, then one for each v with the new F, by groups of rows.
+
+    Hong, Gilman, Balzano and Fessler (2021), section IV: rows y = F z + noise, z ~ N(0, I).
+    """
+    k = F.shape[1]
+    left, right = np.zeros_like(F), np.zeros((k, k))
+    for Y, noise in zip(groups, v, strict=True):
+        M = np.linalg.inv(F.T @ F + noise * np.eye(k))
+        Z = Y @ F @ M  # expected scores
+        left += Y.T @ Z / noise
+        right += Z.T @ Z / noise + len(Y) * M
+    F = left @ np.linalg.inv(right)
+    new = []
+    for Y, noise in zip(groups, v, strict=True):
+        M = np.linalg.inv(F.T @ F + noise * np.eye(k))
+        Z = Y @ F @ M
+        inside = np.trace(F.T @ F @ M) * noise * len(Y)
+        new.append((np.sum((Y - Z @ F.T) ** 2) + inside) / (len(Y) * D))
+    return F, np.array(new)
+
+
+def test_each_round_is_the_paper_s_step_on_pooled_rows_and_the_likelihood_never_falls():
+    X, labels, _ = sites()
+    before = fitted(1, X, labels)
+    groups = [X[labels == s] - before.factor_mean_ for s in "abc"]
+    for m in range(2, 6):
+        after = fitted(m, X, labels)
+        F, v = em_step(groups, before.factors_.T, list(before.noise_variances_.values()))
+        assert_allclose(after.factors_.T @ after.factors_, F @ F.T, rtol=1e-10, atol=1e-10)
+        assert_allclose(list(after.noise_variances_.values()), v, rtol=1e-10)
+        before = after
+    likelihood = fitted(60, X, labels).log_likelihoods_
+    assert len(likelihood) == 60
+    assert np.all(np.diff(likelihood) > -1e-9 * abs(likelihood[-1]))
+
+
+def test_the_likelihood_is_that_of_normal_rows():
+    X, labels, _ = sites()
+    pca = fitted(4, X, labels)
+    S = pca.factors_.T @ pca.factors_
+    expected = sum(
+        multivariate_normal(pca.factor_mean_, S + v * np.eye(D)).logpdf(X[labels == s]).sum()
+        for s, v in pca.noise_variances_.items()
+    )
+    assert_allclose(pca.log_likelihoods_[-1], expected, rtol=1e-12)
+
+
+def test_one_group_is_probabilistic_pca():
+    X, _, _ = sites()
+    pca = FederatedHeteroscedasticPCA(3, n_clients=1, tol=1e-9, random_state=0).fit(X)
+    values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
+    left_out = values[:-3].mean()  # Tipping and Bishop (1999): noise, and factors in closed form
+    assert_allclose(pca.noise_variances_[0], left_out, rtol=1e-8)
+    U = vectors[:, -3:]
+    S = U * (values[-3:] - left_out) @ U.T
+    assert_allclose(pca.factors_.T @ pca.factors_, S, atol=1e-6 * S.max())
+
+
+def test_unlike_noise_is_found_and_directions_are_better_than_those_of_all_rows():
+    for seed in range(3):
+        X, labels, V = sites(seed)
+        pca = fitted(200, X, labels, tol=1e-5)
+        for v, expected, n in zip(pca.noise_variances_.values(), NOISE, SIZES, strict=True):
+            # five deviations; maximum likelihood takes k of the d degrees of freedom for factors
+            assert abs(v / expected - 1) < 5 * np.sqrt(2 / (n * D)) + 3 / D
+        plain = FederatedPCA(3).fit(X, clients=labels)
+        assert sine(pca.components_, V) < 0.9 * sine(plain.components_, V)
+        assert_allclose(pca.mean_, X.mean(axis=0), rtol=1e-12)
+        along = np.sum(((X - X.mean(axis=0)) @ pca.components_.T) ** 2, axis=0)
+        assert_allclose(pca.singular_values_**2, along, rtol=1e-10)
+
+
+def test_the_mean_of_loud_clients_is_no_factor_of_the_quiet_ones():
+    X, labels, V = sites(noise=(1.0, 400.0, 4.0))
+    pca = fitted(200, X, labels, tol=1e-4)
+    quiet = X[labels != "b"]
+    assert sine(pca.components_, V) < 1.1 * sine(FederatedPCA(3).fit(quiet).components_, V)
+    assert np.linalg.norm(pca.factor_mean_ - 5) < 0.5 * np.linalg.norm(pca.mean_ - 5)
+
+
+@pytest.mark.parametrize("factor", [1e-140, 1e8, 1e100])
+def test_units_do_not_matter(factor):
+    X, labels, _ = sites(mean=0.0)
+    a, b = fitted(4, X, labels), fitted(4, factor * X, labels)
+    assert sine(a.components_, b.components_) < 1e-9
+    assert_allclose(b.factors_, factor * a.factors_, rtol=1e-6, atol=1e-8 * factor)
+    assert_allclose(b.noise_variances_["b"] / factor / factor, a.noise_variances_["b"], rtol=1e-8)
+
+
+def test_weights_count_rows_and_rounds_are_sums_of_few_floats():
+    X, labels, _ = sites()
+    twice = np.concatenate([X, X[:40]])
+    w = np.r_[np.full(40, 2), np.ones(len(X) - 40)]
+    a = FederatedHeteroscedasticPCA(3, random_state=0).fit(X, clients=labels, sample_weight=w)
+    b = FederatedHeteroscedasticPCA(3, random_state=0).fit(
+        twice, clients=np.r_[labels, labels[:40]]
+    )
+    assert_allclose(a.log_likelihoods_, b.log_likelihoods_, rtol=1e-9)
+    assert_allclose(a.noise_variances_["a"], b.noise_variances_["a"], rtol=1e-6)
+    rounds = a.communication_.table[-1 - a.n_iter_ : -1]
+    assert {row["floats_up"] for row in rounds} == {3 * (3 * D + 9 + 1)}
+    assert {row["floats_down"] for row in rounds} == {3 * 3 * D}
+
+
+def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own():
+    X, labels, V = sites()
+    few = np.concatenate([X, 5 + 3 * np.random.default_rng(1).standard_normal((3, D))])
+    pca = fitted(50, few, np.r_[labels, ["few"] * 3])
+    assert 1 < pca.noise_variances_["few"] < 16
+    assert sine(pca.components_, V) < 0.5
+    lost = fitted(50, X, labels, channel=PerfectChannel(dropout=0.3))
+    assert sine(lost.components_, V) < 0.5
+
+
+@pytest.mark.parametrize(
+    "X", [np.ones((20, 4)), np.eye(4)[[0, 1] * 10], np.zeros((3, 4)), np.arange(8.0).reshape(2, 4)]
+)
+def test_rows_without_noise_have_the_components_of_all(X):
+    pca = fitted(5, X, None)
+    plain = FederatedPCA(3).fit(X)
+    assert_allclose(pca.singular_values_, plain.singular_values_, atol=1e-7)
+    assert np.isfinite(pca.log_likelihoods_).all()
+
+
+def test_errors_and_warnings_name_the_cause():
+    X, labels, _ = sites()
+    with pytest.warns(ConvergenceWarning, match=r"n_rounds=2 .* changed by .* tol=0\.0001"):
+        FederatedHeteroscedasticPCA(3, n_rounds=2, random_state=0).fit(X, clients=labels)
+    with pytest.raises(ValueError, match=r"RobustSum\(\) compares the messages"):
+        FederatedHeteroscedasticPCA(3, channel=RobustSum()).fit(X, clients=labels)
+    bad = X.copy()
+    bad[70] = np.inf
+    with pytest.raises(ValueError, match="Client 'b'"):
+        FederatedHeteroscedasticPCA(3).fit(bad, clients=labels)
