@@ -25,7 +25,7 @@ from fedpca_sklearn import (
 from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-N_RUNS = 200
+N_RUNS = 120
 ROWS = np.random.default_rng(0).standard_normal((60, 3)) * [2.0, 1.0, 0.5] + 0.3
 PARTS = {"east": ROWS[:40], "west": ROWS[40:]}
 LABELS = np.repeat(list(PARTS), [40, 20])
@@ -68,7 +68,7 @@ def in_one_process(estimator, n_runs=N_RUNS):
 
 @pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=lambda e: type(e).__name__)
 def test_noise_over_flower_is_that_of_one_process(estimator, tmp_path, known_noise, monkeypatch):
-    """Two samples of 200 fits each; a sample with about a third of the noise is told from them."""
+    """Two samples of 120 fits each; a sample with about a third of the noise is told from them."""
     monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk has no part in this
     there, here = list(over_flower(estimator, tmp_path)), list(in_one_process(estimator))
     other = list(in_one_process(clone(estimator).set_params(mechanism__epsilon=40.0), 100))

@@ -1,5 +1,7 @@
 """Merging: the summary of the parts must be the summary of the pooled rows."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from helpers import random_basis
@@ -125,9 +127,14 @@ def test_sites_of_unequal_rank_in_different_directions(method, d):
 @each_method
 @pytest.mark.parametrize(("n", "d", "size"), [(900, 20, 1), (900, 300, 15)])
 def test_more_summaries_than_are_stacked_at_once(method, n, d, size):
-    X = make_rows(n, d)
-    parts = [Subspace.from_rows(X[i : i + size]) for i in range(0, n, size)]
+    X, parts = many_summaries(n, d, size)
     assert_summarises(merge_subspaces(parts, method=method), X)
+
+
+@cache
+def many_summaries(n, d, size):
+    X = make_rows(n, d)
+    return X, [Subspace.from_rows(X[i : i + size]) for i in range(0, n, size)]
 
 
 @each_method
