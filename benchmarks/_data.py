@@ -1,8 +1,9 @@
-"""Public data: of a local folder, or of scikit-learn's fetchers: ``python -m benchmarks._data``.
+"""Public data: of a local folder, or fetched: ``python -m benchmarks._data``.
 
-A file that is neither beside the repository nor made before is made of what the fetcher downloads,
-in scikit-learn's folder of data (``sklearn.datasets.get_data_home``). Called as a script it makes
-all files that can be had, or those that are named.
+A file that is neither beside the repository nor made before is made of what a fetcher of
+scikit-learn downloads, or of a published file (`_originals`), in scikit-learn's folder of data
+(``sklearn.datasets.get_data_home``). Called as a script it makes all files that can be had, or
+those that are named.
 """
 
 import os
@@ -14,6 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import datasets
 
+from benchmarks._originals import ORIGINALS, arrays_of
+
 BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 # Data of OpenML by name and version, the rows to take, the shape, and the mean of all entries.
@@ -24,12 +27,8 @@ OPENML = {
     "wine_red.npz": ("wine-quality-red", 1, slice(None), (1_599, 11), 8.134219),
     "wine_white.npz": ("wine-quality-white", 1, slice(None), (4_898, 11), 18.432687),
 }
-# What scikit-learn has no fetcher for, and who has it.
-ELSEWHERE = {
-    "motes_light.npz": "db.csail.mit.edu/labdata",
-    "college.npz": "the data of An Introduction to Statistical Learning",
-    "video_person.npz": "github.com/praneethmurthy/ReProCS",
-}
+# What is published in a format that is not known here, and who has it.
+ELSEWHERE = {"video_person.npz": "github.com/praneethmurthy/ReProCS as Data/Person.mat"}
 
 
 class NotHadError(Exception):
@@ -44,9 +43,9 @@ def path_of(name):
     if (home / name).exists():
         return home / name
     if name in ELSEWHERE:
-        raise NotHadError(f"no fetcher has it, but {ELSEWHERE[name]}")
+        raise NotHadError(f"nothing here fetches it, it is of {ELSEWHERE[name]}")
     try:
-        arrays = _made(name)
+        arrays = arrays_of(name, home) if name in ORIGINALS else _made(name)
     except (OSError, HTTPException, ValueError, ImportError) as error:
         raise NotHadError(f"it cannot be fetched: {' '.join(str(error).split())}") from error
     home.mkdir(parents=True, exist_ok=True)
@@ -101,7 +100,8 @@ def _openml(name):
 def main(names):
     """Make files of data; the exit code is 1 if one cannot be had."""
     code = 0
-    for name in names or [*OPENML, "wine_redwhite.npz", "newsgroups20_counts.npz", *ELSEWHERE]:
+    composed = "wine_redwhite.npz", "newsgroups20_counts.npz"
+    for name in names or [*OPENML, *composed, *ORIGINALS, *ELSEWHERE]:
         try:
             print(f"{name}: {path_of(name)}", flush=True)
         except NotHadError as error:

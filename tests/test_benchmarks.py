@@ -1,7 +1,9 @@
 """The benchmarks: nothing public is left out, and their accuracies are those of the docs."""
 
 import ast
+import hashlib
 import inspect
+import io
 import math
 import sys
 from importlib import import_module
@@ -21,7 +23,7 @@ import fedpca_sklearn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import WITHOUT_SCENARIO, __main__, _data, _tools  # noqa: E402
+from benchmarks import WITHOUT_SCENARIO, __main__, _data, _originals, _tools  # noqa: E402
 
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
 
@@ -42,6 +44,7 @@ def fetched(monkeypatch, tmp_path):
     monkeypatch.setattr(_data.datasets, "get_data_home", lambda: str(tmp_path))
     for fetcher in ("fetch_openml", "fetch_20newsgroups_vectorized"):
         monkeypatch.setattr(_data.datasets, fetcher, unreachable)
+    monkeypatch.setattr(_originals, "urlopen", lambda address, timeout: unreachable(address))
     return asked
 
 
@@ -214,11 +217,74 @@ def test_data_of_the_folder_are_what_a_fetcher_must_have():
         assert_allclose(X.mean(dtype=np.float64), mean, rtol=1e-6)
 
 
+LIGHT = "45.08000183\t0\t49.26181793\n0.460000008\t1847.359985\t0\n"
+COLLEGES = """"","Private","Apps","S.F.Ratio","Grad.Rate"
+"Abilene Christian University","Yes",1660,18.1,60
+"University of Alabama, Birmingham",No,"1797",6.7,33
+"""
+
+
+def test_published_files_are_read_as_they_are(elsewhere, monkeypatch, tmp_path):
+    light = np.array([[45.08, 0, 49.26182], [0.46, 1847.36, 0]], dtype=np.float32)
+    colleges = np.array([[1660, 18.1, 60], [1797, 6.7, 33]], dtype=np.float32)
+    found = []
+    for name, text, X in (
+        ("motes_light.npz", LIGHT, light),
+        ("college.npz", COLLEGES, colleges),
+    ):
+        address, read, _ = _originals.ORIGINALS[name]
+        digest = hashlib.sha256(read(text)["X"].tobytes()).hexdigest()
+        monkeypatch.setitem(_originals.ORIGINALS, name, (address, read, digest))
+        monkeypatch.setattr(
+            _originals, "urlopen", lambda *_, text=text, **__: io.BytesIO(text.encode())
+        )
+        found.append(np.load(_data.path_of(name)))
+        assert_allclose(found[-1]["X"], X, rtol=1e-7)
+    assert found[1]["y"].tolist() == [1, 0]
+    assert found[1]["names"].tolist() == ["Apps", "S.F.Ratio", "Grad.Rate"]
+
+
+def test_published_files_may_be_put_beside_and_must_be_those_of_the_figures(elsewhere, tmp_path):
+    folder = tmp_path / "fedpca_benchmarks"
+    folder.mkdir()
+    for text, words in (
+        (LIGHT, "q8calibLight.dat is not what it was: the SHA-256 of its numbers"),
+        ("<html>moved</html>", "could not convert string"),
+    ):
+        (folder / "q8calibLight.dat").write_text(text)
+        with pytest.raises(_data.NotHadError, match=words):
+            _data.path_of("motes_light.npz")
+    (folder / "College.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(_data.NotHadError, match="expected Private among them"):
+        _data.path_of("college.npz")
+    assert {file.name for file in folder.iterdir()} == {"q8calibLight.dat", "College.csv"}
+
+
+@pytest.mark.parametrize("name", _originals.ORIGINALS)
+def test_published_files_are_those_of_the_folder(name, monkeypatch, tmp_path):
+    """As they are published, with ten digits: the files of the folder were made of them."""
+    if not (_data.BESIDE / name).exists():
+        pytest.skip(f"the data set {name} is not beside the repository")
+    data = dict(np.load(_data.BESIDE / name))
+    rows = [[f"{x:.10g}" for x in row] for row in data["X"].tolist()]
+    if name == "college.npz":
+        kinds = ["Yes" if private else "No" for private in data["y"]]
+        rows = [["", kind, *row] for kind, row in zip(kinds, rows, strict=True)]
+        rows = [["", "Private", *data["names"]], *rows]
+    tab = "," if name == "college.npz" else "\t"
+    file = _originals.ORIGINALS[name][0].rsplit("/", 1)[1]
+    (tmp_path / file).write_text("\n".join(map(tab.join, rows)))
+    found = _originals.arrays_of(name, tmp_path)
+    for key, array in data.items():
+        assert_array_equal(found[key], array)
+
+
 def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
     elsewhere, fetched, monkeypatch, capsys, tmp_path
 ):
     def main(quick=False):
-        assert _tools.load("sonar.npz") is _tools.load("motes_light.npz") is None
+        for name in ("sonar.npz", "college.npz", "video_person.npz"):
+            assert _tools.load(name) is None
 
     monkeypatch.setattr(_tools, "RESULTS", tmp_path)
     monkeypatch.setattr(scenario("accuracy"), "main", main)
@@ -226,11 +292,15 @@ def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
     assert __main__.main(["accuracy", "privacy"]) == 1
     out = capsys.readouterr().out
     assert "skipped: sonar.npz, it cannot be fetched: <urlopen error no network here>\n" in out
-    assert "skipped: motes_light.npz, no fetcher has it, but db.csail.mit.edu/labdata\n" in out
+    address = "https://www.statlearning.com/s/College.csv"
+    kept = tmp_path / "fedpca_benchmarks" / "College.csv"
+    assert f"no network here>; {address} may be put beside, as {kept}\n" in out
+    assert "skipped: video_person.npz, nothing here fetches it, it is of github.com/" in out
     assert out.splitlines()[-1] == (
-        "NOT RUN IN FULL, for want of what is in brackets: accuracy (sonar.npz, motes_light.npz)"
+        "NOT RUN IN FULL, for want of what is in brackets: accuracy (sonar.npz, college.npz, "
+        "video_person.npz)"
     )
-    assert fetched == ["sonar"]
+    assert fetched == ["sonar", address]
     assert __main__.main(["privacy"]) == 0
     assert "NOT RUN" not in capsys.readouterr().out
 
@@ -241,7 +311,7 @@ def test_all_files_of_data_can_be_asked_for(elsewhere, fetched, capsys):
     table = (ROOT / "docs" / "reproduction.md").read_text().split("## Data\n")[1].split("\n## ")[0]
     needed = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
     assert said == needed | {"wine_white.npz"}
-    assert len(fetched) == 7
+    assert len(fetched) == 9
 
 
 # ------------------------------------------------------------------------------ accuracy
