@@ -239,13 +239,29 @@ def digits_draw(n, per_digit, seed):
 def digits(quick):
     """Mean held-out errors by sites and rows."""
     rows = []
-    cases = ((10, (6, 9, 12)), (5, (9, 12, 18)), (1, (6, 9, 12, 18, 90)))
+    cases = ((10, (6, 9, 12, 15)), (5, (9, 12, 18, 24)), (1, (6, 9, 12, 18, 90)))
     for per_digit, sizes in cases[2:] if quick else cases:
         for n in sizes:
             draws = [digits_draw(n, per_digit, seed) for seed in range(1 if quick else 3)]
             means = {name: float(np.mean([d[name] for d in draws])) for name in draws[0]}
             rows.append({"sites a digit": per_digit, "rows a site": n, **means})
     return rows
+
+
+def digits_bounds(rows):
+    """Print between which numbers of rows local components become the better ones."""
+    for per_digit in sorted({row["sites a digit"] for row in rows}):
+        some = [row for row in rows if row["sites a digit"] == per_digit]
+        few, many = (
+            [row["rows a site"] for row in some if (row["personalized"] < row["local"]) == ours]
+            for ours in (True, False)
+        )
+        beaten = [row["rows a site"] for row in some if row["shared"] < row["personalized"]]
+        print(
+            f"{per_digit} sites a digit: personalized better than local up to "
+            f"{max(few, default=0)} rows, worse from {min(many, default='more')}; worse than "
+            f"shared at {beaten or 'none'}"
+        )
 
 
 def own_claims(rows):
@@ -279,4 +295,6 @@ def main(quick=False):
     print("\nOwn components, wide")
     table("unlike_wide", wide(quick))
     print("\nOwn components, digits")
-    table("unlike_digits", digits(quick))
+    rows = digits(quick)
+    table("unlike_digits", rows)
+    digits_bounds(rows)
