@@ -54,13 +54,6 @@ def main(quick=False):
         streams,
         lambda k: excess_error(digits, in_batches(k(10), digits, 10).components_),
     )
-    for seed in range(3):
-        X = make_power_law(10_000, 500, random_state=seed)
-        add(
-            f"power law 10,000 x 500, r=20, seed {seed}: excess error",
-            streams,
-            lambda k, X=X: excess_error(X, k(20).fit(X).components_),
-        )
     add("digits, r=10: noise_variance_", kinds, lambda k: float(k(10).fit(digits).noise_variance_))
     for size in (18, 10):
         add(
@@ -73,6 +66,17 @@ def main(quick=False):
         kinds,
         lambda k: subspace_distance(k(5).fit(far).components_, true),
     )
+    lengths = np.random.default_rng(0).lognormal(0, 1, 400)
+    units = make_power_law(2000, 400, random_state=0) * lengths
+    variances = units.var(axis=0, ddof=1)
+    for end in ("least", "largest"):
+        add(
+            f"2,000 x 400, unlike units, r=10: {end} of get_covariance's diagonal / variance",
+            {name: kinds[name] for name in ("PCA", "StreamingPCA")},
+            lambda k, at=np.min if end == "least" else np.max: float(
+                at(np.diag(k(10).fit(units).get_covariance()) / variances)
+            ),
+        )
     iris = load_iris().data
     add(
         "iris, whiten: error of get_covariance",
@@ -99,9 +103,8 @@ def main(quick=False):
         "2,000 x 1,000, r=20: peak MB", kinds, lambda k: peak_bytes(lambda: k(20).fit(square)) / 1e6
     )
     table("behaviours", rows)
-    print(
-        f"StreamingPCA(20).memory_bytes(1000) = {StreamingPCA(20).memory_bytes(1000) / 1e6:.2f} MB"
-    )
+    for pca in StreamingPCA(20), StreamingPCA(20, oversampling=25):
+        print(f"{pca}.memory_bytes(1000) = {pca.memory_bytes(1000) / 1e6:.2f} MB")
     print(
         "digits, no centring, first explained_variance_: "
         f"TruncatedSVD {TruncatedSVD(2, random_state=0).fit(digits).explained_variance_[0]:.1f}, "
