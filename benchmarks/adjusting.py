@@ -4,7 +4,8 @@ Rows of `make_power_law`, n = 10 d or more, in "like" units, where all columns h
 and in "unlike" ones, 10^-3 to 10^3 times that. Seconds of the processor for a fit, least of some in
 turn; the others over them: `scale=True`, `partial_out` of two columns, both, and scikit-learn's
 pipeline of StandardScaler and PCA, which needs all rows in one place. Then the largest sine between
-the scaled components and those of the pipeline. Batches are calls of `partial_fit`.
+the scaled components and those of the pipeline. Batches are calls of `partial_fit`. Last, what it
+takes to read the directions of the rows themselves after a scaled fit in unlike units.
 """
 
 from time import process_time
@@ -92,7 +93,25 @@ def batches(shapes, repeats):
     ]
 
 
+def reading(shapes, repeats):
+    """A row for each shape: seconds of directions that are read, over those of an eigenproblem."""
+    rows = []
+    for n, d, k in shapes:
+        X = drawn(n, d, "unlike")
+        S = np.corrcoef(X.T)
+        fitted = iter([StreamingPCA(k, scale=True).fit(X) for _ in range(repeats)])
+        calls = {
+            "read": lambda fitted=fitted: next(fitted).subspace_.components,
+            "eigenproblem": lambda S=S: np.linalg.eigh(S),
+        }
+        (_, read), (_, solved) = interleaved(calls, repeats, clock=process_time)[0].values()
+        rows.append({"n x d, k": f"{n} x {d}, {k}", "seconds": read, "times": read / solved})
+    return rows
+
+
 def main(quick=False):
     table("adjusting_fits", fits(SHAPES[:1] if quick else SHAPES, 2 if quick else 3))
     print()
     table("adjusting_batches", batches(BATCHES[:1] if quick else BATCHES, 1 if quick else 2))
+    print("\nreading subspace_, in seconds and times an eigenproblem of all columns")
+    table("adjusting_reading", reading(SHAPES[:1] if quick else SHAPES, 2))

@@ -79,7 +79,7 @@ class StreamingPCA(SecondPassMixin):
         Scale transformed columns to unit variance.
     svd_solver : {"auto", "gram", "qr"}, default="auto"
         "gram": eigenvectors of a small Gram matrix; all large operations are matrix products.
-        "qr": Householder QR, three to five times slower, and accurate for any spectrum. "auto":
+        "qr": Householder QR, about six times slower, and accurate for any spectrum. "auto":
         "gram", and "qr" for the blocks where the result would not be orthonormal to ten digits.
         Sparse rows go through Gram matrices and Krylov spaces only, unless all directions are kept.
     scale : bool, default=False
@@ -165,7 +165,7 @@ class StreamingPCA(SecondPassMixin):
 
     With ``scale`` or ``partial_out``, and all directions kept, the components follow from the
     scatter matrix of the rows in one eigenproblem, and the directions of ``subspace_`` are found
-    when more rows come or somebody reads them: 3 to 7 times the time of an eigenproblem where
+    when more rows come or somebody reads them: 5 to 14 times the time of an eigenproblem where
     columns differ by more than a factor of 1,000, so that calls with many rows are cheaper.
 
     What was cut leaves the trace t of the scatter matrix unexplained, and with the gap g between
