@@ -62,7 +62,7 @@ def jackknife_intervals(
         One summary of each site: sites are then a sample of sites, and the intervals are about all
         sites there are. Or the summaries of several blocks of rows for each site: then these sites,
         with their shares of the rows, are all there are. Ten summaries are enough; at least three,
-        and two of each site. With three to five the bound on the sine is off by a few per cent.
+        and two of each site.
     n_components : int
         Number of components k. Their variances should differ from each other and from the next one
         by several times what is uncertain.

@@ -152,8 +152,9 @@ def merge_subspaces(
 
     Summaries that have been cut already are merged by groups, with oversampling in between, where
     m exceeds 1,024 and ``n_components`` is given. For 20 of 45 directions of each of 32 sites with
-    2,000 features, that is off by a sine of 0.004 where variances fall like 1 / i, and of 0.15
-    where they fall like 1 / sqrt(i). Summaries from which nothing was cut are merged at once.
+    2,000 features, that is off by a sine of 0.003 where variances fall like 1 / i, and of 0.05
+    where they fall like 1 / sqrt(i) (``bench accuracy``). Summaries from which nothing was cut are
+    merged at once.
 
     References
     ----------
