@@ -593,7 +593,11 @@ def test_rows_are_neither_written_nor_kept(case, sparse):
     assert_array_equal(data.toarray() if sparse else data, X)
     values = [data.data, data.indices, data.indptr] if sparse else [data]
     assert_not_aliased(arrays_in(vars(model)), values)
-    # a caller who reuses one buffer for all batches gets the same model
+
+
+@every_case
+def test_a_buffer_may_be_reused_for_all_batches(case):
+    X = rows()
     expected, reused, buffer = case.new(), case.new(), np.empty((40, 12))
     for i in range(0, 200, 40):
         expected.partial_fit(X[i : i + 40])

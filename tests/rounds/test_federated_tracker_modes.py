@@ -161,7 +161,7 @@ def watching(k=3, size=60, noise=0.0, **options):
     )
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-4, 1e-2, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-2, 0.1])
 @pytest.mark.parametrize("noise_std", [0.0, 0.05])
 def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
     # Ten batches are updated and four watched; then comes the change, or none, and ten updates
@@ -286,7 +286,7 @@ def test_the_margin_holds_though_the_noise_is_estimated():
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 1.0, 30.0])
 def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise):
     rng = np.random.default_rng(0)
-    n, d, r, m = 60, 40, 10, 200
+    n, d, r, m = 60, 40, 10, 100
     for scale in (0.0, np.arange(1, d + 1) ** -2.0):
         Z = 5 * rng.standard_normal((n, d)) * scale
         sigma = np.append(np.linalg.svd(Z, compute_uv=False) ** 2, 0)
