@@ -4,9 +4,9 @@ A sensor stream that drifts
 ===========================
 
 Forty sensors follow three causes, and how they follow them turns slowly, as machines wear. PCA of
-all rows averages over a past that is gone. `StreamingPCA` forgets: with ``forgetting_factor=f`` a
-row of h rows ago weighs ``f ** h``, so that with ``f = 0.5 ** (1 / h)`` it has half the weight of
-a new one. Which half-life is best, and how can one tell without knowing the truth?
+all rows averages over a past that is gone. `StreamingPCA` forgets: with ``half_life=h`` a row of
+h rows ago has half the weight of a new one. Which half-life is best, and how can one tell without
+knowing the truth?
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ speeds = {"no drift": 0.0, "slow drift": 1e-4, "fast drift": 3e-4}
 
 def pca(half_life):
     """Components of the recent past; an infinite half-life forgets nothing."""
-    return StreamingPCA(RANK, forgetting_factor=0.5 ** (1 / half_life))
+    return StreamingPCA(RANK, half_life=half_life if np.isfinite(half_life) else None)
 
 
 def errors(half_life, stream):

@@ -30,9 +30,9 @@ stream = make_subspace_stream(
 )
 past, future = stream.X[:2400], stream.X[2400:]
 ranks = [1, 2, 3, 4, 5, 6, 8]
-half_lives = [50, 100, 200, 400, np.inf]
+half_lives = [50, 100, 200, 400, None]
 grid = {
-    "streamingpca__forgetting_factor": [0.5 ** (1 / h) for h in half_lives],
+    "streamingpca__half_life": half_lives,
     "streamingpca__n_components": ranks,
 }
 
@@ -50,9 +50,9 @@ for name, cv in {
 }.items():
     search = GridSearchCV(make_pipeline(StandardScaler(), StreamingPCA()), grid, cv=cv).fit(past)
     searches[name] = search
-    factor, rank = search.best_params_.values()
-    half_life = np.inf if factor == 1 else np.log(0.5) / np.log(factor)
-    print(f"{name}: half-life {half_life:.0f} rows, {rank} components;")
+    half_life, rank = search.best_params_.values()
+    forgotten = "nothing forgotten" if half_life is None else f"half-life {half_life} rows"
+    print(f"{name}: {forgotten}, {rank} components;")
     print(f"   log-likelihood held out {search.best_score_:.2f}, future {search.score(future):.2f}")
 
 # %%

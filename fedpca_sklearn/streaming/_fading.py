@@ -85,4 +85,7 @@ class Clock:
 
     def after(self, m: int) -> Clock:
         """Clock after m more rows."""
-        return Clock(self.times[m - 1], self.times[m:]) if len(self.times) else self
+        if not len(self.times):
+            return self
+        rest = self.times[m:]  # of a large batch, unless little is left
+        return Clock(self.times[m - 1], rest.copy() if len(rest) < m else rest)

@@ -76,7 +76,8 @@ class Tracker(BlockTransformer):
     It may write ``_rows_at_once(d)``, the number of rows of a block, 32 by default, and
     ``_show_state(state)``, which sets fitted attributes of its own. ``random_state`` and
     ``forgetting_factor``, by which rows fade in mean and variances, are None and 1.0 unless they
-    are parameters; a text stands for a memory of the rule's own, and nothing fades.
+    are parameters; a text stands for a memory of the rule's own, and nothing fades. A parameter
+    ``half_life``, in rows, takes its place.
 
     With ``center`` the rule does not see a row whose features are all observed for the first time:
     there is no mean to compare it with, so it is zero and has no weight in the scatter. The first
