@@ -276,7 +276,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
             )
             if not channel.begins_again:
                 self._show(federation, clients, mean, found, n_rows, float_dtype(X))
-            if not channel.begins_again:
+            if not channel.begins_again:  # after its round as well
                 break
             start, channel.begins_again = found.basis, False
         if terms is not None:

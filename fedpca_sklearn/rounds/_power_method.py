@@ -129,6 +129,7 @@ def power_method(
         else:
             V, moved, block = space.extended(block, W)
             changes.append(_sine(V, moved))
+        # where a client was left out, whoever asked begins again
         if federation.channel.begins_again or changes[-1] <= tol:
             return PowerResult(V, changes, "tol")
         if not len(block):
