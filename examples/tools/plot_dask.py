@@ -71,8 +71,8 @@ for name, fit in ways.items():
 
 # %%
 # Where all rows fit in memory and an error of some percent is small enough, ``svd_compressed`` is
-# quickest. `StreamingPCA` keeps all directions of 400 features: it is as exact as ``da.linalg.svd``,
-# in a quarter of the memory, as it holds a few chunks and not all rows. With
+# quickest. `StreamingPCA` keeps all directions of 400 features, so that it is as exact as
+# ``da.linalg.svd``, and takes a quarter of its memory: it holds a few chunks, not all rows. With
 # ``compute=True`` the randomised SVD makes its chunks again and again, and takes no less memory.
 
 axes = [plt.subplots(figsize=(5, 3.8), layout="constrained")[1] for _ in range(2)]
