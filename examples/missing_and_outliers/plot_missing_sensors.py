@@ -66,7 +66,7 @@ for rank in range(1, 8):
     print(f"{rank} components: score {tracker.score(seen):.4f}")
 
 # %%
-# There are four causes, but the fourth adds little: from three components on the score moves by .001.
+# There are four causes, but the fourth adds little: beyond three components the score gains .001.
 
 filled = {
     "mean of the sensor": np.where(hole > 0, np.nanmean(seen, axis=0), seen),
