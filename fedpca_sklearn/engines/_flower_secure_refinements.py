@@ -89,16 +89,16 @@ def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> Fed
 def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
     """What is certain about the components, beside what integers have rounded.
 
-    Scaled, an error of the share e of the least variance is one of e times that of all columns, and
-    deviations are off by half of e: three times e in all. Of effects of confounders nothing is
-    said.
+    Scaled, an error of the share e of the least sum of squares is one of at most 2 e of the
+    scatter: e of the entries, and e of the deviations that they are divided by. Of effects of
+    confounders nothing is said.
     """
     model, off, rank = fitted._whole_model(), found.off, fitted.n_components_
     if fitted.partial_out is not None:
         return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
     if found.units is not None:
         squares = np.square(found.triangle.factor / found.units).sum(axis=0)
-        off *= 1.5 * model.scatter / squares[squares > 0].min(initial=np.inf)
+        off *= 2 * model.scatter / squares[squares > 0].min(initial=np.inf)
     return certificate_of_summary(model, rank, 2 * off)
 
 
