@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.rows import entries_once
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION
 from .._kernels.slices import row_slices
 from .._validation.checks import is_integer
@@ -220,7 +221,7 @@ class StreamUnits:
     def _deviations(self, summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.ndarray:
         """About the deviations of the columns, with the next rows."""
         past = self._units if self._units is not None else np.ones(rows.shape[1])
-        w = np.ones(rows.shape[0]) if weight is None else weight
+        rows, w = entries_once(rows), np.ones(rows.shape[0]) if weight is None else weight
         n, n_before = float(w.sum()), summary.n_samples
         if not n + n_before:
             return np.zeros(rows.shape[1])

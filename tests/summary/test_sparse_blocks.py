@@ -8,6 +8,7 @@ from helpers import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from projection_helpers import assert_orthonormal, eigenpairs, scatter_of
+from sklearn.base import clone
 
 from fedpca_sklearn import (
     StreamingPCA,
@@ -116,6 +117,20 @@ def test_explicit_zeros_duplicates_and_unsorted_entries_mean_the_same(weighted):
     assert_summary_of(subspace, X, weight)
     for array, old in zip((messy.data, messy.indices, messy.indptr), before, strict=True):
         assert_array_equal(array, old)
+
+
+@pytest.mark.parametrize("model", [StreamingPCA(2, scale=True), StreamingPCA(2, partial_out=0)])
+def test_entries_stored_twice_are_left_as_they_are(model):
+    """joblib hands large rows to its workers as read-only memory maps."""
+    X = sp.random(30, 300, density=0.1, random_state=0, format="csr")
+    twice = sp.csr_array((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), X.indptr * 2), X.shape)
+    before = [array.copy() for array in (twice.data, twice.indices, twice.indptr)]
+    for array in (twice.data, twice.indices, twice.indptr):
+        array.flags.writeable = False
+    variances = clone(model).fit(twice).explained_variance_
+    for array, old in zip((twice.data, twice.indices, twice.indptr), before, strict=True):
+        assert_array_equal(array, old)
+    assert_allclose(variances, clone(model).fit(X).explained_variance_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
