@@ -44,7 +44,8 @@ class ProjectionMean:
         """Mean with the projections on further subspaces, cut to ``max_keep`` eigenpairs.
 
         By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
-        directions have few non-zero columns.
+        directions have few non-zero columns. Where they are more than these columns, by that of
+        their triangular factor.
         """
         group: list[Subspace] = []
         group_weights: list[float] = []
@@ -69,6 +70,8 @@ class ProjectionMean:
         for V, weight in zip(bases, weights, strict=True):
             np.multiply(V[:, columns], np.sqrt(weight / total), out=M[at : at + len(V)])
             at += len(V)
+        if len(M) > M.shape[1]:
+            M = linalg.r_factor(M)  # as few rows as columns, of the same products
         old = np.sqrt(self.values * (self.weight / total))
         G = np.zeros((k + len(M), k + len(M)))
         G[np.arange(k), np.arange(k)] = old**2

@@ -15,6 +15,7 @@ from projection_helpers import assert_orthonormal, examples
 from fedpca_sklearn import (
     Subspace,
 )
+from fedpca_sklearn._kernels import linalg
 from fedpca_sklearn._kernels.rows import centred_product
 from fedpca_sklearn.summary._along import along
 from fedpca_sklearn.summary._projection_mean import ProjectionMean
@@ -46,6 +47,23 @@ def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_keep, seed
         assert values[-1] <= mean.dropped + 1e-12
         if max_keep == d:
             assert mean.dropped <= 1e-12
+
+
+def test_many_projections_of_few_features_take_a_small_eigenproblem(monkeypatch):
+    rng = np.random.default_rng(4)
+    bases = [random_basis(rng, 5, 12) for _ in range(300)]
+    parts = [Subspace(V, np.zeros(5), np.zeros(12), 1, 0) for V in bases]
+    orders, eigh_top = [], linalg.eigh_top
+
+    def counted(G, max_keep):
+        orders.append(len(G))
+        return eigh_top(G, max_keep)
+
+    monkeypatch.setattr(linalg, "eigh_top", counted)
+    mean = ProjectionMean.empty(12).add(parts, np.ones(300), 12)
+    assert max(orders) <= 24
+    found = (mean.vectors.T * mean.values) @ mean.vectors
+    assert_allclose(found, np.mean([V.T @ V for V in bases], axis=0), atol=1e-13)
 
 
 def test_directions_of_few_columns_are_averaged_as_all_others():
