@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.utils import get_tags
 
@@ -304,3 +305,11 @@ def test_nothing_is_imported_to_tell_containers_apart():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("as_rows", [np.asarray, sp.csr_array])
+def test_rows_of_long_doubles_are_those_of_doubles(as_rows):
+    X = FRAME.to_numpy()
+    for model in (OnlineDistributedPCA(2), FederatedPowerPCA(2, random_state=0)):
+        long = clone(model).fit(as_rows(X.astype(np.longdouble))).explained_variance_
+        assert_allclose(long, clone(model).fit(as_rows(X)).explained_variance_, rtol=1e-12)

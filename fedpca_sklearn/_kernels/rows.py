@@ -38,7 +38,7 @@ def centred_where_full(X: Any, mean: np.ndarray) -> tuple[Any, np.ndarray]:
 def centred_product(X: Any, mean: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """``(X - mean) @ basis`` in float64; dense rows are centred first, block by block."""
     if sp.issparse(X):
-        Z = X @ basis
+        Z = np.asarray(X @ basis, dtype=np.float64)  # also of rows of long doubles
         Z -= mean @ basis
         return Z
     Z = np.empty((X.shape[0], basis.shape[1]))
