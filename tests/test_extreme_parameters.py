@@ -14,6 +14,7 @@ from fedpca_sklearn import (
     PETRELS,
     AlternatingProjections,
     AnalyzeGauss,
+    DistributedPCA,
     FadingChannel,
     FederatedPCA,
     FederatedPowerPCA,
@@ -21,11 +22,15 @@ from fedpca_sklearn import (
     FixedPointChannel,
     ModSuLQ,
     OjaPCA,
+    OnlineDistributedPCA,
     RobustSubspaceTracker,
     StreamingModSuLQ,
     StreamingPCA,
+    StreamingPowerMethod,
     SubspaceMonitor,
+    SubspaceTracker,
     VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
 )
 
 pytestmark = pytest.mark.filterwarnings(
@@ -113,3 +118,40 @@ def test_no_interval_takes_numbers_that_arithmetic_does_not():
         if issubclass(interval.type, Real) or interval.type is Real:
             assert 5e-324 not in interval or interval.left <= 0, (owner, name)
             assert -1e300 not in interval, (owner, name)
+
+
+NARROW = [
+    *(
+        (getattr(fedpca_sklearn, n)(), "n_components", 10)
+        for n in fedpca_sklearn.__all__
+        if "n_components" in getattr(getattr(fedpca_sklearn, n), "_parameter_constraints", ())
+        and not n.startswith("Vertical")
+    ),
+    (VerticalFederatedPCA(feature_groups=2), "n_components", 13),
+    (StreamingPCA(5), "block_size", 100),
+    (StreamingPCA(5), "oversampling", 100),
+    (StreamingPowerMethod(5), "block_size", 100),
+    (SubspaceTracker(5), "batch_size", 100),
+    (OnlineDistributedPCA(5), "projection_dim", 20),
+    (DistributedPCA(5), "n_clients", 100),
+]
+
+
+@pytest.mark.parametrize(("model", "name", "value"), NARROW, ids=lambda case: str(case)[:15])
+def test_an_integer_of_few_bits_is_a_number(model, name, value):
+    """Products of numpy's narrow integers overflow, and a grid or a table may hold such."""
+    X = np.random.default_rng(0).standard_normal((150, 300)) * np.linspace(3, 1, 300)
+    X = X if name != "n_components" else X[:24]
+    seed = {"random_state": 0} if "random_state" in model.get_params() else {}
+    models = [clone(model).set_params(**{name: k}, **seed) for k in (np.int8(value), value)]
+    narrow, wide = (m.fit(X) for m in models)
+    assert type(narrow.get_params()[name]) is np.int8
+    assert type(narrow.n_components_) is int
+    np.testing.assert_array_equal(narrow.components_, wide.components_)
+
+
+def test_summaries_are_merged_to_an_integer_of_few_bits():
+    part = fedpca_sklearn.Subspace.from_rows(np.random.default_rng(0).standard_normal((30, 300)))
+    merged = fedpca_sklearn.merge_subspaces([part, part], np.int8(10))
+    assert merged.n_components == 10
+    assert FederatedPCA.from_subspaces([part, part], np.int8(10)).n_components_ == 10

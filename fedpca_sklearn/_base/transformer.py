@@ -101,7 +101,7 @@ class SubspaceTransformer(
             fraction = float(n_components)
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
         else:
-            rank = min(n_components, exist)
+            rank = min(int(n_components), exist)
         shown, larger = subspace._part(rank), larger._part(rank)
         known, dtype = shown.components, shown.components.dtype
         missing = rank - len(known)

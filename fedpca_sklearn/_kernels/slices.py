@@ -15,6 +15,7 @@ def rows_within(n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1) 
 
 def slices_of(n: int, size: int) -> Iterator[slice]:
     """Yield consecutive slices of n things, ``size`` each; the last one may be shorter."""
+    size = int(size)  # numpy's narrow integers overflow
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 

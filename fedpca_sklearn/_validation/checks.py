@@ -24,6 +24,11 @@ def is_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, Integral)
 
 
+def plain_integer(value: Any) -> Any:
+    """An integer of numpy as one of Python, which does not overflow; anything else as it is."""
+    return int(value) if is_integer(value) else value
+
+
 def is_real(value: Any) -> TypeGuard[float]:
     """Whether something is a real number, of Python or of numpy."""
     return isinstance(value, Real)
@@ -127,12 +132,12 @@ def check_at_most_features(value: Any, n_features: int, name: str = "n_component
 
 def number_or_none(n_components: Any) -> Any:
     """What is asked of a summary: all directions, None, where a rule counts the components."""
-    return None if isinstance(n_components, str) else n_components
+    return None if isinstance(n_components, str) else plain_integer(n_components)
 
 
 def rank_or_default(n_components: int | None, n_features: int) -> int:
     """Requested number of components; None: 10, or all features where there are fewer."""
-    return min(_DEFAULT_RANK, n_features) if n_components is None else n_components
+    return min(_DEFAULT_RANK, n_features) if n_components is None else int(n_components)
 
 
 def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:

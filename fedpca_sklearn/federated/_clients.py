@@ -257,7 +257,7 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     3, and numpy.array_split.
     """
     if clients is None:
-        n_shards = min(n_clients, max(1, n // least_rows))
+        n_shards = min(int(n_clients), max(1, n // least_rows))
         size, longer = divmod(n, n_shards)
         starts = [i * size + min(i, longer) for i in range(n_shards + 1)]
         return [(i, slice(*starts[i : i + 2])) for i in range(n_shards)]

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.checks import check_n_components, is_integer
+from .._validation.checks import check_n_components, is_integer, plain_integer
 from .._validation.intervals import Interval
 from .._validation.too_large import largest_named
 from ..summary import Subspace, merge_subspaces
@@ -163,6 +163,7 @@ class MergeStrategy(BaseEstimator, ABC):
         subspaces = check_subspaces(subspaces)
         check_n_components(n_components, fraction=True)
         check_n_components(between, fraction=True, name="between")
+        n_components, between = plain_integer(n_components), plain_integer(between)
         if between is None:
             between = self.directions_kept(subspaces, n_components)
         with largest_named(partial(names_of_parts, subspaces), subspaces):

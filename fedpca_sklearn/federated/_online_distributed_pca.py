@@ -15,7 +15,7 @@ from .._base.batches import float_dtype
 from .._base.sources import is_stream, iter_batches
 from .._kernels import linalg
 from .._kernels.sizes import SMALL_DIMENSION, kept_directions
-from .._validation.checks import check_at_most_features
+from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import Interval
 from .._validation.too_large import largest_named
 from ..communication import Federation
@@ -226,7 +226,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     @property
     def _size(self) -> int | None:
         """Dimension of a local eigenspace."""
-        return self.n_components if self.projection_dim is None else self.projection_dim
+        asked = self.n_components if self.projection_dim is None else self.projection_dim
+        return number_or_none(asked)
 
     @property
     def _least_rows(self) -> int:
@@ -303,7 +304,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         """Eigenpairs of the mean that are kept at most."""
         if d <= SMALL_DIMENSION or self.n_components is None:
             return d
-        return min(d, 2 * self.n_components + 10)
+        return min(d, 2 * int(self.n_components) + 10)
 
     def _next_mean(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
         """Mean of projections after one more step."""
@@ -311,13 +312,16 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         shares = shares_of(spaces, self.weighting)
         if self.average == "shards":
             return mean.add(spaces, shares, max_keep)
-        step, sine = projection_average(spaces, self.n_components or self._size, shares)
+        step, sine = projection_average(
+            spaces, number_or_none(self.n_components) or self._size, shares
+        )
         (share,) = shares_of([step], self.weighting)
         return mean.add([step], [share], max_keep).blurred(sine, share)
 
     def _merged(self, total: Subspace, spaces: dict[Any, Subspace]) -> Subspace:
         """Summary of all rows, of which a step tells what the clients have sent."""
-        size = None if self.n_components is None else max(self.n_components, self._size or 1)
+        asked = number_or_none(self.n_components)
+        size = None if asked is None else max(asked, self._size or 1)
         keep = None if size is None else kept_directions(size, total.n_features)
         return merge_subspaces([total, *spaces.values()], keep)
 

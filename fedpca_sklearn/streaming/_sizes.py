@@ -56,10 +56,10 @@ class SizesMixin:
             raise ValueError(
                 f"n_components={self.n_components!r} must be an integer or None with a rank_rule."
             )
-        return 1 if self.n_components is None else self.n_components
+        return 1 if self.n_components is None else int(self.n_components)
 
     def _oversampled(self, n_components: int, n_features: int) -> int:
-        oversampling = None if self.oversampling == "auto" else self.oversampling
+        oversampling = None if self.oversampling == "auto" else int(self.oversampling)
         return kept_directions(n_components, n_features, oversampling)
 
     def _kept(self, n_features: int, rank: int | None) -> tuple[int | None, Any]:
@@ -85,7 +85,7 @@ class SizesMixin:
 
     def _block_size(self, n_features: int, sparse: bool) -> int:
         if self.block_size != "auto":
-            return self.block_size
+            return int(self.block_size)
         rank = None if self.rank_rule is None else self._start_rank()
         max_keep, _ = self._kept(n_features, rank)
         if rank is not None or self._blocks_forget:  # once per block, so that blocks are small

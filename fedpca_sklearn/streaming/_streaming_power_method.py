@@ -101,12 +101,12 @@ class StreamingPowerMethod(StartedTracker):
 
     def _rows_at_once(self, d: int) -> int:
         most = rows_at_once(d)
-        return most if self.block_size == "auto" else min(self.block_size, most)
+        return most if self.block_size == "auto" else min(int(self.block_size), most)
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Power:
         if self.block_size == "auto":
             return _Power(V, (Z @ V.T).T @ Z, len(Z), 2 * max(len(Z), len(V)), 0)
-        return _Power(V, np.zeros_like(V), 0, self.block_size, 0)
+        return _Power(V, np.zeros_like(V), 0, int(self.block_size), 0)
 
     def _updated(self, state: _Power, Z: np.ndarray) -> _Power:
         start = 0
@@ -124,7 +124,7 @@ class StreamingPowerMethod(StartedTracker):
         Q, n, t = state.stepped(), state.n_rows, state.n_steps + 1
         if self.block_size == "auto":
             return _Power(Q, state.S, n, 2 * n, t)
-        return _Power(Q, np.zeros_like(Q), 0, self.block_size, t)
+        return _Power(Q, np.zeros_like(Q), 0, int(self.block_size), t)
 
     def _basis(self, state: _Power) -> np.ndarray:
         waits = self.block_size != "auto" and state.n_steps

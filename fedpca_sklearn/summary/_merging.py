@@ -14,7 +14,7 @@ from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import Place, in_numpy, place_among
-from .._validation.checks import check_n_components, float_array, is_integer
+from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
 from .._validation.too_large import largest_named
 from ._held import HeldScatter
@@ -178,7 +178,7 @@ def merge_subspaces(
     if method not in MERGE_METHODS:
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
-    subspaces = weighted(subspaces, weights)
+    subspaces, n_components = weighted(subspaces, weights), plain_integer(n_components)
 
     def merge(parts):
         unit = unit_of(max(s.n_samples for s in parts))

@@ -243,7 +243,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     # ---------------------------------------------------------------- the stream
 
     def _block_rows(self, d: int, first: bool = True) -> int:
-        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else self.batch_size
+        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else int(self.batch_size)
 
     def _start(self, d: int) -> State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)

@@ -78,7 +78,7 @@ def common_vectors(
     found: list[list[np.ndarray]] = []
     local: list[tuple[np.ndarray, np.ndarray]] = []
     n_iter = 0
-    for turn in rounds(rank * method.n_rounds):
+    for turn in rounds(int(rank) * int(method.n_rounds)):
         first = turn % method.n_rounds == 0
         if first:  # the next component
             if found:
