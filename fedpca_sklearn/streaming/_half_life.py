@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import re
+import warnings
 from contextlib import suppress
 from numbers import Real
 from typing import Any
@@ -113,7 +114,9 @@ def times_of(times: Any, n: int) -> np.ndarray:
     """Times of n rows as datetime64, of time zones in UTC."""
     found = np.asarray(times)
     if found.dtype.kind in "OSU":
-        with suppress(TypeError, ValueError):
+        _refuse_periods(found)
+        with suppress(TypeError, ValueError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*timezone")  # numpy tells that it takes UTC
             found = np.asarray(times, dtype="datetime64[us]")
     if found.dtype.kind != "M":
         raise TypeError(f"times must be datetime64 or what numpy reads as such, got {found.dtype}.")
@@ -122,6 +125,16 @@ def times_of(times: Any, n: int) -> np.ndarray:
     if np.isnat(found).any():
         raise ValueError(f"times must not be missing, got NaT at row {np.isnat(found).argmax()}.")
     return found
+
+
+def _refuse_periods(times: np.ndarray) -> None:
+    """Raise where numpy would read what has an hour as a date, as it does periods of pandas."""
+    for time in times.ravel():
+        if hasattr(time, "hour") and not isinstance(time, datetime.datetime):
+            raise TypeError(
+                "times must be datetime64 or what numpy reads as such, got "
+                f"{type(time).__name__}: {time!r}."
+            )
 
 
 def newest_and_shares(

@@ -127,6 +127,8 @@ def test_columns_of_frames_lists_and_zones_are_times():
         TIMES.astype(object).tolist(),
         [str(time) for time in TIMES],
         TIMES.astype("M8[ns]"),
+        zoned.dt.to_pydatetime().tolist(),
+        [time.isoformat() for time in zoned],
     ):
         found = StreamingPCA(3, half_life="1h").fit(X, times=times).explained_variance_
         assert_allclose(found, want, rtol=1e-13)
@@ -196,6 +198,11 @@ BAD = [
     ({"half_life": "1h"}, {"times": TIMES[:, None]}, "one time per row"),
     ({"half_life": "1h"}, {"times": NAT}, "times must not be missing, got NaT at row 7"),
     ({"half_life": "1h"}, {"times": np.arange(200.0)}, "times must be datetime64 .*, got float64"),
+    (
+        {"half_life": "1h"},
+        {"times": pd.PeriodIndex(TIMES, freq="min")},
+        "must be datetime64 .*, got Period",
+    ),
     ({"half_life": "1h"}, {"times": ["noon"] * 200}, "times must be datetime64"),
     ({"half_life": 5}, {"times": TIMES}, "half_life=5 is not a time, as '1h' is"),
     ({}, {"times": TIMES}, "half_life=None is not a time"),
