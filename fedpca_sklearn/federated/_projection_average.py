@@ -54,8 +54,8 @@ class ProjectionAverage(MergeStrategy):
     does up to 256 features, and with ten directions or more up to 40 times as many and 200, at most
     2,048; ``estimator=PCA(svd_solver="full")`` of scikit-learn always does. The mean is kept as
     eigenpairs, in O(R d) memory for R directions in all (512 of them where more than 1,024 come
-    in), never as a d x d matrix. Time O(R^2 d). The means, variances and the total scatter of the
-    result are those of the merged summaries along the directions found; only for them do the
+    in), never as a d x d matrix. Time O(R d min(R, d)). The means, variances and the total scatter
+    of the result are those of the merged summaries along the directions found; only for them do the
     singular values travel. Directions beyond the span of the local eigenspaces, if more are asked
     for, have a variance of zero in the result, whatever the rows have there. Among directions with
     equal eigenvalues, such as those of a single client with ``projection_dim`` above
