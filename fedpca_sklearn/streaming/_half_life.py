@@ -113,8 +113,9 @@ def times_of_rows(half_life: Any, times: Any, X: Any) -> np.ndarray | None:
 def times_of(times: Any, n: int) -> np.ndarray:
     """Times of n rows as datetime64, of time zones in UTC."""
     found = np.asarray(times)
-    if found.dtype.kind in "OSU":
+    if found.dtype.kind == "O":
         _refuse_periods(found)
+    if found.dtype.kind in "OSU":
         with suppress(TypeError, ValueError), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*timezone")  # numpy tells that it takes UTC
             found = np.asarray(times, dtype="datetime64[us]")
