@@ -179,8 +179,9 @@ def peak_bytes(
         return (
             square + max(chunk + square // 2 * (itemsize == 4), pairs) + before + vectors + buffers
         )
-    if solver == "qr":  # a stack in float64 that becomes Q, a basis in float64 beside those kept
-        return 8 * R * d + 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8 + vectors + buffers
+    if solver == "qr":  # a stack in float64 that becomes Q, the SVD of R, a basis beside those kept
+        turned = 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8
+        return 8 * R * d + max(8 * 7 * R * R, turned) + vectors + buffers
     chunk = itemsize * R * min(d, columns_at_once(R))
     order = 8 * R * (R + k)  # the basis before, and an eigenproblem or the next basis
     return bases // 2 + chunk + order + max(order, bases // 2) + vectors
