@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from .._base.adjusting import AdjustingMixin
 from .._base.doc_link import DocLinkMixin
 from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
@@ -126,7 +127,7 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
             n_samples = None
         subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
         mean = subspace.mean
-        if hasattr(fitted, "scale_"):
+        if isinstance(fitted, AdjustingMixin) and hasattr(fitted, "scale_"):
             subspace, scale = fitted._whole_model(), fitted.scale_
         return MonitorModel.of(fitted.components_, subspace, self.contamination, mean, scale)
 
