@@ -19,6 +19,7 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     DistributedPCA,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
     FederatedScaler,
@@ -92,6 +93,7 @@ TESTED = {
         "bases; with secure sums the server learns sums over all sites",
         ["test_rounds", "test_secure_sums"],
     ),
+    "`FederatedHeteroscedasticPCA`": ("refused", ["test_expected_scores"]),
     "`TruncatedDistributedPCA`": (
         "server: the same, in one message of each site",
         ["test_cut_summaries"],
@@ -388,6 +390,11 @@ def test_other_topologies(topology):
     for kind in (VerticalFederatedPCA, VerticalFederatedKernelPCA):
         with pytest.raises(ValueError, match="topology must be 'server' over Flower"):
             client_app(lambda context: ROWS, kind(2, topology=topology))
+
+
+def test_expected_scores():
+    with pytest.raises(TypeError, match=r"must be one of .*, got FederatedHetero"):
+        client_app(lambda context: ROWS, FederatedHeteroscedasticPCA(2))
 
 
 def test_refinements():
