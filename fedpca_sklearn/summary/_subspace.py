@@ -16,6 +16,7 @@ from .._validation.checks import (
     check_n_components,
     check_rows,
     check_weight,
+    float_array,
     nonnegative_float,
 )
 from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
@@ -248,15 +249,9 @@ class Subspace(DerivedValues):
         if not isinstance(n_features, Integral) or n_features < 1:
             raise ValueError(f"n_features must be a positive integer, got {n_features!r}.")
         zero = np.zeros
-        return cls(
-            zero((0, n_features), dtype),
-            zero(0),
-            zero(n_features),
-            0.0,
-            0.0,
-            centered,
-            column_scatter=zero(n_features),
-        )
+        components = float_array("components", zero((0, n_features), dtype), 2)
+        moments = zero(0), zero(n_features), 0.0, 0.0
+        return cls._trusted(components, *moments, bool(centered), column_scatter=zero(n_features))
 
     @classmethod
     @where_rows_are
