@@ -69,7 +69,8 @@ class Clock:
     def with_more(self, times: np.ndarray) -> Clock:
         """Clock that knows the times of more rows, in their order."""
         newest = times[:1] if self.newest is None else np.array([self.newest])
-        back = np.flatnonzero(np.diff(np.concatenate([newest, times])) < np.timedelta64(0))
+        seen = np.concatenate([newest, times])
+        back = np.flatnonzero(seen[1:] < seen[:-1])
         if len(back):
             raise ValueError(
                 "times must not decrease, as a tracker takes rows in their order, got "
