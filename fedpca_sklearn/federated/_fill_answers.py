@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,21 +193,17 @@ class FillAnswer(InFiles):
         summary = self.summary.to_bytes()
         header = _HEADER.pack(_MAGIC, _VERSION, self.query, len(self.missing), len(summary))
         body = b"".join([header, np.asarray(self.missing, "<f8").tobytes(), summary])
-        return body + _codec.CHECKSUM.pack(zlib.crc32(body))
+        return _codec.sealed(body)
 
     @classmethod
     def _decoded(cls, data: Any, max_bytes: int) -> FillAnswer:
         view = _codec.view_of(data, max_bytes)
-        if len(view) < _HEADER.size + _codec.CHECKSUM.size:
-            raise ValueError(f"Not an answer of filled rows: {len(view)} bytes are too few.")
-        magic, version, query, d, n_summary = _HEADER.unpack_from(view)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise ValueError("Not an answer of filled rows: it does not start as one.")
+        what = "an answer of filled rows"
+        query, d, n_summary = _codec.header_of(view, _HEADER, _MAGIC, _VERSION, what)
         at_summary, end = _HEADER.size + 8 * d, len(view) - _codec.CHECKSUM.size
         if not d or at_summary + n_summary != end:
             raise ValueError(f"{_CORRUPT}: its header does not fit to its {len(view)} bytes.")
-        if zlib.crc32(view[:end]) != _codec.CHECKSUM.unpack(view[end:])[0]:
-            raise ValueError(f"{_CORRUPT}: its checksum does not match.")
+        _codec.check_seal(view, _CORRUPT)
         missing = np.frombuffer(view, "<f8", d, _HEADER.size)
         summary = Subspace.from_bytes(view[at_summary:end], max_bytes=max_bytes)
         return cls(summary, missing, query)

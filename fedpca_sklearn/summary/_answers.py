@@ -185,22 +185,20 @@ class RefinementAnswer(InFiles):
         header = _HEADER.pack(_MAGIC, _VERSION, self.query, len(site), k, d, *sums)
         arrays = [np.asarray(a, "<f8").tobytes() for a in (self.products, self.deviation)]
         body = b"".join([header, *arrays, site])
-        return body + _codec.CHECKSUM.pack(zlib.crc32(body))
+        return _codec.sealed(body)
 
     @classmethod
     def _decoded(cls, data: Any, max_bytes: int) -> RefinementAnswer:
         view = _codec.view_of(data, max_bytes)
-        if len(view) < _HEADER.size + _codec.CHECKSUM.size:
-            raise ValueError(f"Not an answer to a refinement: {len(view)} bytes are too few.")
-        magic, version, query, n_site, k, d, scatter, n_samples = _HEADER.unpack_from(view)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise ValueError("Not an answer to a refinement: it does not start as one.")
+        what = "an answer to a refinement"
+        query, n_site, k, d, scatter, n_samples = _codec.header_of(
+            view, _HEADER, _MAGIC, _VERSION, what
+        )
         expected = _HEADER.size + 8 * (k * d + d) + n_site + _codec.CHECKSUM.size
         if k > d or n_site > NAME_BYTES or len(view) != expected:
             raise ValueError(f"{_CORRUPT}: its header does not fit to its {len(view)} bytes.")
         body, at_site = view[: -_codec.CHECKSUM.size], expected - _codec.CHECKSUM.size - n_site
-        if zlib.crc32(body) != _codec.CHECKSUM.unpack(view[len(body) :])[0]:
-            raise ValueError(f"{_CORRUPT}: its checksum does not match.")
+        _codec.check_seal(view, _CORRUPT)
         numbers = np.frombuffer(view, "<f8", k * d + d, _HEADER.size)
         try:
             site = bytes(view[at_site : len(body)]).decode() or None

@@ -78,7 +78,31 @@ def encode(subspace: Any) -> bytes:
             labels,
         ]
     )
+    return sealed(body)
+
+
+def sealed(body: bytes) -> bytes:
+    """A body and its checksum."""
     return body + CHECKSUM.pack(zlib.crc32(body))
+
+
+def check_seal(view: memoryview, corrupt: str) -> None:
+    """Raise unless the checksum at the end is that of everything before."""
+    end = len(view) - CHECKSUM.size
+    if zlib.crc32(view[:end]) != CHECKSUM.unpack(view[end:])[0]:
+        raise ValueError(f"{corrupt}: its checksum does not match.")
+
+
+def header_of(
+    view: memoryview, header: struct.Struct, magic: bytes, version: int, what: str
+) -> tuple[Any, ...]:
+    """Fields of the header behind its magic and version, or an error: it is not ``what``."""
+    if len(view) < header.size + CHECKSUM.size:
+        raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
+    found = header.unpack_from(view)
+    if found[:2] != (magic, version):
+        raise ValueError(f"Not {what}: it does not start as one.")
+    return found[2:]
 
 
 def labels_of(subspace: Any) -> bytes:
@@ -120,9 +144,7 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
             f"Corrupt subspace summary: {n_labels} bytes of labels are too many for {d} features "
             f"and {n_sites} sites."
         )
-    body, (checksum,) = view[: -CHECKSUM.size], CHECKSUM.unpack(view[-CHECKSUM.size :])
-    if zlib.crc32(body) != checksum:
-        raise ValueError("Corrupt subspace summary: its checksum does not match.")
+    check_seal(view, "Corrupt subspace summary")
     labels = decode_labels(view[at_labels : at_labels + n_labels], n_names, n_sites)
     if newest and len(labels.get("sites", ())) != n_sites:
         raise ValueError("Corrupt subspace summary: its labels are not of as many sites.")

@@ -21,7 +21,6 @@ offset  bytes          content
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ def encode(moments: Any) -> bytes:
     arrays = moments.origin, moments.counts[lower], moments.products[lower], moments.means
     body = _HEADER.pack(_MAGIC, _VERSION, *sizes)
     body += b"".join(np.ascontiguousarray(array, "<f8").tobytes() for array in arrays) + labels
-    return body + _codec.CHECKSUM.pack(zlib.crc32(body))
+    return _codec.sealed(body)
 
 
 def decode(data: Any, max_bytes: int) -> dict[str, Any]:
@@ -70,9 +69,8 @@ def decode(data: Any, max_bytes: int) -> dict[str, Any]:
     fits = kind in (4, 8) and not zero and n_labels <= max_bytes_of_labels(n_names, n_sites)
     if not fits or len(view) != expected:
         raise ValueError(f"{_CORRUPT}: the header does not fit to {len(view)} bytes.")
+    _codec.check_seal(view, _CORRUPT)
     body = view[: -_codec.CHECKSUM.size]
-    if zlib.crc32(body) != _codec.CHECKSUM.unpack(view[len(body) :])[0]:
-        raise ValueError(f"{_CORRUPT}: the checksum does not match.")
     labels = decode_labels(body[len(body) - n_labels :], n_names, n_sites)
     labels.pop("privacy", None)
     numbers = np.frombuffer(view, "<f8", n_numbers, _HEADER.size)

@@ -5,12 +5,12 @@ import os
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from pair_helpers import rows_with_holes
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
 from test_flower import grid_of, without
+from test_flower_pairs import ALL, LABELS, PARTS, X
 from test_hostile_server import Site, assert_refused
 from test_hostile_sites import arrays, spoiling
 
@@ -22,11 +22,6 @@ from fedpca_sklearn.engines.flower import (
     partial_fit_sites,
 )
 
-X = rows_with_holes(0, 360, 5, share=0.2, mean=30.0)
-PARTS = {"east": X[:120], "north": X[120:240].copy(), "west": X[240:]}
-PARTS["north"][:, 2] = np.nan  # nobody measures it there
-ALL = np.concatenate(list(PARTS.values()))
-LABELS = np.repeat(list(PARTS), 120)
 PCA = FederatedPCA(2, missing=ConditionalFill())
 
 
