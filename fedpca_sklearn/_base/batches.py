@@ -74,10 +74,11 @@ def float_dtype(X: Any) -> np.dtype:
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
-def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any):
-    """Yield ``(rows, weights)`` blocks of a validated batch: finite, of the wanted float dtype.
+def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any, finite: bool):
+    """Yield ``(rows, weights)`` blocks of a validated batch in the wanted float dtype.
 
-    Rows that are to be converted come in smaller blocks, as their copies take memory.
+    Rows that are to be converted come in smaller blocks, as their copies take memory. ``finite``:
+    whether blocks are looked at whether they are.
     """
     n, d = X.shape
     most = n if X.dtype == dtype else rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
@@ -86,7 +87,8 @@ def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any):
             at = slice(block.start + part.start, block.start + part.stop)
             rows = X if at.stop - at.start == n else X[at]
             rows = rows.astype(dtype, copy=False)
-            check_finite(rows)
+            if finite:
+                check_finite(rows)
             yield rows, None if weight is None else weight[at]
 
 

@@ -40,6 +40,11 @@ def nystrom(
     F = nystrom_factor(basis, products, off)
     if not len(F):
         return F, np.zeros(0)
+    lam, W = np.linalg.eigh(F @ F.T)
+    found = linalg.top_of_scatter(lam[::-1], W[:, ::-1], len)
+    if found is not None:
+        W, s = found
+        return (W / s[:, None]) @ F, s
     _, s, V = np.linalg.svd(F, full_matrices=False)
     return V, s
 

@@ -105,9 +105,9 @@ def step_of_passes(n_rows: int, n_features: int, max_keep: int) -> int:
     return max(n_rows // rows_of_passes(n_rows, n_features, max_keep), -(-n_rows // most))
 
 
-def rows_of_product(n_features: int) -> int:
+def rows_of_product(n_features: int, itemsize: int) -> int:
     """Rows that a pass multiplies twice, so that they stay in cache."""
-    return rows_within(n_features, least=64)
+    return rows_within(n_features, ENTRIES_AT_ONCE * 8 // itemsize, least=64)
 
 
 def vectors_of_passes(max_keep: int) -> int:
@@ -195,7 +195,7 @@ def bytes_of_passes(k: int, n_features: int, itemsize: int, n_threads: int) -> i
     rows += k  # below the directions before
     past = (8 + itemsize) * k * d
     start = 4 * rows * (d + rows) + 8 * 3 * b * d
-    at_once = itemsize * d * rows_of_product(d) + 8 * 2 * b * d  # of a thread: rows and products
+    at_once = itemsize * d * rows_of_product(d, itemsize) + 8 * 2 * b * d  # of a thread: rows and products
     chunk = n_threads * at_once + 8 * 5 * b * d
     end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
     return max(start, chunk, end) + past + 8 * 8 * d

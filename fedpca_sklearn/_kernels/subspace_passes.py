@@ -28,6 +28,8 @@ Term: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 PASSES = 2
 # Vectors at random among those of the start, for rows that the sample does not show.
 _AT_RANDOM = 2
+# Powers of the sample's Gram matrix by which the start is found, and further vectors meanwhile.
+_POWERS, _MORE = 6, 16
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
 _LOST = 8.0
 
@@ -58,7 +60,8 @@ class RowsOfPasses:
         dtype: Any,
         n_threads: int = 1,
     ):
-        self.Y, self.root_w, self.n, self.center, self.dtype = Y, root_w, n, center, dtype
+        self.Y, self.root_w, self.n, self.center = Y, root_w, n, center
+        self.dtype = np.dtype(dtype)
         self.n_threads = n_threads
         d = Y.shape[1]
         self.shift = guessed_mean(Y) if center else np.zeros(d)
@@ -127,7 +130,7 @@ class RowsOfPasses:
     def _chunks(self, share: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows less the shift, times the roots of their weights, and those roots."""
         n, d = share.stop - share.start, self.Y.shape[1]
-        step = min(n, rows_of_product(d))
+        step = min(n, rows_of_product(d, self.dtype.itemsize))
         moved = bool(self.shift.any())
         as_it_is = not moved and self.root_w is None and self.Y.dtype == self.dtype
         space = None if as_it_is else np.empty((step, d), self.dtype)
@@ -193,12 +196,20 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int) -> np.ndarray:
     unit = np.sqrt(largest) or 1.0
     step = step_of_passes(len(rows.Y), past.shape[1], max_keep)
     S = rows.sample_below(past, step, unit)
-    G = (S @ S.T).T  # in the order in which it may be overwritten
-    few = (len(G) - vectors_of_passes(max_keep) + _AT_RANDOM, len(G) - 1)
-    options = {"driver": "evr", "overwrite_a": True, "check_finite": False}
-    W = scipy.linalg.eigh(G, subset_by_index=few, **options)[1]
+    W = _leading_roughly(S @ S.T, vectors_of_passes(max_keep) - _AT_RANDOM)
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))
     return _orthonormal(np.hstack([(S.T @ W).astype(np.float64), others]))
+
+
+def _leading_roughly(G: np.ndarray, b: int) -> np.ndarray:
+    """About the b leading eigenvectors, as the best vectors of a few more after some powers.
+
+    In two thirds of the time of LAPACK's, which start no better.
+    """
+    W = np.random.default_rng(0).standard_normal((len(G), b + _MORE)).astype(G.dtype)
+    for _ in range(_POWERS // 2):
+        W = _orthonormal(G @ (G @ W))
+    return W @ np.linalg.eigh(W.T @ (G @ W))[1][:, -b:]
 
 
 def _orthonormal(M: np.ndarray) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
@@ -12,6 +14,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_array
 
 from .._kernels.device_rows import DeviceRows
+from .._kernels.too_large import TooLargeError
 from .arrays import in_numpy, place_of
 from .containers import as_rows
 
@@ -98,6 +101,16 @@ def check_finite(X: Any, allow_nan: bool = False) -> None:
             "FederatedSubspaceTracker take rows with missing entries, FederatedPCA and "
             "DistributedPCA with missing=AvailablePairs(), FederatedPCA with ConditionalFill()."
         ) from None
+
+
+@contextmanager
+def finite_by_sums(X: Any) -> Iterator[None]:
+    """Look whether rows are finite only where their sums are not: sums of others never are."""
+    try:
+        yield
+    except TooLargeError:
+        check_finite(X)
+        raise
 
 
 def check_forgetting_factor(value: Any) -> None:

@@ -30,6 +30,7 @@ from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
     check_weight,
+    finite_by_sums,
     is_integer,
     number_or_none,
 )
@@ -94,12 +95,13 @@ class BlocksMixin(
         units, together = self._units(d), self._together(X, d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
-                subspace = self._by_scatter(units, state.subspace, rows, w, n_blocks == 1)
-                if subspace is None:
-                    past, rows = units.taken(state.subspace, rows, w)
-                    if self.forgetting == "blocks":
-                        past = past.decay(self.forgetting_factor**2)
-                    subspace = together.updated(past, rows, w, **self._update_options(state))
+                with finite_by_sums(rows):
+                    subspace = self._by_scatter(units, state.subspace, rows, w, n_blocks == 1)
+                    if subspace is None:
+                        past, rows = units.taken(state.subspace, rows, w)
+                        if self.forgetting == "blocks":
+                            past = past.decay(self.forgetting_factor**2)
+                        subspace = together.updated(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
                 del rows, w  # before the next batch is read
@@ -214,10 +216,16 @@ class BlocksMixin(
                 weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
             w = None if weight is None else weight[seen : seen + n]
             seen += n
-            blocks = cut(batch, w, self._block_slices(n, d, **_kind_of(batch)), dtype)
+            slices = self._block_slices(n, d, **_kind_of(batch))
+            blocks = cut(batch, w, slices, dtype, not self._shown_by_sums(X, batch, weight))
             del batch
             yield from blocks
             del blocks
+
+    def _shown_by_sums(self, X: Any, batch: Any, weight: np.ndarray | None) -> bool:
+        """Whether the sums of rows tell that entries are not finite, so that no pass is needed."""
+        as_they_are = weight is None and self._row_factor == 1 and not self._asks()
+        return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
 
     # ---------------------------------------------------------------- one block
 
