@@ -195,7 +195,8 @@ def bytes_of_passes(k: int, n_features: int, itemsize: int, n_threads: int) -> i
     rows += k  # below the directions before
     past = (8 + itemsize) * k * d
     start = 4 * rows * (d + rows) + 8 * 3 * b * d
-    at_once = itemsize * d * rows_of_product(d, itemsize) + 8 * 2 * b * d  # of a thread: rows and products
+    # of a thread: rows and products
+    at_once = itemsize * d * rows_of_product(d, itemsize) + 8 * 2 * b * d
     chunk = n_threads * at_once + 8 * 5 * b * d
     end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
     return max(start, chunk, end) + past + 8 * 8 * d
