@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .sizes import SMALL_EIGENPROBLEM, few_of_all
 from .slices import row_slices
@@ -83,19 +83,25 @@ def orthonormalised(V: np.ndarray) -> np.ndarray:
 def complete_basis(V: np.ndarray, n_rows: int) -> np.ndarray:
     """Extend orthonormal rows to ``n_rows``, by the coordinate axes that they cover least.
 
-    The result is deterministic. Cost O(d n_rows^2).
+    Householder's reflections that turn axes to the rows turn those, so that they are orthonormal
+    to the rows and to each other whatever the rows are. The result is deterministic. Cost
+    O(d k n_rows).
     """
     k, d = V.shape
-    if k >= n_rows:
+    m = n_rows - k
+    if m <= 0:
         return V
-    covered = np.einsum("ij,ij->j", V, V, dtype=np.float64)
-    axes = np.argsort(covered, kind="stable")[: n_rows - k]
-    extra = np.zeros((n_rows - k, d))
-    extra[np.arange(n_rows - k), axes] = 1
-    old = V.astype(np.float64, copy=False)
-    for _ in range(2):  # twice is enough
-        extra -= (extra @ old.T) @ old
-        extra = scipy.linalg.qr(extra.T, mode="economic", check_finite=False)[0].T
+    by_cover = np.argsort(np.einsum("ij,ij->j", V, V, dtype=np.float64), kind="stable")
+    least, most = by_cover[:m], by_cover[m:][::-1]
+    order = np.concatenate([most[:k], least, most[k:]])
+    turned = np.zeros((d, m), order="F")
+    turned[np.arange(k, n_rows), np.arange(m)] = 1
+    if k:
+        columns = V[:, order].T.astype(np.float64)
+        (reflections, tau), _ = scipy.linalg.qr(columns, mode="raw", check_finite=False)
+        turned = dormqr("L", "N", reflections, tau, turned, 64 * m, overwrite_c=1)[0]
+    extra = np.empty((m, d))
+    extra[:, order] = turned.T
     return np.concatenate([V, flip_signs(extra).astype(V.dtype)])
 
 
