@@ -8,7 +8,7 @@ import numpy as np
 
 from .slices import ENTRIES_AT_ONCE, rows_within
 
-# Up to this many features all directions are kept, and sparse rows are made dense.
+# Up to this many features all directions are kept.
 SMALL_DIMENSION = 256
 
 # Up to this many features a stream may keep all directions: a d x d matrix of 32 MB.
@@ -25,7 +25,7 @@ _FEW_COMPONENTS = 10
 _SCATTER_ENTRIES = 2**24
 
 # Share of stored entries from which sparse rows have their scatter matrix formed as dense ones.
-DENSE_SHARE = 0.08
+DENSE_SHARE = 0.12
 
 # Entries of a chunk of rows of a scatter matrix: 512 kB of float64; and its rows in float32.
 _CHUNK_ENTRIES = 2**16
@@ -74,10 +74,10 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     basis allows.
     """
     all_kept = max_keep == n_features or (max_keep is None and n_features <= MAX_EXACT_DIMENSION)
-    if sparse and n_features <= SMALL_DIMENSION:
-        return max(64, 8 * n_features)
     if all_kept:
         return _SPARSE_ROWS if sparse else rows_of_scatter_block(n_features)
+    if sparse and n_features <= SMALL_DIMENSION:
+        return max(64, 8 * n_features)
     if max_keep is not None and sparse and 4 * max_keep < n_features:
         return 2**15
     return rows_of_update(max_keep)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from sklearn.utils.extmath import safe_sparse_dot
 
 from .linalg import (
     block_krylov,
@@ -24,10 +25,10 @@ from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
-# Stored entries whose products with each other are formed at once, and stripes of the triangle:
-# more stripes take less memory and fewer products, but read the rows more often.
-_STORED_AT_ONCE = 2**20
-_STRIPES = 4
+# Stored entries whose products with each other are formed at once. Where rows have many of them,
+# the triangle comes in stripes, which take fewer products but read the rows more often.
+_STORED_AT_ONCE = 2**19
+_LONG_ROWS, _STRIPES = 50, 4
 # Products read long indices more slowly, and take as many bytes for them as for the entries.
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -174,14 +175,15 @@ class SparseBlock(Block):
 
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
-        n_active = len(self.active)
+        n_active, stored = len(self.active), max(1, -(-self.Y.nnz // self.m))
+        stripes = _STRIPES if stored > _LONG_ROWS else 1
         G = np.zeros((n_active, n_active), order="F")
-        for rows in row_slices(self.m, max(1, -(-self.Y.nnz // self.m)), _STORED_AT_ONCE):
+        for rows in row_slices(self.m, stored, _STORED_AT_ONCE):
             Y = self.Y[rows] if rows.stop - rows.start < self.m else self.Y
             columns = Y.T.tocsr()
-            for some in slices_of(n_active, max(1, -(-n_active // _STRIPES))):
+            for some in slices_of(n_active, max(1, -(-n_active // stripes))):
                 before = Y[:, : some.stop] if some.stop < n_active else Y
-                G[some, : some.stop] += (columns[some] @ before).toarray()
+                G[some, : some.stop] += safe_sparse_dot(columns[some], before, dense_output=True)
         if n_active < self.d:
             few, G = G, np.zeros((self.d, self.d), order="F")
             G[np.ix_(self.active, self.active)] = few
@@ -202,7 +204,7 @@ class SparseBlock(Block):
         """Gram matrix of the new rows."""
         Y, mu, one, m = self.Y, self.local_mean, self.ones, self.m
         G = np.empty((self.n_rows - self.k,) * 2)
-        P = (Y @ Y.T).toarray()
+        P = safe_sparse_dot(Y, Y.T, dense_output=True)
         a = Y @ mu
         P -= np.outer(a, one)
         P -= np.outer(one, a - (mu @ mu) * one)

@@ -151,8 +151,6 @@ def updated_by_block(
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
-    if sp.issparse(Y) and d <= SMALL_DIMENSION:
-        Y = Y.toarray()
     if forgetting_factor < 1:
         fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
         w = fading if w is None else w * fading
@@ -161,10 +159,12 @@ def updated_by_block(
         if not w.any():
             return subspace
         Y, w = Y[w > 0], w[w > 0]
+    Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
     by_passes = passes and keep is None and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
-        block = _block_kind(Y, max_keep)(*_past(subspace), Y, w, subspace.centered)
+        kind = _block_kind(Y, max_keep, svd_solver)
+        block = kind(*_past(subspace), Y, w, subspace.centered)
         if by_passes and isinstance(block, DenseBlock):
             found = block.by_passes(max_keep)
         else:
@@ -227,9 +227,8 @@ def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock 
         Y, w = Y[w > 0], w[w > 0]
     if not Y.shape[0] or (w is not None and unit_of(max(w.max(), subspace.n_samples)) < 1):
         return None
-    if sp.issparse(Y) and Y.shape[1] <= SMALL_DIMENSION:
-        Y = Y.toarray()
-    if _block_kind(Y, Y.shape[1]) is not DenseBlock:
+    Y = _dense_if_few(Y)
+    if Y.shape[1] > SMALL_DIMENSION and _block_kind(Y, Y.shape[1]) is not DenseBlock:
         return None
     return DenseBlock(*_past(subspace), Y, w, subspace.centered)
 
@@ -278,10 +277,23 @@ def _spread(subspace: Summary, columns: np.ndarray, d: int) -> Summary:
     return subspace._replace(components=wide, mean=mean, column_scatter=column_scatter)
 
 
-def _block_kind(Y: Any, max_keep: int) -> type[Block]:
-    """Class that reduces a block: sparse rows stay sparse unless their products cost more."""
+def _dense_if_few(Y: Any) -> Any:
+    """Sparse rows of a small dimension as an array, if they are fewer than columns."""
+    few = sp.issparse(Y) and Y.shape[0] < Y.shape[1] <= SMALL_DIMENSION
+    return Y.toarray() if few else Y
+
+
+def _block_kind(Y: Any, max_keep: int, svd_solver: str = "auto") -> type[Block]:
+    """Class that reduces a block: sparse rows stay sparse unless their products cost more.
+
+    Of a small dimension they do if all directions are kept, and a solver is not asked for.
+    """
     n, d = Y.shape
     if isinstance(Y, DeviceRows):
         return DeviceBlock
-    many = max_keep == d <= min(n, MAX_EXACT_DIMENSION) and Y.size > DENSE_SHARE * n * d
-    return DenseBlock if not sp.issparse(Y) or many else SparseBlock
+    if not sp.issparse(Y):
+        return DenseBlock
+    if d <= SMALL_DIMENSION and (max_keep < d or svd_solver != "auto"):
+        return DenseBlock
+    many = max_keep == d <= min(n, MAX_EXACT_DIMENSION) and Y.nnz > DENSE_SHARE * n * d
+    return DenseBlock if many else SparseBlock

@@ -1,4 +1,4 @@
-"""Rows that extend orthonormal ones, beside the definition: orthonormal to them and to each other."""
+"""Rows that extend orthonormal ones, by definition: orthonormal to them and to each other."""
 
 import numpy as np
 import pytest

@@ -65,6 +65,53 @@ def test_sparse_streams_take_less_than_four_scatter_matrices():
     assert peak_bytes(lambda: pca.fit(X)) < 4 * 8 * 700**2
 
 
+@pytest.mark.parametrize("density", [0.01, 0.2])  # by sparse products, and some made dense at once
+def test_sparse_rows_of_few_features_are_never_dense_at_once(density):
+    X = sp.random(40_000, 200, density=density, format="csr", random_state=0)
+    StreamingPCA(3).fit(X[:500])  # imports and caches are not counted
+    assert peak_bytes(lambda: StreamingPCA(3).fit(X)) < 4e6  # dense they are 64 MB
+
+
+def in_few_columns(kind, rng):
+    """Sparse rows of few features, at the numerical limits."""
+    X = (rng.random((300, 24)) < 0.08) * rng.standard_normal((300, 24))
+    if kind == "mean":  # a column without zeros, far from the origin
+        X[:, 3] = 1e8 + rng.standard_normal(300)
+    elif kind == "often far":
+        X[:, 3] = np.where(rng.random(300) < 0.5, 1e8 + rng.standard_normal(300), 0)
+    elif kind == "units":
+        X *= 10.0 ** rng.uniform(-6, 6, 24)
+    elif kind == "one of each row":
+        X = np.eye(24)[rng.integers(24, size=300)]
+    elif kind == "constant":
+        X[:, 0], X[:, 5] = 7, 0
+    else:
+        X *= kind
+    return X
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("r", [3, None])
+@pytest.mark.parametrize(
+    "kind", ["mean", "often far", "units", "one of each row", "constant", 1e150, 1e-150]
+)
+def test_sparse_rows_of_few_features_are_exact_at_the_limits(kind, r, weighted):
+    rng = np.random.default_rng(0)
+    X = in_few_columns(kind, rng)
+    w = rng.uniform(0.5, 3, 300) if weighted else np.ones(300)
+    wide = X.astype(np.longdouble)  # whose mean keeps the digits of the rows
+    Z = wide - (w @ wide) / w.sum()
+    unit = float(np.abs(Z).max())
+    Z = (np.sqrt(w)[:, None] * Z / unit).astype(np.float64)
+    s = np.linalg.svd(Z, compute_uv=False)
+    pca = StreamingPCA(r).fit(sp.csr_array(X), sample_weight=w if weighted else None)
+    V, found = pca.components_, pca.singular_values_ / unit
+    eps = 300 * np.finfo(float).eps * s[0]
+    assert_allclose(found, s[: len(found)], atol=eps)
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
+    assert_allclose(Z.T @ (Z @ V.T), V.T * found**2, atol=eps * s[0])
+
+
 def test_long_indices_change_nothing():
     X = counts(2000, 600, 0.03)
     short, long = (X.copy() for _ in range(2))
