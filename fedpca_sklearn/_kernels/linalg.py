@@ -18,6 +18,8 @@ from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 _WELL_CONDITIONED = 3.0
 # Vectors that a Krylov space grows by at a time.
 KRYLOV_BLOCK = 8
+# Whether it suffices takes an eigenproblem, so it is asked when it has grown by 1 / 16.
+_LOOKS = 16
 _FLOAT64 = np.dtype(np.float64)
 # Entries of a Gram matrix that are looked at at once.
 _GRAM_ENTRIES = 2**20
@@ -244,6 +246,7 @@ def block_krylov(
     Q = np.empty((size, min(limit, 4 * p + 2 * width)))
     T = np.zeros((limit, limit))
     n, new = 0, scipy.linalg.qr(rng.standard_normal((size, width)), mode="economic")[0]
+    next_look, largest = min(p, limit), 0.0
     while True:
         m = n + new.shape[1]
         if m > Q.shape[1]:
@@ -255,21 +258,23 @@ def block_krylov(
         T[:m, n:m], T[n:m, :m] = H, H.T
         W -= basis @ H
         W -= basis @ (basis.T @ W)
-        lam, S = np.linalg.eigh(T[:m, :m])
-        lam, S = lam[::-1], S[:, ::-1]
         new, R, order = scipy.linalg.qr(W, mode="economic", pivoting=True, check_finite=False)
-        coupling = np.zeros_like(R)
-        coupling[:, order] = R
-        residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
-        floor = size * np.finfo(np.float64).eps * lam[0]
+        largest = max(largest, float(np.linalg.norm(H, 2)))
+        floor = size * np.finfo(np.float64).eps * largest
         exhausted = np.all(np.abs(H) <= floor)  # fresh directions add nothing to the space
-        converged = m >= p and np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
-        if m == limit or (converged and (exhausted or residuals.max() > floor)):
-            break
-        new = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
-        if not new.shape[1]:
-            if exhausted:
+        known = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
+        if m >= next_look or m == limit or (exhausted and not known.shape[1]):
+            lam, S = (found[..., ::-1] for found in np.linalg.eigh(T[:m, :m]))
+            coupling = np.zeros_like(R)
+            coupling[:, order] = R
+            residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
+            close = np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
+            converged = m >= p and close and (exhausted or residuals.max() > floor)
+            if m == limit or converged or (exhausted and not known.shape[1]):
                 break
+            next_look = m + max(1, m // _LOOKS)
+        new = known
+        if not new.shape[1]:
             new = rng.standard_normal((size, width))
         new = new[:, : limit - m]
         new = new - basis @ (basis.T @ new)

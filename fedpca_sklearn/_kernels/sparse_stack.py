@@ -133,11 +133,15 @@ class SparseBlock(Block):
                 found = self._by_qr(max_keep, keep, past_scatter)
             return found
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
-        cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
         limit = min(R, self.d)
         p = min(max_keep, limit)
-        if keep is None and R > 512 and 4 * p < limit:
-            lam, W = self._by_krylov(cross, p, p if wanted is None else min(wanted, p))
+        first = p if wanted is None else min(wanted, p)
+        many = keep is None and R > 512 and 4 * p < limit
+        if many and len(self.active) <= R:
+            return self._by_krylov_of_columns(Vt, p, first)
+        cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
+        if many:
+            lam, W = self._by_krylov(cross, p, first)
         else:
             G = np.empty((R, R))
             G[:k, :k] = np.diag(self.s**2)
@@ -233,6 +237,26 @@ class SparseBlock(Block):
         # Ritz pairs give an orthonormal basis at any tolerance; their energy converges as tol^2
         with single_blas_thread():  # sparse and thin products; BLAS threads would only spin
             return block_krylov(apply, self.n_rows, p, wanted, tol=1e-2)
+
+    def _by_krylov_of_columns(self, Vt: np.ndarray, p: int, wanted: int):
+        """Directions from products with the scatter matrix, where columns are fewer than rows."""
+        past = self.s[:, None] ** 2
+
+        def apply(B):
+            T = np.zeros_like(B)
+            T[self.active] = self.transposed_times(self.times(B[self.active]))
+            if self.correction is not None:
+                T += np.outer(self.correction, self.correction @ B)
+            return T + Vt @ (past * (Vt.T @ B))
+
+        with single_blas_thread():
+            lam, W = block_krylov(apply, self.d, p, wanted, tol=3e-3)
+        floor = self.n_rows * np.finfo(np.float64).eps * max(lam[0], 0)
+        p = min(p, int(np.sum(lam > floor)))
+        V, s = W[:, :p].T, np.sqrt(lam[:p])
+        if p and lam[p - 1] * ORTHONORMALITY_TOL[np.dtype(np.float64)] <= floor:
+            V, s = self._refine(V, Vt)
+        return flip_signs(np.ascontiguousarray(V, dtype=self.V.dtype)), s
 
     def _refine(self, V: np.ndarray, Vt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Orthonormalise, and repeat Rayleigh-Ritz on the stack instead of its Gram matrix."""
