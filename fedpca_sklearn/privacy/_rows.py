@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from .._kernels.slices import row_slices
 
-# Entries beyond are brought back to this size before all else, so that no difference overflows.
-_LARGEST = 1e300
+# Entries beyond are brought back to this size before all else, so that no difference overflows,
+# and so that what shortens such a row to the least row_norm, 1e-60, is a float with all its digits.
+_LARGEST = 1e240
 
 
 def _blocks(X: Any, center: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:

@@ -1146,6 +1146,19 @@ def test_a_huge_row_counts_as_a_row_of_the_bound(size, container):
     assert np.isfinite(model.components_).all()
 
 
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("center", [None, np.full(3, 1e-24)], ids=["origin", "centre"])
+@pytest.mark.parametrize("row_norm", [1e-60, 1e-23, 1e-18, 1e-11])
+def test_no_row_counts_for_more_than_the_bound_however_much_it_is_shortened(
+    row_norm, center, container
+):
+    """The attack: a factor below the normal floats has few digits, and shortens by too little."""
+    for size in (1e240, 1e300, 1.1e300, 1.7e308):
+        for row in ([size, -size / 3, size / 7], [size, 0.0, 0.0], [size / 2, size, 0.3]):
+            clipped = ClippedRows.of(container([row]), center, row_norm)
+            assert_allclose(np.linalg.norm(clipped.sum() / row_norm), 1, rtol=1e-12)
+
+
 def test_a_far_centre_costs_no_digits_of_sparse_rows():
     X = np.full((4, 3), 1e8)
     X[0, 0] += 100
