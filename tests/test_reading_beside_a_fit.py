@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 import fedpca_sklearn
 from fedpca_sklearn import (
+    AnalyzeGauss,
     DistributedPCA,
     EnergyBounds,
     FederatedPCA,
@@ -197,3 +199,56 @@ def test_threads_never_see_two_models():
         for reader in readers:
             reader.join()
     assert seen <= allowed
+
+
+def in_another_thread(function, *arguments):
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(function, *arguments).result()
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_a_second_fit_meanwhile_is_refused_and_leaves_the_first_alone(model):
+    """It would take a half of the first for the state before, and could leave that for good."""
+    X, Y = before_and_after()
+    model = copy.deepcopy(model).fit(X)
+    alone = copy.deepcopy(model)
+    go_on(alone, Y)
+
+    def second():
+        try:
+            go_on(model, X)
+        except RuntimeError as error:
+            return str(error)
+        return "fitted"
+
+    last = "_before_fit"
+    seen = at_every_change(model, lambda: go_on(model, Y), lambda: last in vars(model) and second())
+    told = [text for text in seen if text]
+    assert len(told) > 1
+    assert {text.partition(" is being fitted")[0] for text in told} == {type(model).__name__}
+    assert last not in vars(model)
+    assert_array_equal(model.transform(X[:3]), alone.transform(X[:3]))
+
+
+def test_two_threads_do_not_both_release_the_last_of_a_budget():
+    X, told = before_and_after()[0], []
+
+    class Hostile(AnalyzeGauss):
+        def noisy_columns(self, *args):
+            if not told:
+                told.append(None)
+                with pytest.raises(RuntimeError, match="in another thread"):
+                    in_another_thread(pca.partial_fit, X)
+                told.append("refused")
+            return super().noisy_columns(*args)
+
+        def _noise_cost(self, *args):
+            return super()._noise_cost(*args)
+
+    pca = FederatedPCA(2, mechanism=Hostile(1.0, 1e-5, 9.0), n_clients=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of noise
+        pca.partial_fit(X)
+    assert told == [None, "refused"]
+    assert pca.privacy_spent_.epsilon == pytest.approx(1.0)
+    assert pca.n_samples_ == len(X)

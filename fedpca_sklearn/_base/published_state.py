@@ -73,19 +73,29 @@ class UnchangedOnErrorMixin(NestedParametersMixin, DocLinkMixin, PublishedStateM
 
     @contextmanager
     def _unchanged_on_error(self):
-        """Undo every attribute assignment if the block raises; a nested block is a part of it."""
-        before = dict(vars(self))
-        outermost, blocks = BEFORE not in before, blocks_of_this_thread()
+        """Undo every attribute assignment if the block raises; a nested block is a part of it.
+
+        While one thread is in a block, the block of another one is refused.
+        """
+        before, blocks = dict(vars(self)), blocks_of_this_thread()
+        own = held = threading.get_ident(), before
         try:
+            held = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
+            outermost = held is own
+            if held[0] != own[0]:
+                raise RuntimeError(
+                    f"{type(self).__name__} is being fitted in another thread: wait for its end, "
+                    "or fit a clone."
+                )
             if outermost:
-                vars(self)[BEFORE] = threading.get_ident(), before
                 bring_home(vars(self))
             yield
             if outermost:
                 show(vars(self))
                 del vars(self)[BEFORE]  # last: an interruption before it is undone as well
         except BaseException:
-            self.__dict__ = {**before, **callback_state(self)}
+            if held[0] == own[0]:
+                self.__dict__ = {**before, **callback_state(self)}
             leave_later_blocks(blocks)
             raise
 
