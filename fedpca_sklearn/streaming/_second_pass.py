@@ -13,6 +13,7 @@ from .._base.batches import is_stream
 from .._base.certified import CertifiedMixin
 from .._dask import RowChunks, is_dask
 from .._kernels.threads import threads_for
+from .._validation.checks import finite_by_sums
 from ..communication import Federation
 from ..summary._refinement import Refinement, check_rounds, local_products, products_of
 from ._blocks import BlocksMixin
@@ -119,6 +120,6 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
             return Federation().sum(local_products, calls, V)
         total: Any = 0.0
         for rows, weight in self._blocks(X, sample_weight, refinement.before.components.dtype):
-            with threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
+            with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
                 total = total + products_of(rows, weight, mean, V)
         return total

@@ -68,3 +68,15 @@ def test_finite_rows_whose_squares_are_not_are_told_apart(route):
     X[n // 3, 5] = 1e200
     with pytest.raises(ValueError, match="X holds values that are too large"):
         StreamingPCA(**params).fit(X)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("route", ["scatter", "passes"])
+def test_a_second_pass_refuses_them_by_the_same_words(route, bad):
+    n, d, params = ROUTES[route]
+    X = np.random.default_rng(0).standard_normal((n, d))
+    pca = StreamingPCA(**params).fit(X)
+    before = joblib.hash(vars(pca))
+    X[n // 3, 5] = bad
+    assert message(pca.refine, X) == message(PCA().fit, X)
+    assert joblib.hash(vars(pca)) == before
