@@ -25,6 +25,7 @@ from ._subspace import Subspace
 # Shares by which number, mean and scatter of the rows may differ from those of a summary: far above
 # rounding errors, also those of sums in float32 for the last.
 _SAME_COUNT, _SAME_MEAN, _SAME_SCATTER = 1e-9, 1e-7, 1e-5
+_TOO_MUCH = "X must hold the rows of the fit: their products exceed the sum of squares."
 
 
 def products_of(rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.ndarray) -> Any:
@@ -62,7 +63,8 @@ def check_same_rows(before: Subspace, count: float, deviation: np.ndarray, scatt
             f"X must hold the rows of the fit, which have a weight of {before.n_samples:.15g}, "
             f"got rows of weight {count:.15g}."
         )
-    off = float(np.linalg.norm(deviation)) / count
+    with np.errstate(over="ignore"):  # as liars can make it
+        off = float(np.linalg.norm(deviation)) / count
     size = np.sqrt(before.scatter / count) + float(np.linalg.norm(before.mean))
     if before.centered and not off <= _SAME_MEAN * size:
         raise ValueError(
@@ -131,7 +133,13 @@ class Refinement:
         check_same_rows(self.rows, float(count), deviation, float(scatter))
         products = self._products(products.reshape(self.block.shape))
         # in units of the scatter, so that nothing overflows
-        self._space.add(products / self.before.scatter)
+        products = products / self.before.scatter
+        with np.errstate(over="ignore"):  # as liars can make it
+            size = float(np.linalg.norm(products))
+        off = self.off / self.before.scatter * float(np.sqrt(products.size))
+        if not size <= 1 + _SAME_SCATTER + off:  # directions are orthonormal
+            raise ValueError(_TOO_MUCH)
+        self._space.add(products)
 
     def _products(self, products: np.ndarray) -> np.ndarray:
         """Products of the scatter matrix that is approximated, from those of the rows."""
@@ -148,9 +156,7 @@ class Refinement:
         before = self.before
         V, s = nystrom(self._space.basis, self._space.products, self._off)
         if s @ s > 1 + _SAME_SCATTER:
-            raise ValueError(
-                "X must hold the rows of the fit: their products exceed the sum of squares."
-            )
+            raise ValueError(_TOO_MUCH)
         k = min(self.n_start or len(s), len(s))
         V = flip_signs(np.array(V[:k])).astype(before.components.dtype, copy=False)
         s = s[:k] * np.sqrt(before.scatter)

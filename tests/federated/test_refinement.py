@@ -366,6 +366,36 @@ def test_answers_to_another_query_and_second_answers_are_refused(X, by_site):
     assert vars(model) == before
 
 
+@pytest.mark.parametrize("field", ["products", "deviation"])
+@pytest.mark.parametrize("size", [1e20, 1e150, 1e300, 1.7e308])
+def test_numbers_that_no_rows_have_are_named_and_leave_no_trace(by_site, field, size):
+    """The attack: numbers of a file whose squares overflow, where LAPACK does not converge."""
+    pca = merged(by_site)
+    query = pca.refinement_query()
+    answers = answers_of(query, by_site)
+    hostile = getattr(answers[0], field).copy()
+    hostile.ravel()[[1, -3]] = size, -size
+    answers[0] = replace(answers[0], **{field: hostile})
+    before = pca.components_.copy()
+    with pytest.raises(ValueError, match="X must hold the rows of the fit"):
+        pca.refine_from(answers)
+    assert_array_equal(pca.components_, before)
+    assert pca.n_refinements_ == 0
+
+
+def test_products_of_which_no_eigenvalues_are_found_are_named():
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((40, 5)) * np.arange(1, 6) + i for i in range(3)]
+    pca = FederatedPCA.from_subspaces([Subspace.from_rows(part) for part in parts], 2)
+    answers = [RefinementAnswer.from_rows(pca.refinement_query(), part) for part in parts]
+    for _ in range(300):
+        hostile = answers[0].products.copy()
+        for at in rng.integers(hostile.size, size=3):
+            hostile.flat[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
+        with pytest.raises(ValueError, match="products exceed the sum of squares"):
+            pca.refine_from([replace(answers[0], products=hostile), *answers[1:]])
+
+
 def test_an_answer_comes_back_and_nothing_else_does(by_site):
     query = merged(by_site).refinement_query()
     answer = answers_of(query, by_site)[1]
