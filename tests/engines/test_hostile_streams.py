@@ -69,6 +69,16 @@ def test_a_fit_of_all_rows_begins_three_times_whatever_is_asked_in_between():
     assert_refused(site, "factor", why="a run begins at most 3 times")
 
 
+def test_a_batch_that_is_too_small_is_told_by_all_rows_and_the_others():
+    """What no count of rows in one question prevents; the pages say so."""
+    site = Site(FederatedPCA(6), [ROWS[:60], ROWS[60:61]])
+    told = [site.ask("summary")[1], site.ask("summary_of_batch", 0)[1]]
+    assert_refused(site, "summary_of_batch", 1, why="fewer than min_rows=10 rows")
+    whole, first = (Subspace.from_bytes(one["summary"].astype(np.uint8)) for one in told)
+    row = whole.n_samples * whole.mean - first.n_samples * first.mean
+    np.testing.assert_allclose(row, ROWS[60], rtol=1e-9)
+
+
 def test_small_batches_and_second_questions():
     assert_refused(Site(STEPS, [ROWS[:9], ROWS[9:]]), "space", 0, why="fewer than min_rows=10")
     site = Site(STEPS, BATCHES)
