@@ -189,6 +189,6 @@ def _means(
 
 def _rows(n: np.ndarray, n_core: int) -> np.ndarray:
     """By the factor between the rows that a site claims and those of a typical site."""
-    apart = np.log(n / np.median(n))
+    apart = np.log(n) - np.log(np.median(n))
     limit = max(np.log(_ROWS), _REACH * np.sort(np.abs(apart))[n_core - 1])
     return np.maximum(apart, 0.0) / limit

@@ -134,6 +134,7 @@ def test_a_summary_that_no_rows_have_blinds_nobody():
         (Subspace(axes[:0], [], 1e9 * there, 1e-300, 0.0), True),
         (Subspace(axes[:0], [], 1e150 * there, 600, 0.0), True),
         (Subspace(axes[:0], [], there, 1e-300, 0.0), False),
+        (Subspace(axes[:0], [], there, 5e-324, 0.0), False),
     ):
         merge = RobustMerge()
         found = merge.merge([*parts, odd, liar], RANK)
