@@ -61,8 +61,9 @@ class ConditionalFill(MissingStrategy):
 
     No row leaves its client, but summaries of the same rows, filled in differently, differ by the
     rows with missing entries: a server that follows the protocol learns more of these than of
-    others, and one that sends another model of its choice can learn single rows. It is for sites
-    that trust the server to send what the rounds give.
+    others, of a row that alone has two columns the product of its deviations in them, and one that
+    sends another model of its choice can learn single rows. It is for sites that trust the server
+    to send what the rounds give.
 
     References
     ----------

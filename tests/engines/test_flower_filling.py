@@ -147,6 +147,22 @@ def test_what_a_server_learns_that_lies_about_the_means():
     assert_allclose(deviations[others], expected[others], rtol=1e-9)
 
 
+def test_what_a_server_learns_of_a_pair_that_one_row_alone_has():
+    """The product of two deviations of that row, from honest means; the pages say so."""
+    rows, alone = WHOLE[:120].copy(), 60
+    rows[:alone, 0] = rows[alone + 1 :, 1] = np.nan
+    mean = np.nanmean(rows, axis=0)
+    site = Site(PCA, rows)
+    means, _ = site.ask("entries")[1]["entries"]
+    assert_allclose(means, mean)
+    _, found = site.ask("filled", means[None], [120.0, 1e4])
+    summary = Subspace.from_bytes(found["summary"].astype(np.uint8))
+    shift = summary.mean - mean
+    told = (summary.components.T * summary.singular_values**2) @ summary.components
+    told += summary.n_samples * np.outer(shift, shift)
+    assert_allclose(told[0, 1], np.prod((rows[alone] - mean)[:2]), rtol=1e-9)
+
+
 def test_what_has_no_rounds_is_refused():
     with pytest.raises(ValueError, match="missing must be None with secure sums"):
         grid_of(PCA, PARTS, secure=SecureAggregation(threshold=3))
