@@ -155,3 +155,53 @@ def test_summaries_are_merged_to_an_integer_of_few_bits():
     merged = fedpca_sklearn.merge_subspaces([part, part], np.int8(10))
     assert merged.n_components == 10
     assert FederatedPCA.from_subspaces([part, part], np.int8(10)).n_components_ == 10
+
+
+def test_no_interval_takes_a_truth_for_a_number():
+    for owner, name, interval in constraints():
+        for value in (True, False, np.True_):
+            assert not interval.is_satisfied_by(value), (owner, name)
+
+
+@pytest.mark.parametrize("value", [True, np.True_], ids=repr)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        getattr(fedpca_sklearn, n)
+        for n in fedpca_sklearn.__all__
+        if "n_components" in getattr(getattr(fedpca_sklearn, n), "_parameter_constraints", ())
+    ],
+)
+def test_every_estimator_refuses_a_truth_as_n_components(kind, value):
+    for method in ("fit", "partial_fit"):
+        if hasattr(kind, method):
+            model = kind(value)
+            with pytest.raises(ValueError, match=rf"'n_components' .* Got {value!r} instead"):
+                getattr(model, method)(rows())
+            assert vars(model) == vars(kind(value))
+
+
+SITES = [fedpca_sklearn.Subspace.from_rows(part) for part in np.array_split(rows(), 3)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda value: fedpca_sklearn.merge_subspaces(SITES, value),
+        lambda value: fedpca_sklearn.jackknife_intervals(SITES, value),
+        lambda value: fedpca_sklearn.Subspace.from_rows(rows(), value),
+        SITES[0].truncate,
+        lambda value: StreamingPCA.from_subspace(SITES[0], value),
+        lambda value: FederatedPCA.from_subspaces(SITES, value),
+        *(
+            lambda value, merge=merge: merge().merge(SITES, value)
+            for merge in map(vars(fedpca_sklearn).get, fedpca_sklearn.__all__)
+            if isinstance(merge, type)
+            and issubclass(merge, fedpca_sklearn.MergeStrategy)
+            and merge is not fedpca_sklearn.MergeStrategy
+        ),
+    ],
+)
+def test_summaries_are_not_merged_or_cut_to_a_truth(call):
+    with pytest.raises(ValueError, match=r"n_components.*True"):
+        call(True)

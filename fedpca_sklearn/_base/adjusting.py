@@ -316,7 +316,7 @@ def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[i
                 known = "have no names" if names is None else f"are {list(names)}"
                 raise ValueError(f"partial_out={column!r} must be a column; the columns {known}.")
             found.append(list(names).index(column))
-        elif is_integer(column) and not isinstance(column, bool) and -d <= column < d:
+        elif is_integer(column) and -d <= column < d:
             found.append(int(column) % d)
         else:
             raise ValueError(

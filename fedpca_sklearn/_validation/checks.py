@@ -23,8 +23,8 @@ _DEFAULT_RANK = 10
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
-    """Whether a number is an integer, of Python or of numpy."""
-    return isinstance(value, Integral)
+    """Whether something is an integer, of Python or of numpy; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def plain_integer(value: Any) -> Any:

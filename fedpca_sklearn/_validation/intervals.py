@@ -19,7 +19,7 @@ class Interval(_param_validation.Interval):
 
     An open end at zero is 1e-100, one at infinity 1e100, and 2**53 of integers. An end that is
     closed at infinity takes infinity, and no other number beyond 1e100. Squares are those in the
-    precision of the number.
+    precision of the number. True and False are no numbers.
     """
 
     def __init__(self, kind: type, left: Any, right: Any, *, closed: str):
@@ -41,6 +41,8 @@ class Interval(_param_validation.Interval):
         super().__init__(kind, left, right, closed=closed)
 
     def __contains__(self, value: Any) -> bool:
+        if isinstance(value, (bool, np.bool_)):
+            return False
         if self.with_infinity and value == float("inf"):
             return True
         if isinstance(value, np.floating):  # where a float32 overflows, arithmetic with it does

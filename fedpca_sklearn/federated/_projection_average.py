@@ -8,6 +8,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._validation.checks import is_integer
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along, factor_along
@@ -93,7 +94,7 @@ class ProjectionAverage(MergeStrategy):
 
     def directions_needed(self, n_components: int | float | None) -> int | None:
         """Return ``projection_dim``, or ``n_components`` without one."""
-        if not (n_components is None or isinstance(n_components, Integral)):
+        if not (n_components is None or is_integer(n_components)):
             raise ValueError(
                 f"n_components={n_components!r} must be an integer or None with ProjectionAverage: "
                 "a mean of projections has no variances."

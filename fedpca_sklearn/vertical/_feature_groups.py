@@ -57,7 +57,7 @@ def _positions(group: Any, n_features: int, position: dict) -> np.ndarray:
     found = []
     for column in np.atleast_1d(np.asarray(group, dtype=object)).tolist():
         i = position.get(column) if isinstance(column, str) else column
-        if not is_integer(i) or isinstance(i, bool) or not 0 <= i < n_features:
+        if not is_integer(i) or not 0 <= i < n_features:
             named = "" if position else ", and the columns of X have no names"
             raise ValueError(
                 f"feature_groups must hold names of columns or positions below {n_features} for "
