@@ -20,6 +20,7 @@ from fedpca_sklearn import (
     FederatedSubspaceTracker,
     OjaPCA,
     OnlineDistributedPCA,
+    PairMoments,
     RobustSubspaceTracker,
     StreamingPCA,
     Subspace,
@@ -270,6 +271,48 @@ def test_what_is_masked_is_missing(model):
                 clone(model).fit(hidden)
         whole = np.ma.array(kind)
         assert_array_equal(clone(model).fit_transform(whole), clone(model).fit_transform(kind))
+
+
+LENGTHS = np.random.default_rng(0).integers(-90, 90, (60, 4)).astype("m8[s]")
+
+
+@pytest.mark.parametrize("start", [np.timedelta64(0, "s"), np.datetime64(0, "s")], ids=["m", "M"])
+@pytest.mark.parametrize("model", STREAMS + ONE_ARRAY, ids=named)
+def test_a_date_or_duration_that_is_not_there_is_missing(model, start):
+    whole = start + LENGTHS
+    gone = np.arange(whole.size).reshape(whole.shape) % 7 == 3
+    X = np.where(gone, whole.dtype.type("NaT"), whole)
+    numbers = LENGTHS.astype(np.float64)
+    seen = np.where(gone, np.nan, numbers)
+    expected = clone(model).fit_transform(numbers)
+    for held in (whole, pd.DataFrame(whole)):  # by columns, with other rounding errors
+        assert_allclose(clone(model).fit_transform(held), expected, rtol=1e-9, atol=1e-9)
+    for held in (X, pd.DataFrame(X), pd.DataFrame(X, columns=NAMES), list(map(list, X))):
+        if get_tags(model).input_tags.allow_nan:
+            found, filled = (clone(model).fit_transform(rows) for rows in (held, seen))
+            assert_allclose(found, filled, rtol=1e-9, atol=1e-9)
+        else:
+            with pytest.raises(ValueError, match=r"X contains NaN\. SubspaceTracker"):
+                clone(model).fit(held)
+            fitted = clone(model).fit(numbers)
+            with pytest.raises(ValueError, match="contains NaN"):
+                fitted.transform(X)
+
+
+@pytest.mark.parametrize("hold", [in_pandas, in_polars, in_table])
+def test_a_date_that_is_not_there_is_missing_in_frames(hold):
+    day = np.datetime64(0, "us") + LENGTHS[:, 0]
+    day[7] = "NaT"
+    days = pd.DataFrame({"day": day, "later": day + np.timedelta64(1, "D")})
+    mixed, aware = FRAME.assign(day=day), days.apply(lambda column: column.dt.tz_localize("UTC"))
+    for frame in (days, aware, mixed):
+        frame = hold(frame) if frame is not aware else aware
+        for fit in (StreamingPCA(2).fit, Subspace.from_rows):  # of numbers and dates numpy has none
+            with pytest.raises(
+                (ValueError, TypeError), match=r"X contains NaN|be promoted|not 'Timestamp'"
+            ):
+                fit(frame)
+    assert PairMoments.from_rows(hold(days)).counts[0, 0] == 59
 
 
 def test_a_masked_weight_label_or_number_is_refused():

@@ -11,12 +11,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import assert_all_finite, check_array
+from sklearn.utils import assert_all_finite
 
 from .._kernels.device_rows import DeviceRows
 from .._kernels.too_large import TooLargeError
 from .arrays import in_numpy, place_of
-from .containers import as_rows
+from .containers import checked_array
 
 # Components of the estimators that follow a few directions, where nothing is said.
 _DEFAULT_RANK = 10
@@ -70,7 +70,6 @@ def nonnegative_float(name: str, value: Any) -> float:
 
 def check_rows(X: Any, dtypes: Any = (np.float64, np.float32), allow_nan: bool = False) -> Any:
     """Float rows, dense or CSR, or on a device; finite, but for NaN where that is allowed."""
-    checks = {"accept_sparse": "csr", "dtype": list(dtypes), "ensure_all_finite": False}
     place = place_of(X)
     X = X if place is None else place.rows(X)
     if isinstance(X, DeviceRows):
@@ -78,7 +77,7 @@ def check_rows(X: Any, dtypes: Any = (np.float64, np.float32), allow_nan: bool =
         check_finite(X, allow_nan)
         return X
     with np.errstate(over="ignore"):  # what overflows a dtype is not finite
-        X = check_array(as_rows(X), input_name="X", **checks)
+        X = checked_array(X, accept_sparse="csr", dtype=list(dtypes))
     check_finite(X, allow_nan)
     return X
 

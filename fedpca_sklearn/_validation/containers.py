@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import get_tags
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import validate_data as _validate_data
 
 from .._kernels.device_rows import DeviceRows
 from .arrays import PLACE, Place, in_numpy, place_of
+from .times import with_missing_times
 
 # The estimators whose rows may be arrays of other libraries, in an error.
 TAKE_ARRAYS = (
@@ -37,7 +38,8 @@ _READ_BY = {
 def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
     """scikit-learn's `validate_data` for any container that `as_rows` takes.
 
-    An estimator that takes arrays of other libraries remembers where they are.
+    The entries of X are not to be refused where they are not finite, as NaT is found afterwards. An
+    estimator that takes arrays of other libraries remembers where they are.
     """
     place = place_of(X)
     if place is not None:
@@ -47,7 +49,15 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
         reset = checks.get("reset", True)
         _validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
-    return _validate_data(estimator, as_rows(X), **checks)
+    X = as_rows(X)
+    return with_missing_times(_validate_data(estimator, X, **checks), X)
+
+
+def checked_array(X: Any, **checks: Any) -> Any:
+    """scikit-learn's `check_array` of X, finite or not, for any container that `as_rows` takes."""
+    X = as_rows(X)
+    rows = check_array(X, input_name="X", ensure_all_finite=False, **checks)
+    return with_missing_times(rows, X)
 
 
 def check_takes_arrays(estimator: Any, place: Place | None) -> None:

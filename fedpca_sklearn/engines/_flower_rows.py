@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names
 
 from .._base.sources import is_stream, iter_batches
 from .._validation.checks import check_finite, check_rows, check_weight
-from .._validation.containers import as_rows
+from .._validation.containers import as_rows, checked_array
 from ._flower_keys import HashedKeys, hashed_keys
 from ._flower_messages import OVER
 from ._flower_questions import Question, RefusedError, Task
@@ -163,7 +162,7 @@ def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     columns = _get_feature_names(as_rows(part.X))
     if task.missing:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        X = check_array(as_rows(part.X), input_name="X", ensure_all_finite=False, **checks)
+        X = checked_array(part.X, **checks)
         check_finite(X, allow_nan=True)
     else:
         X = check_rows(part.X)

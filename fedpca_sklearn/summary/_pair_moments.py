@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array
 
 from .._kernels.pair_moments import moments_of_pairs, settle
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight, float_array, nonnegative_float
-from .._validation.containers import as_rows
+from .._validation.containers import checked_array
 from .._validation.feature_names import check_names, check_same_names, names_known, names_of
 from . import _pair_codec
 from ._in_files import InFiles
@@ -215,7 +214,7 @@ class PairMoments(InFiles):
         names = names_of(X)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         with np.errstate(over="ignore"):
-            X = check_array(as_rows(X), input_name="X", ensure_all_finite=False, **checks)
+            X = checked_array(X, **checks)
         check_finite(X, allow_nan=True)
         weight = check_weight(sample_weight, X.shape[0])
         with np.errstate(over="ignore", invalid="ignore"):
