@@ -2,15 +2,22 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
     DistributedPCA,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    FederatedScaler,
     FederatedSubspaceTracker,
     NoiseAwareMerge,
     OnlineDistributedPCA,
+    PairMoments,
+    PersonalizedPCA,
     ProjectionAverage,
+    StreamingPCA,
     Subspace,
     SubspaceMerge,
     TruncatedDistributedPCA,
@@ -123,6 +130,46 @@ def test_rows_far_out_name_their_client(model, value):
     X, clients = rows(value)
     with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
         model.fit(X, clients=clients)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        StreamingPCA(2).fit,
+        StreamingPCA(2, svd_solver="qr").fit,
+        StreamingPCA(2, svd_solver="qr", block_size=10).partial_fit,
+        FederatedPCA(2).fit,
+        FederatedScaler().fit,
+        FederatedPowerPCA(2, random_state=0).fit,
+        FederatedPowerPCA(2, acceleration="krylov", center=False, random_state=0).fit,
+        FederatedHeteroscedasticPCA(2, random_state=0).fit,
+        DistributedPCA(2).partial_fit,
+        OnlineDistributedPCA(2).fit,
+        PersonalizedPCA(2).fit,
+        TruncatedDistributedPCA(2).fit,
+        Subspace.from_rows,
+        PairMoments.from_rows,
+    ],
+)
+def test_weights_that_overflow_are_named(fit):
+    """Of rows near 1e5 it is not the values that are too large."""
+    X = 1e5 * np.random.default_rng(0).standard_normal((60, 4))
+    weight = np.full(60, 1e300)
+    for rows in (X, sp.csr_array(X)):
+        if sp.issparse(rows) and isinstance(getattr(fit, "__self__", None), FederatedScaler):
+            continue
+        with pytest.raises(ValueError, match=r"sample_weight holds .* too large, up to 1\.0e\+300"):
+            fit(rows, sample_weight=weight)
+        with pytest.raises(ValueError, match=r"(^|: )X holds values"):
+            fit(1e160 * rows, sample_weight=np.ones(60))
+
+
+@pytest.mark.parametrize("unit", [1e30, 1e290])
+def test_the_test_for_clients_that_differ_does_not_depend_on_the_unit_of_weights(unit):
+    X = np.random.default_rng(0).standard_normal((90, 4)) * [4, 3, 2, 1]
+    model = PersonalizedPCA(1, 1, n_clients=3)
+    found = model.fit(X, sample_weight=np.full(90, unit)).components_
+    assert_allclose(np.abs(found), np.abs(model.fit(X).components_), atol=1e-9)
 
 
 @pytest.mark.parametrize("model", [FederatedPCA(2), DistributedPCA(2), OnlineDistributedPCA(2)])

@@ -47,10 +47,10 @@ class ColumnMoments(NamedTuple):
         """Bytes in a message."""
         return 8 * self.n_floats
 
-    def checked(self) -> ColumnMoments:
-        """The same moments, or an error where they overflow."""
+    def checked(self, weight: np.ndarray | None = None) -> ColumnMoments:
+        """The same moments, or an error where they overflow, with the weights of the rows."""
         if not np.isfinite([self.mean, self.squares]).all():
-            raise too_large("mean or variance")
+            raise too_large("mean or variance", weight=weight)
         return self
 
     @property

@@ -85,7 +85,7 @@ class SparseBlock(Block):
             total = float(self.correction @ self.correction)
             self.correction_elsewhere = total - float(self.correction_here @ self.correction_here)
         if not math.isfinite(self.scatter):
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=w)
 
     def _squares(self, data, indices, counts, root) -> np.ndarray:
         """Sum of squares of each active column about its mean; ``data`` are stored entries."""

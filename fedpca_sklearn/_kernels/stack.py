@@ -229,7 +229,7 @@ class DenseBlock(Block):
         if not math.isfinite(self.scatter + G.trace()):  # products in float32 overflow earlier
             if dtype == np.float32:
                 return None
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=self.w)
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
@@ -310,7 +310,7 @@ class DenseBlock(Block):
         new = M[self.k :]
         self.column_scatter = squares_of_columns(new)
         if not math.isfinite(self.scatter):
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=self.w)
         M[: self.k] *= self.s[:, None]
         return M
 
@@ -320,7 +320,7 @@ class DenseBlock(Block):
         if found is None:
             if dtype == np.float32:
                 return None
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=self.w)
         G, lost = found
         certificate = {"forced": forced, "wanted": wanted, "lost": lost.sum(), "dtype": dtype}
         return self._leading(G, max_keep, keep, past_scatter, **certificate)
@@ -384,5 +384,5 @@ class DenseBlock(Block):
             self.column_scatter += correction**2
             R = triangle(R, correction[None])
         if not math.isfinite(self.scatter):
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=self.w)
         return R

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+# Weights up to here leave values of 1e100 whose weighted squares are finite.
+_LARGEST_WEIGHT = 1e100
+
 
 class TooLargeError(ValueError):
     """Sums overflow; over several parties ``reason`` does not say whose part is too large."""
@@ -13,8 +18,18 @@ class TooLargeError(ValueError):
         self.reason = message if reason is None else reason
 
 
-def too_large(what: str, dtype: Any = "float64", holder: str = "X") -> TooLargeError:
-    """Return the error for rows of which ``what``, like their variance, overflows."""
+def too_large(
+    what: str, dtype: Any = "float64", holder: str = "X", weight: np.ndarray | None = None
+) -> TooLargeError:
+    """Return the error for rows of which ``what``, like their variance, overflows.
+
+    ``weight``: of each row; if sums of ordinary values overflow by it, the error is about it.
+    """
+    if weight is not None and not weight.max(initial=0.0) <= _LARGEST_WEIGHT:
+        return TooLargeError(
+            f"sample_weight holds values that are too large, up to {weight.max():.1e}: "
+            f"the weighted {what} of X overflows {dtype}."
+        )
     return TooLargeError(
         f"{holder} holds values that are too large: their {what} overflows {dtype}."
     )

@@ -30,24 +30,26 @@ def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoment
     """What a client sends: moments of its columns, without missing entries."""
     X = entries_once(X.astype(np.float64, copy=False))
     local = StandardScaler(with_mean=not sp.issparse(X))
-    unit = 1.0
+    unit, given = 1.0, weight
     if weight is not None:  # which scikit-learn squares; a power of two changes no digit
         unit = np.ldexp(1.0, np.frexp(weight.max(initial=0.0))[1] - 1)
         weight = weight / unit
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         moments = moments_of(local.fit(X, sample_weight=weight))
     if sp.issparse(X):  # a column of zeros and large entries varies by as much as its mean
-        return in_units(moments, unit)
+        return in_units(moments, unit).checked(given)
     apart = X - moments.mean
     apart[np.isnan(apart)] = 0.0
     total = apart.sum(axis=0) if weight is None else weight @ apart
     rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
-    return in_units(moments._replace(rest=rest), unit)
+    return in_units(moments._replace(rest=rest), unit).checked(given)
 
 
 def in_units(moments: ColumnMoments, unit: float) -> ColumnMoments:
     """Moments of rows whose weights were divided by a unit."""
-    return moments._replace(n_entries=moments.n_entries * unit, squares=moments.squares * unit)
+    with np.errstate(over="ignore"):
+        n_entries, squares = moments.n_entries * unit, moments.squares * unit
+    return moments._replace(n_entries=n_entries, squares=squares)
 
 
 def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:

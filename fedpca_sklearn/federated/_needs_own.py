@@ -53,7 +53,9 @@ def _beyond(share: float, p: int, m: float, n: float) -> float:
     angles = [2 * np.arcsin(np.sqrt((k - 0.5) / (m + n - 1))) for k in (min(p, n), max(p, n))]
     a, b = angles
     middle = 2 * np.log(np.tan((a + b) / 2))
-    spread = np.cbrt(16 / (m + n - 1) ** 2 / (np.sin(a + b) ** 2 * np.sin(a) * np.sin(b)))
+    # roots one by one, as counts that are weights may have no square
+    both, one, other = (np.cbrt(np.sqrt(m + n - 1) * np.sin(angle)) for angle in (a + b, a, b))
+    spread = np.cbrt(16) / (both**2 * one * other)
     x = (np.log(share / (1 - share)) - middle) / spread
     return float(gammaincc(_SHAPE, max((x + _SHIFT) / _SCALE, 0.0)))
 

@@ -57,7 +57,7 @@ class ExpectedScores:
             P = scatter_product(client.rows, self.mean, self.F, client.weight) / squared
             scatter = scatter_about(client.rows, self.mean, client.weight) / squared
         if not np.isfinite(P).all():
-            raise too_large("sum of products")
+            raise too_large("sum of products", weight=client.weight)
         G, B = self.F @ self.F.T, P @ self.F.T
         v = max(self._noise(G, B, scatter, n, v), SMALLEST)
         W = scipy.linalg.inv(G + v * np.eye(k))

@@ -44,7 +44,8 @@ class Query(ABC):
         with np.errstate(over="ignore", invalid="ignore"):
             answer = self.local(client) if rng is None else self.private(client, rng)
         if not np.abs(answer).max() <= LARGEST:
-            raise too_large("sum of products")
+            weight = client.weight if rng is None else None
+            raise too_large("sum of products", weight=weight)
         return answer
 
     @property
@@ -77,7 +78,7 @@ class Moments(Query):
         """Sum and number of rows whose squares must not overflow, as others work with both."""
         X, w = client.rows, client.weight
         if not np.isfinite(scatter_about(X, np.zeros(X.shape[1]), w)):
-            raise too_large("sum of products")
+            raise too_large("sum of products", weight=w)
         return np.append(sum_of_rows(X, w), client.n_samples)
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:

@@ -220,7 +220,7 @@ class PairMoments(InFiles):
         with np.errstate(over="ignore", invalid="ignore"):
             counts, means, products, origin = moments_of_pairs(X, weight)
         if not all(np.isfinite(array).all() for array in (means, products, origin)):
-            raise too_large("sum of squares")
+            raise too_large("sum of squares", weight=weight)
         return cls._trusted(
             counts=counts,
             means=means,

@@ -39,7 +39,7 @@ def products_of(rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.nd
         deviation = sum_of_rows(rows, weight) - count * mean
         answer = np.append(products, [*deviation, scatter_about(rows, mean, weight), count])
     if not np.isfinite(answer).all():
-        raise too_large("sum of products")
+        raise too_large("sum of products", weight=weight)
     return answer
 
 

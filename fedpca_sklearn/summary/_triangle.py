@@ -106,7 +106,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
             factor = _factor_of(stack) if len(stack) else factor
         scatter = float(np.einsum("ij,ij->", factor, factor))
     if not math.isfinite(scatter):
-        raise too_large("sum of squares")
+        raise too_large("sum of squares", weight=weight)
     return Triangle(factor, mean, rest, n_samples, n_rows)
 
 
