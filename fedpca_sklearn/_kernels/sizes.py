@@ -110,12 +110,13 @@ def rows_of_product(n_features: int, itemsize: int) -> int:
     return rows_within(n_features, ENTRIES_AT_ONCE * 8 // itemsize, least=64)
 
 
-def vectors_of_passes(max_keep: int) -> int:
+def vectors_of_passes(max_keep: int, wanted: int) -> int:
     """Vectors that a pass multiplies, a multiple of four.
 
-    The space has twice as many, 1.5 for each direction kept.
+    The space has twice as many, 1.5 for each direction kept. Without directions in reserve that
+    would be too few for those wanted: they have 2.4 each, and 24 at least.
     """
-    return 4 * -(-3 * max_keep // 16)
+    return 4 * -(-max(15 * max_keep, 24 * wanted, 240) // 80)
 
 
 def passes_fit(n: float, d: int, max_keep: int) -> bool:
@@ -187,9 +188,9 @@ def peak_bytes(
     return bases // 2 + chunk + order + max(order, bases // 2) + vectors
 
 
-def bytes_of_passes(k: int, n_features: int, itemsize: int, n_threads: int) -> int:
+def bytes_of_passes(k: int, wanted: int, n_features: int, itemsize: int, n_threads: int) -> int:
     """Peak memory of passes over any number of rows that find k directions, if there are such."""
-    d, rows, b = n_features, rows_of_passes(math.inf, n_features, k), vectors_of_passes(k)
+    d, rows, b = n_features, rows_of_passes(math.inf, n_features, k), vectors_of_passes(k, wanted)
     if not passes_fit(math.inf, d, k):
         return 0
     rows += k  # below the directions before

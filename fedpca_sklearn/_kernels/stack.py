@@ -275,16 +275,16 @@ class DenseBlock(Block):
 
         return G, turned
 
-    def by_passes(self, max_keep):
+    def by_passes(self, max_keep, wanted=1):
         """Return ``(V, s)`` from a few passes over many rows, None where that is not certain.
 
         Where BLAS has several threads, Python has as many, and BLAS one in each.
         """
         n_threads = min(usable_threads(), self.m // _ROWS_OF_THREAD)
         with single_blas_thread():
-            return self._by_passes(max_keep, max(n_threads, 1))
+            return self._by_passes(max_keep, wanted, max(n_threads, 1))
 
-    def _by_passes(self, max_keep, n_threads):
+    def _by_passes(self, max_keep, wanted, n_threads):
         kind = (self.n_block, self.center, self.V.dtype)
         rows = self._passes(self.Y, self.root_w, *kind, n_threads=n_threads)
         rows.moments()
@@ -297,7 +297,7 @@ class DenseBlock(Block):
             past = np.concatenate([past, correction[None]])
         if not math.isfinite(self.scatter):
             return None
-        found = leading_by_passes(rows, past, max_keep)
+        found = leading_by_passes(rows, past, max_keep, wanted)
         if found is None:
             return None
         return found[0].astype(self.V.dtype, copy=False), found[1]

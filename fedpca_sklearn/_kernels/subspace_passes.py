@@ -165,15 +165,17 @@ def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def leading_by_passes(
-    rows: RowsOfPasses, past: np.ndarray, max_keep: int
+    rows: RowsOfPasses, past: np.ndarray, max_keep: int, wanted: int = 1
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Directions and singular values of rows and of scaled directions of the past below them.
+
+    The first ``wanted`` of the ``max_keep`` directions are to be close to the best.
 
     None where the least of them is within rounding errors of the largest, and where what is left
     of a column shows a direction that no pass has found.
     """
     d = past.shape[1]
-    Q = _start(rows, past, max_keep)
+    Q = _start(rows, past, max_keep, vectors_of_passes(max_keep, wanted))
     basis, products = np.empty((d, 0)), np.empty((d, 0))
     for turn in range(PASSES):
         if turn:
@@ -190,13 +192,13 @@ def leading_by_passes(
     return flip_signs(np.ascontiguousarray(V)), s
 
 
-def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int) -> np.ndarray:
-    """Leading directions of a sample and of the past, roughly: passes make them better."""
+def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int, b: int) -> np.ndarray:
+    """About b leading directions of a sample and of the past, which passes make better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
     step = step_of_passes(len(rows.Y), past.shape[1], max_keep)
     S = rows.sample_below(past, step, unit)
-    W = _leading_roughly(S @ S.T, vectors_of_passes(max_keep) - _AT_RANDOM)
+    W = _leading_roughly(S @ S.T, b - _AT_RANDOM)
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))
     return _orthonormal(np.hstack([(S.T @ W).astype(np.float64), others]))
 

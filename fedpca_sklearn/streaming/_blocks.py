@@ -232,15 +232,16 @@ class BlocksMixin(
     def _update_options(self, state: State) -> dict[str, Any]:
         """Options of `updated_by_block` for the rank of a state."""
         max_keep, keep = self._kept(state.subspace.n_features, state.rank)
-        wanted = self.n_components if is_integer(self.n_components) else None
-        wanted = None if self._asks() else wanted  # of other rows
+        asked = self.n_components if is_integer(self.n_components) else None
+        wanted = None if self._asks() else asked  # of other rows
+        by_passes = self.block_size == "auto" and self.svd_solver == "auto"
         return {
             "max_keep": max_keep,
             "keep": keep,
             "forgetting_factor": self._row_factor,
             "svd_solver": self.svd_solver,
             "wanted": state.rank + 1 if state.rank else wanted,
-            "passes": self.block_size == "auto" and self.svd_solver == "auto",
+            "passes": int(asked or 1) if by_passes else None,
         }
 
     def _next_state(self, state: State, subspace: Subspace, n_new: int) -> State:

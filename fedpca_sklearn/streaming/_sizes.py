@@ -145,10 +145,11 @@ class SizesMixin:
             stated; the other directions, which the next block or a look at ``subspace_`` needs,
             take four, and a call with fewer rows than features up to five. A stack has up to 512
             new rows, or ``block_size`` of them. Passes over more rows than that in one call take a
-            sample of up to 16 MB and nine bases of .75 k vectors instead, two bases for the k
-            directions before, and for each thread that BLAS may use now two of .75 k vectors and
-            2 MB. But for those four or five, a fit takes at most 1.05 times this, the work
-            space of LAPACK included, which not all releases of numpy and scipy show to tracemalloc.
+            sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
+            or 12, if that is more), two bases for the k directions before, and for each thread
+            that BLAS may use now two of as many vectors and 2 MB. But for those four or five, a
+            fit takes at most 1.05 times this, the work space of LAPACK included, which not all
+            releases of numpy and scipy show to tracemalloc.
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
             all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
             that of ``svd_solver="qr"``.
@@ -177,4 +178,4 @@ class SizesMixin:
         peak = max(peak_bytes(k, b, *options) for b in sizes)
         if self.svd_solver != "auto" or by_block:
             return peak
-        return max(peak, bytes_of_passes(k, d, itemsize, usable_threads()))
+        return max(peak, bytes_of_passes(k, wanted, d, itemsize, usable_threads()))

@@ -111,7 +111,7 @@ def updated(
             forgetting_factor=forgetting_factor,
             svd_solver=svd_solver,
             wanted=wanted,
-            passes=passes,
+            passes=(wanted or 1) if passes else None,
         )
     return subspace
 
@@ -126,9 +126,12 @@ def updated_by_block(
     forgetting_factor: float = 1.0,
     svd_solver: str = "auto",
     wanted: int | None = None,
-    passes: bool = False,
+    passes: int | None = None,
 ) -> Summary:
-    """Update a summary with one block of validated rows, by ``passes`` over them where they pay."""
+    """Update a summary with one block of validated rows.
+
+    Where they pay by passes over them, if ``passes`` says how many components these are to find.
+    """
     m, d = Y.shape
     alike = partial(
         updated_by_block,
@@ -161,12 +164,12 @@ def updated_by_block(
         Y, w = Y[w > 0], w[w > 0]
     Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
-    by_passes = passes and keep is None and passes_pay(Y.shape[0], d, max_keep)
+    by_passes = passes is not None and keep is None and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
         block = kind(*_past(subspace), Y, w, subspace.centered)
         if by_passes and isinstance(block, DenseBlock):
-            found = block.by_passes(max_keep)
+            found = block.by_passes(max_keep, passes)
         else:
             found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
     if found is None:

@@ -115,6 +115,26 @@ def test_a_row_that_the_sample_does_not_show_is_found(X):
     assert excess_error(Y, pca.components_) < 1e-4
 
 
+@pytest.mark.parametrize("oversampling", [0, 2])
+@pytest.mark.parametrize("r", [1, 3, 10, 20])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_without_oversampling_passes_are_better_than_small_blocks(alpha, r, oversampling):
+    Y = power_law(alpha)
+    kept = r + oversampling
+    assert passes_pay(*Y.shape, kept)
+    passes, blocks = (
+        StreamingPCA(r, oversampling=oversampling, block_size=size).fit(Y).components_
+        for size in ("auto", max(64, 2 * kept))
+    )
+    assert np.linalg.norm(Y @ passes.T) > np.linalg.norm(Y @ blocks.T)
+
+
+@cache
+def power_law(alpha):
+    Y = make_power_law(2000, 1000, alpha=alpha, random_state=0)
+    return Y - Y.mean(axis=0)
+
+
 def test_few_directions_of_rows_are_left_to_updates(X):
     Y = X @ np.eye(D)[:, :3] @ np.eye(D)[:3]
     assert by_passes(Y)[1] is None

@@ -823,6 +823,7 @@ def test_wide_sparse_rows():
         (600, {"n_components": 5}),
         (2000, {"n_components": 10}),
         (2000, {"n_components": 30}),
+        (2000, {"n_components": 10, "oversampling": 0}),
         (20_000, {"n_components": 10}),
         (20_000, {"n_components": 10, "oversampling": 0, "center": False}),
         (2000, {"n_components": 10, "block_size": 500}),
