@@ -1,11 +1,10 @@
 """What nobody cut is merged exactly: every route to the PCA of the pooled rows, by numpy's SVD."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import peak_bytes, sine
+from helpers import measured, peak_bytes, sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -23,7 +22,6 @@ from fedpca_sklearn import (
 )
 
 METHODS = ["auto", "gram", "qr", "svd", "orthogonal"]
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 # Number of rows, features and sites: below and above the 256 features up to which clients keep
 # all; more directions in all than features, and fewer; more than fit in one stack; a row a site.
@@ -218,11 +216,7 @@ def test_digits_of_unlike_clients():
 
 
 def test_images_by_columns_and_by_rows():
-    file = DATA / "mnist_test.npz"
-    if not file.exists():
-        pytest.skip("the data set mnist_test is not beside the repository")
-    with np.load(file) as data:
-        X = data[data.files[0]].reshape(-1, 784)[:1500].astype(np.float64)
+    X = measured("mnist_test")[:1500].astype(np.float64)
     s, Vt = oracle(X)
     pca = VerticalFederatedPCA(5, feature_groups=14, method="merge").fit(X)
     assert sine(pca.components_, Vt[:5]) <= 1e-10
