@@ -367,12 +367,13 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             self.__dict__.pop("_accounts", None)
         seen = self._clients
         prototype = self._prototype(X.shape[1], method, weight is not None)
-        new = [label for label, _ in shards if label not in seen]
+        unseen = [shard for shard in shards if shard[0] not in seen]
+        new = [label for label, _ in unseen]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
         small = {}
-        if self._takes_many_at_once(prototype, X, weight):
-            small = small_sites(prototype, X, [shard for shard in shards if shard[0] not in seen])
+        if unseen and self._takes_many_at_once(prototype, X, weight):
+            small = small_sites(prototype, X, unseen)
         others = [shard for shard in shards if shard[0] not in small]
         calls = (
             (label, seen.get(label), prototype, seeds.get(label), rows, w, method)
