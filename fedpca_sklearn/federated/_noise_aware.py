@@ -9,6 +9,7 @@ import scipy.linalg
 from scipy.special import chdtri
 
 from .._kernels import linalg
+from .._kernels.slices import rows_within, slices_of
 from .._validation.checks import is_integer
 from ..summary import Subspace, merge_subspaces
 from ..summary._along import along, factor_along
@@ -130,7 +131,7 @@ def noise_and_directions(
     if rank >= d or len(V) < rank:
         return np.zeros(len(parts)), None
     for _ in range(_ITERATIONS):
-        rest = np.array([_scatter_outside(part, V) for part in parts])
+        rest = _scatter_outside(parts, V)
         df = np.maximum((n - 1 - rank * share) * (d - rank), 0.0)
         pooled = rest.sum() / max(df.sum(), 1.0)
         if _one_noise(rest, df):
@@ -141,19 +142,32 @@ def noise_and_directions(
     return v, V
 
 
-def _scatter_outside(part: Subspace, V: np.ndarray) -> float:
-    """Scatter beyond directions; what the part cut is the same in all directions that it lacks."""
-    A = part.components @ V.T
-    inside = float(np.sum((part.singular_values[:, None] * A) ** 2))
-    inside += _cut_scatter(part) * (len(V) - float(np.sum(A**2)))
-    return max(part.scatter - inside, 0.0)
+def _scatter_outside(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
+    """Scatter beyond directions; what a part cut is the same in all directions that it lacks."""
+    A, owner = _coordinates(parts, V)
+    squares = np.einsum("ij,ij->i", A, A)
+    shares = np.bincount(owner, squares, len(parts))
+    squares *= np.concatenate([part.singular_values for part in parts]) ** 2
+    inside = np.bincount(owner, squares, len(parts)) + _cut_scatters(parts) * (len(V) - shares)
+    return np.maximum([part.scatter for part in parts] - inside, 0.0)
 
 
-def _cut_scatter(part: Subspace) -> float:
+def _cut_scatters(parts: Sequence[Subspace]) -> np.ndarray:
     """Scatter in each direction that a part did not keep."""
-    lacking = part.n_features - part.n_components
-    cut = part.scatter - float(part.singular_values @ part.singular_values)
-    return max(cut, 0.0) / lacking if lacking else 0.0
+    lacking = np.array([part.n_features - part.n_components for part in parts])
+    cut = [part.scatter - float(part.singular_values @ part.singular_values) for part in parts]
+    return np.where(lacking > 0, np.maximum(cut, 0.0) / np.maximum(lacking, 1), 0.0)
+
+
+def _coordinates(parts: Sequence[Subspace], basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates of the directions of all parts, and the position of the part of each.
+
+    Some parts at a time, so that no copy of all is made.
+    """
+    sizes = [part.n_components for part in parts]
+    some = slices_of(len(parts), rows_within(parts[0].n_features * max(*sizes, 1)))
+    A = [np.concatenate([part.components for part in parts[at]]) @ basis.T for at in some]
+    return np.concatenate(A), np.repeat(np.arange(len(parts)), sizes)
 
 
 def _one_noise(rest: np.ndarray, df: np.ndarray) -> bool:
@@ -183,7 +197,7 @@ def _weighted_directions(
     scatters, means = _within(parts, basis, unit)
     Y = V @ basis.T
     for _ in range(_ITERATIONS):
-        squares = np.einsum("ri,sij,rj->sr", Y, scatters, Y) + n[:, None] * (means @ Y.T) ** 2
+        squares = np.einsum("srj,rj->sr", Y @ scatters, Y) + n[:, None] * (means @ Y.T) ** 2
         precision = n / v**2
         variances = np.maximum(((squares / n[:, None]).T - v) @ precision / precision.sum(), 0.0)
         w = v.min() / v[:, None] * v.min() / (variances + v[:, None])
@@ -198,13 +212,17 @@ def _within(
     parts: Sequence[Subspace], basis: np.ndarray, unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scatter matrices within a basis, and means about that of all; in a unit of variance."""
+    A, owner = _coordinates(parts, basis)
+    ends = np.searchsorted(owner, np.arange(len(parts) + 1))
+    cuts, diagonal = _cut_scatters(parts) / unit, np.arange(len(basis))
     scatters = np.empty((len(parts), len(basis), len(basis)))
-    for scatter, part in zip(scatters, parts, strict=True):
-        A, cut = part.components @ basis.T, _cut_scatter(part) / unit
-        np.matmul(A.T * (part.singular_values**2 / unit - cut), A, out=scatter)
-        scatter += cut * np.eye(len(basis))
+    for i, part in enumerate(parts):
+        own = A[ends[i] : ends[i + 1]]
+        np.matmul(own.T * (part.singular_values**2 / unit - cuts[i]), own, out=scatters[i])
+    scatters[:, diagonal, diagonal] += cuts[:, None]
     mean = pooled_moments(parts)[0].mean
-    return scatters, np.stack([basis @ (part.mean - mean) for part in parts]) / np.sqrt(unit)
+    means = [(part.mean - mean) @ basis.T for part in parts]
+    return scatters, np.stack(means) / np.sqrt(unit)
 
 
 def _component(
