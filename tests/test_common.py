@@ -864,3 +864,13 @@ def test_a_share_of_variance_does_not_depend_on_the_scale(model, scale):
     X = np.random.default_rng(0).standard_normal((50, 6)) * [9, 5, 3, 1, 1, 1]
     expected = clone(model).fit(X).n_components_
     assert clone(model).fit(X * scale).n_components_ == expected
+
+
+@pytest.mark.parametrize("model", [StreamingPCA(3), FederatedPCA(3)])
+def test_categories_of_equal_size_have_components(model):
+    """Dummy columns, the last one dropped: all eigenvalues but one are equal."""
+    X = np.eye(300)[:, :-1]
+    X = np.vstack([X] * getattr(model, "n_clients", 1))
+    Z = model.fit(X).transform(X)
+    squares = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3] ** 2
+    assert_allclose(Z.T @ Z, np.diag(squares), atol=1e-9)

@@ -306,3 +306,13 @@ def test_inputs_are_not_written_to():
 def test_bad_arguments_are_named(function, X, components, mean, message):
     with pytest.raises(ValueError, match=message):
         function(X, components, mean)
+
+
+@pytest.mark.parametrize("n", [48, 64, 300])
+def test_the_best_of_equal_directions_is_found(n):
+    """Of rows that are the axes, all directions across the mean are equally good."""
+    X = np.eye(n)
+    V = np.linalg.qr((X - X.mean(axis=0))[:, :3])[0].T
+    assert excess_error(X, V) <= 1e-12
+    V[2] = n**-0.5  # the mean's direction explains nothing
+    assert_allclose(excess_error(X, V), (n - 3) / (n - 4) - 1, rtol=1e-9)

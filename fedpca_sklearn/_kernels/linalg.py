@@ -204,13 +204,46 @@ def eigh_top(
     m, max_keep = G.shape[0], max(max_keep, 1)
     options = {"overwrite_a": overwrite, "check_finite": False}
     if few_of_all(max_keep, m):
-        few = (m - max_keep, m - 1)
-        lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", **options)
-    elif overwrite and m > SMALL_EIGENPROBLEM:
+        few = _few_pairs(G, max_keep, options)
+        if few is not None:
+            return few
+    if overwrite and m > SMALL_EIGENPROBLEM:
         lam, W = scipy.linalg.eigh(G, driver="evd", **options)
     else:
         lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
+
+
+def _few_pairs(
+    G: np.ndarray, count: int, options: dict[str, bool]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The first few eigenpairs in decreasing order; None, and G as it was, where LAPACK has none.
+
+    Bisection (dstebz) finds fewer of them, or says that it failed, where many eigenvalues are
+    equal, as those of I - 1/m. The upper triangle keeps what it destroys of the lower one.
+    """
+    diagonal = G.diagonal().copy()
+    if options["overwrite_a"]:
+        mirror(G)
+    few = (len(G) - count, len(G) - 1)
+    try:
+        lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", **options)
+    except scipy.linalg.LinAlgError:
+        lam = np.empty(0)
+    if len(lam) == count:
+        return lam[::-1], W[:, ::-1]
+    if options["overwrite_a"]:
+        mirror(G.T)
+        np.fill_diagonal(G, diagonal)
+    return None
+
+
+def mirror(A: np.ndarray) -> None:
+    """Write the lower triangle over the upper one."""
+    for at in row_slices(len(A), len(A)):
+        square = A[at, at]
+        square[:] = np.tril(square) + np.tril(square, -1).T
+        A[: at.start, at] = A[at, : at.start].T
 
 
 def block_krylov(

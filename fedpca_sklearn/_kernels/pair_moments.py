@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dgemm
 
+from .linalg import mirror
 from .slices import row_slices
 
 # Rows of a block at least: products of fewer rows cost more than their arithmetic.
@@ -41,7 +42,7 @@ def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...
         counts = _with_product(counts, w_there, there)
         sums = _with_product(sums, wZ, there)
         products = _with_product(products, wZ, Z)
-    mirror(counts)
+    mirror(counts)  # other products are rounded in another way
     means = np.divide(sums, counts, out=sums, where=counts > 0)
     for at in row_slices(d, d):
         products[at] -= counts[at] * means[at] * means[:, at].T
@@ -85,14 +86,6 @@ def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.
         if not len(rows):
             continue
         yield rows.astype(np.float64, copy=False), w
-
-
-def mirror(A: np.ndarray) -> None:
-    """Write the lower triangle over the upper one: other products are rounded in another way."""
-    for at in row_slices(len(A), len(A)):
-        square = A[at, at]
-        square[:] = np.tril(square) + np.tril(square, -1).T
-        A[: at.start, at] = A[at, : at.start].T
 
 
 def _with_product(total: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:

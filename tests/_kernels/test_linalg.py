@@ -1,0 +1,28 @@
+"""Leading eigenpairs: what numpy finds when it is asked for all of them."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn._kernels.linalg import eigh_top
+
+M = 300
+MANY_EQUAL = {
+    "one level and a zero": np.eye(M) - 1 / M,
+    "one level": np.eye(M),
+    "two levels": np.diag(1.0 + (np.arange(M) > 200)),
+    "nearly one level": np.eye(M) - 1 / M + np.diag(1e-15 * np.arange(M)),
+}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("S", MANY_EQUAL.values(), ids=MANY_EQUAL)
+def test_equal_eigenvalues_are_all_found(S, count, overwrite):
+    """LAPACK's bisection finds none, or some, of the last eigenvalues of I - 1/m."""
+    lower = np.tril(S) + np.triu(np.full((M, M), np.nan), 1)  # only one triangle is read
+    lam, W = eigh_top(np.asfortranarray(lower), count, overwrite=overwrite)
+    lam, W = lam[:count], W[:, :count]
+    assert_allclose(lam, np.linalg.eigvalsh(S)[::-1][:count], atol=1e-13)
+    assert_allclose(S @ W, W * lam, atol=1e-13)
+    assert_allclose(W.T @ W, np.eye(count), atol=1e-13)
