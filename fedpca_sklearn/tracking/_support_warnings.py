@@ -59,13 +59,13 @@ def _warn_of_rest(
     R = kept - C @ V
     if share <= _FEW and _two_heaps(R, kept + mean):
         _warn(
-            f"{len(V)} components explain little of what is no outlier in a batch: n_components is "
-            "too small, or about half of the entries are outliers or more, which only "
+            f"n_components={len(V)} explains little of what is no outlier in a batch: it is too "
+            "small, or about half of the entries are outliers or more, which only "
             "support_threshold can tell apart."
         )
     elif share <= _EMPTY and _much_structure(R, kept) and _lacks(kept, C @ V, len(V)):
         _warn(
-            f"No entry of a batch is an outlier, though {len(V)} components leave a part of it "
+            f"No entry of a batch is an outlier, though n_components={len(V)} leaves a part of it "
             "that is no noise: thresholds follow what is left. Raise n_components, or set "
             "support_threshold."
         )
