@@ -481,6 +481,16 @@ def test_components_are_orthonormal(case, dtype, tol, d, batches):
 
 
 @every_case
+def test_components_of_equal_columns_are_orthonormal(case):
+    """Two directions of five have variance, and axes of equal columns differ along these only."""
+    model = case.new()
+    if "n_components" in model.get_params():
+        model.set_params(n_components=5)
+    V = model.fit(np.random.default_rng(0).standard_normal((40, 2))[:, [0, 0, 0, 1, 1]]).components_
+    assert np.abs(V @ V.T - np.eye(len(V))).max() < 1e-10
+
+
+@every_case
 def test_scikit_learns_pca_of_it_maps_rows_alike(case):
     X = rows()
     model = case.new().fit(X)
