@@ -170,7 +170,7 @@ def _columns(summary: Subspace, adjusting: Adjusting) -> Columns:
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(summary.n_features), confounders)
     constant = deviations(scatter, summary.mean, n) == 0
-    return Columns(confounders, others, constant, scatter, n)
+    return Columns(confounders, others, constant, scatter, summary.mean, n)
 
 
 def _of_scatter(

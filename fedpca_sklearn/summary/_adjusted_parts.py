@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._kernels.column_moments import is_rounding
 from .._kernels.linalg import flip_signs, rounding_of_scatter
 from .._kernels.scatter import leading_directions
 from .._kernels.threads import threads_for
@@ -28,6 +29,7 @@ class Columns(NamedTuple):
         Which of all columns have nothing but rounding errors.
     scatter : ndarray of shape (d,)
         Sums of squares of all about the mean.
+    mean : ndarray of shape (d,)
     n_samples : float
     """
 
@@ -35,12 +37,18 @@ class Columns(NamedTuple):
     others: np.ndarray
     constant: np.ndarray
     scatter: np.ndarray
+    mean: np.ndarray
     n_samples: float
 
-    def scale_of(self, scatter: np.ndarray) -> np.ndarray:
-        """Deviations of the others, whose sums of squares are given; 1 of constant ones."""
-        nothing = self.constant[self.others] | (scatter == 0)
-        return np.where(nothing, 1.0, np.sqrt(scatter / self.n_samples))
+    def scale_of(self, scatter: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        """Deviations of the others, whose sums of squares are left by the confounders' effects.
+
+        1 where only rounding errors are left of the numbers that were subtracted.
+        """
+        deviation, sizes = np.sqrt(scatter / self.n_samples), np.abs(self.mean)
+        subtracted = sizes[self.others] + sizes[self.confounders] @ np.abs(effects)
+        nothing = self.constant[self.others] | is_rounding(deviation, subtracted)
+        return np.where(nothing, 1.0, deviation)
 
 
 class Parts(NamedTuple):
@@ -73,7 +81,7 @@ def parts_of_rows(
 
     ``most`` directions are found (None: all); ``scaled``: whether columns are.
     """
-    c, o, constant, scatter, _ = columns
+    c, o, constant, scatter = columns[:4]
     rows[:, c[constant[c]]] = 0  # rounding errors, which explain nothing
     effects, along = np.zeros((len(c), len(o))), np.zeros((0, len(scatter)))
     is_cut, of_others = False, scatter[o]
@@ -83,7 +91,7 @@ def parts_of_rows(
         along = _in_place(left.along, columns)
     scale = np.ones(len(o))
     if scaled:
-        scale = columns.scale_of(of_others)
+        scale = columns.scale_of(of_others, effects)
         rows /= scale
     return Parts(effects, along, is_cut, of_others, scale, *leading(rows, most))
 
@@ -131,7 +139,7 @@ def _certain(held: HeldScatter, columns: Columns, scaled: bool, most: int | None
         along[:, v], along[:, o] = root[:, None] * W.T * size[v], half * size[o]
         S = S * size[o] * size[o, None]
     of_others = S.diagonal().clip(0) + cut[o]
-    scale = columns.scale_of(of_others) if scaled else np.ones(len(o))
+    scale = columns.scale_of(of_others, effects) if scaled else np.ones(len(o))
     lost = float(np.sum(held.lost[o] / scale**2))
     found = leading_directions(
         np.divide(S / scale, scale[:, None], order="F"),

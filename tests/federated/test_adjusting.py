@@ -478,3 +478,19 @@ def test_few_rows_of_many_columns_are_cut_as_what_they_become(scale, confounders
     assert_pooled(alone, np.repeat(X, w, axis=0), confounders or (), scale)
     together = FederatedPCA(3, scale=scale, partial_out=confounders)
     assert_pooled(together.fit(X, clients=np.arange(120) // 9), X, confounders or (), scale)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("mean", [0.0, 1e6])
+def test_what_rounding_leaves_of_explained_columns_is_not_scaled_up(estimator, mean):
+    """Times in seconds are a thousand and more deviations from zero, and so are their sums."""
+    rng = np.random.default_rng(0)
+    time, signal = rng.standard_normal(60), rng.standard_normal((60, 2)) * [1.0, 0.5]
+    explained = np.outer(time, [1.0, 1.0, 3.0]) + np.array([mean, 0.0, -mean])
+    X = np.column_stack([time + mean, explained, signal])
+    pca = estimator(2, scale=True, partial_out=[0]).fit(X)
+    np.testing.assert_array_equal(pca.scale_[:3], 1)
+    expected = StandardScaler().fit_transform(left_by(X[:, [0, 4, 5]], [0]))
+    s = np.linalg.svd(expected, compute_uv=False)
+    np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-8)
+    np.testing.assert_allclose(pca.components_[:, :3], 0, atol=1e-7)
