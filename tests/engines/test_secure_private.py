@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections import defaultdict
 from itertools import count
 
@@ -16,6 +17,7 @@ pytest.importorskip("flwr")
 from test_flower import InProcessGrid
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
+from fedpca_sklearn.engines import _flower_secure_private
 from fedpca_sklearn.engines._flower_messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyNoiseWarning
@@ -78,6 +80,9 @@ def test_a_budget_is_spent_once_in_all_runs(estimator, trust, tmp_path):
 def test_the_noise_of_the_sum_is_that_of_one_process(tmp_path, monkeypatch):
     """Three sites of a threshold of three add a third of the variance each."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
+    secret = np.random.default_rng(5)  # for the operating system's: all runs are alike
+    monkeypatch.setattr(secrets, "randbits", lambda k: int.from_bytes(secret.bytes(k // 8), "big"))
+    monkeypatch.setattr(_flower_secure_private.os, "urandom", secret.bytes)
     there = []
     for run in range(10):
         (tmp_path / str(run)).mkdir()
