@@ -25,10 +25,11 @@ from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
-# Stored entries whose products with each other are formed at once. Where rows have many of them,
-# the triangle comes in stripes, which take fewer products but read the rows more often.
+# Stored entries whose products with each other are formed at once. The triangle comes in stripes,
+# so that a part of it is there twice only. More of them take fewer products but read the rows more
+# often, and pay where rows have many entries.
 _STORED_AT_ONCE = 2**19
-_LONG_ROWS, _STRIPES = 50, 4
+_STRIPES, _LONG_ROWS, _MORE_STRIPES = 2, 50, 4
 # Products read long indices more slowly, and take as many bytes for them as for the entries.
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -180,7 +181,7 @@ class SparseBlock(Block):
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
         n_active, stored = len(self.active), max(1, -(-self.Y.nnz // self.m))
-        stripes = _STRIPES if stored > _LONG_ROWS else 1
+        stripes = _MORE_STRIPES if stored > _LONG_ROWS else _STRIPES
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, stored, _STORED_AT_ONCE):
             Y = self.Y[rows] if rows.stop - rows.start < self.m else self.Y
