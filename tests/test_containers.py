@@ -281,7 +281,8 @@ LENGTHS = np.random.default_rng(0).integers(-90, 90, (60, 4)).astype("m8[s]")
 def test_a_date_or_duration_that_is_not_there_is_missing(model, start):
     whole = start + LENGTHS
     gone = np.arange(whole.size).reshape(whole.shape) % 7 == 3
-    X = np.where(gone, whole.dtype.type("NaT"), whole)
+    X = whole.copy()
+    X[gone] = "NaT"
     numbers = LENGTHS.astype(np.float64)
     seen = np.where(gone, np.nan, numbers)
     expected = clone(model).fit_transform(numbers)
