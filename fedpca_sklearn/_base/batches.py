@@ -78,7 +78,7 @@ def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any, 
     """Yield ``(rows, weights)`` blocks of a validated batch in the wanted float dtype.
 
     Rows that are to be converted come in smaller blocks, as their copies take memory. ``finite``:
-    whether blocks are looked at whether they are.
+    whether to search them for entries that are not.
     """
     n, d = X.shape
     most = n if X.dtype == dtype else rows_within(d, _CONVERTED_ENTRIES, least=8 * d)

@@ -296,14 +296,15 @@ def block_krylov(
         floor = size * np.finfo(np.float64).eps * largest
         exhausted = np.all(np.abs(H) <= floor)  # fresh directions add nothing to the space
         known = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
-        if m >= next_look or m == limit or (exhausted and not known.shape[1]):
+        ended = m == limit or (exhausted and not known.shape[1])
+        if ended or m >= next_look:
             lam, S = (found[..., ::-1] for found in np.linalg.eigh(T[:m, :m]))
             coupling = np.zeros_like(R)
             coupling[:, order] = R
             residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
             close = np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
             converged = m >= p and close and (exhausted or residuals.max() > floor)
-            if m == limit or converged or (exhausted and not known.shape[1]):
+            if ended or converged:
                 break
             next_look = m + max(1, m // _LOOKS)
         new = known

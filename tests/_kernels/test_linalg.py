@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from helpers import rows_of_decay
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
 
+from fedpca_sklearn import FederatedPCA, StreamingPCA
 from fedpca_sklearn._kernels.linalg import complete_basis, eigh_top
 
 M = 300
@@ -40,3 +45,41 @@ def test_a_basis_is_completed_where_axes_differ_along_it_only(sizes, n_rows, dty
     assert full.dtype == dtype
     assert_allclose(full[: len(V)], V, atol=0)
     assert_allclose(full @ full.T, np.eye(n_rows), atol=20 * np.finfo(dtype).eps)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(d=st.integers(1, 12), data=st.data())
+def test_the_extended_rows_are_orthonormal_whatever_the_first_are(d, data):
+    k = data.draw(st.integers(0, d))
+    # few different entries: rows whose entries on some axes are alike, or zero
+    entries = st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0]), min_size=d * k, max_size=d * k)
+    some = np.array(data.draw(entries)).reshape(k, d)
+    V = np.linalg.svd(some, full_matrices=False)[2][: np.linalg.matrix_rank(some)] if k else some
+    dtype = data.draw(st.sampled_from(["f8", "f4"]))
+    n_rows = data.draw(st.one_of(st.just(d), st.integers(0, d)))
+    full = complete_basis(V.astype(dtype), n_rows)
+    assert full.shape == (max(n_rows, len(V)), d)
+    assert full.dtype == dtype
+    assert_array_equal(full[: len(V)], V.astype(dtype))
+    eps = 20 * d * np.finfo(dtype).eps
+    assert_allclose(full @ full.T, np.eye(len(full)), atol=eps)
+
+
+def test_axes_that_the_rows_do_not_touch_are_taken_as_they_are():
+    V = np.zeros((2, 7))
+    V[0, [1, 4]], V[1, [1, 4]] = [0.6, 0.8], [0.8, -0.6]
+    assert_array_equal(complete_basis(V, 5)[2:], np.eye(7)[[0, 2, 3]])
+
+
+@pytest.mark.parametrize("make", [StreamingPCA, FederatedPCA])
+def test_all_components_of_rows_of_low_rank_are_a_basis(make):
+    # columns that are sums of the same two scores: to the rows least covered axes look alike
+    rng = np.random.default_rng(0)
+    for seed in range(30):
+        mix = (np.random.default_rng(seed).random((2, 9)) < 0.4).astype(float)
+        X = rows_of_decay(rng, 40, 2) @ mix
+        pca = make().fit(X) if make is StreamingPCA else make().fit(X, clients=np.arange(40) % 3)
+        V = pca.components_
+        assert_allclose(V @ V.T, np.eye(9), atol=1e-12)
+        assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-12)
+        assert_allclose(pca.explained_variance_, PCA().fit(X).explained_variance_, atol=1e-12)

@@ -72,6 +72,27 @@ def test_sparse_rows_of_few_features_are_never_dense_at_once(density):
     assert peak_bytes(lambda: StreamingPCA(3).fit(X)) < 4e6  # dense they are 64 MB
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_sparse_rows_of_some_columns_in_two_calls(weighted):
+    """By a Krylov space of columns, with the directions and the other mean of the first call."""
+    X = counts(3000, 900, 0.02)
+    later = sp.diags(np.where(np.arange(900) < 40, 3.0, 1.0))
+    X = sp.csr_array(sp.vstack([X[:1200], X[1200:] @ later]))
+    w = np.random.default_rng(0).integers(1, 4, 3000) if weighted else np.ones(3000, int)
+    pca = StreamingPCA(5)
+    for rows in slice(0, 1200), slice(1200, 3000):
+        pca.partial_fit(X[rows], sample_weight=w[rows] if weighted else None)
+    whole = np.repeat(X.toarray(), w, axis=0)
+    Z = whole - whole.mean(axis=0)
+    s = np.linalg.svd(Z, compute_uv=False)
+    kept, best = np.linalg.norm(Z @ pca.components_.T) ** 2, np.sum(s[:5] ** 2)
+    assert_allclose(pca.mean_, whole.mean(axis=0), atol=1e-13)
+    assert 0 <= (best - kept) / (np.sum(s**2) - best) < 1e-3
+    # what is cut after the first call is missing from variances
+    assert np.all(pca.singular_values_ <= s[:5] * (1 + 1e-12))
+    assert np.all(pca.singular_values_ > s[:5] * 0.98)
+
+
 def in_few_columns(kind, rng):
     """Sparse rows of few features, at the numerical limits."""
     X = (rng.random((300, 24)) < 0.08) * rng.standard_normal((300, 24))
