@@ -56,10 +56,11 @@ def age(P: np.ndarray, f: float, most: float) -> None:
 def bound(P: np.ndarray, most: float) -> None:
     """Add 1 / ``most`` to what P is the inverse of, in place, where that has all but faded.
 
-    P may be one or one for each feature.
+    P may be one or one for each feature. Rounding errors that large rows leave of it may be
+    negative: their size is what P is known to.
     """
-    k = P.shape[-1]
-    large = np.trace(P, axis1=-2, axis2=-1) > most * k
+    large = np.abs(P).max(axis=(-2, -1)) > most
     if large.any():
-        bounded = np.linalg.solve(np.eye(k) + P[large] / most, P[large])
-        P[large] = (bounded + np.swapaxes(bounded, -1, -2)) / 2
+        p, E = np.linalg.eigh(P[large])
+        p = np.abs(p)
+        P[large] = (E * (most * (p / (p + most)))[..., None, :]) @ np.swapaxes(E, -1, -2)
