@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.utils import check_array
 
 from ._kernels.slices import slices_of
 from ._validation.arrays import in_numpy
+from ._validation.checks import check_integer, check_rows
 from .summary._triangle import Triangle, merge_factors, pooled, triangle_of_rows
 
 __all__ = ["StreamEvaluation", "evaluate_stream"]
@@ -125,21 +125,14 @@ def evaluate_stream(
     array([0.0074, 0.01  , 0.0068])
     """
     for name, value in (("batch_size", batch_size), ("n_checkpoints", n_checkpoints)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        check_integer(name, value)
     asks = getattr(estimator, "_asks", None)
     if asks is not None and asks():
         raise ValueError(
             "estimator must have scale=False and partial_out=None, as errors are those of the rows "
             f"as they are, got {estimator!r}."
         )
-    X = check_array(
-        in_numpy(X),
-        accept_sparse="csr",
-        dtype=[np.float64, np.float32],
-        ensure_all_finite="allow-nan",
-        input_name="X",
-    )
+    X = check_rows(in_numpy(X), allow_nan=True)
     if X_full is None and np.isnan(X.data if sp.issparse(X) else X).any():
         raise ValueError("X contains NaN, so errors need the complete rows: give X_full.")
     full = X

@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 
 from ._kernels.rows import centred_where_full
 from ._validation.arrays import in_numpy
+from ._validation.checks import check_rows
 
 __all__ = ["excess_error", "reconstruction_error", "subspace_distance"]
 
@@ -98,9 +99,7 @@ def _centred(X: Any, mean: Any):
     Dense rows are centred, ``rest = 0``. In sparse rows only the columns without an implicit zero
     are, so that nothing is densified, and nothing cancels.
     """
-    X = check_array(
-        in_numpy(X), accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X"
-    )
+    X = check_rows(in_numpy(X))
     n, d = X.shape
     if mean is None:
         mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from ._kernels import linalg
+from ._validation.checks import is_integer
 from ._validation.intervals import Interval
 from .summary import Subspace
 
@@ -80,7 +81,7 @@ class RankRule(BaseEstimator, ABC):
         if blocks_since_change < self.hold_off or n_rows < rank + subspace.centered:
             return rank
         step = self.step(rank, subspace)
-        if not isinstance(step, Integral):
+        if not is_integer(step):
             raise TypeError(f"{type(self).__name__}.step must return an integer, got {step!r}.")
         wanted = rank + int(step)
         return max(1, min(wanted, max(rank, self.most_directions(subspace))))

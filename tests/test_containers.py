@@ -27,6 +27,8 @@ from fedpca_sklearn import (
     SubspaceTracker,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
+    evaluate_stream,
+    excess_error,
     reconstruction_error,
     subspace_distance,
 )
@@ -314,6 +316,20 @@ def test_a_date_that_is_not_there_is_missing_in_frames(hold):
             ):
                 fit(frame)
     assert PairMoments.from_rows(hold(days)).counts[0, 0] == 59
+
+
+@pytest.mark.parametrize("measure", [reconstruction_error, excess_error])
+def test_errors_of_rows_with_a_duration_that_is_not_there_are_refused(measure):
+    V = np.eye(4)[:2]
+    whole = measure(LENGTHS.astype(np.float64), V)
+    assert measure(LENGTHS, V) == pytest.approx(whole)
+    gone = LENGTHS.copy()
+    gone[7, 2] = "NaT"
+    for X in (gone, pd.DataFrame(gone)):
+        with pytest.raises(ValueError, match="X contains NaN"):
+            measure(X, V)
+        with pytest.raises(ValueError, match="X contains NaN, so errors need the complete rows"):
+            evaluate_stream(StreamingPCA(2), X)
 
 
 def test_a_masked_weight_label_or_number_is_refused():

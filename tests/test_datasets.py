@@ -173,10 +173,10 @@ def test_a_seed_decides_the_partition(method):
 @pytest.mark.parametrize(
     ("y", "n_clients", "options", "message"),
     [
-        ([0, 1], 3, {}, "n_clients must be between 1 and n_samples=2, got 3"),
+        ([0, 1], 3, {}, "n_clients must be an integer from 1 to 2, got 3"),
         ([0, 1], 0, {}, "n_clients .*got 0"),
         ([0, 1], 1.5, {}, r"n_clients .*got 1\.5"),
-        ([], 1, {}, "n_clients .*n_samples=0"),
+        ([], 1, {}, "y must hold at least one label"),
         ([[0, 1]], 1, {}, r"y must be 1-D, got shape \(1, 2\)"),
         (3, 1, {}, r"y must be 1-D, got shape \(\)"),
         ([0, 1], 2, {"method": "random"}, "method must be one of .*'random'"),

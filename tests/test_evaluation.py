@@ -162,7 +162,7 @@ def test_the_estimator_is_not_touched():
 @pytest.mark.parametrize("name", ["batch_size", "n_checkpoints"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "all"])
 def test_bad_sizes_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a positive integer, got {value!r}"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         evaluate_stream(StreamingPCA(2), np.eye(9), **{name: value})
 
 

@@ -205,3 +205,35 @@ SITES = [fedpca_sklearn.Subspace.from_rows(part) for part in np.array_split(rows
 def test_summaries_are_not_merged_or_cut_to_a_truth(call):
     with pytest.raises(ValueError, match=r"n_components.*True"):
         call(True)
+
+
+X = np.random.default_rng(0).standard_normal((20, 5))
+COUNTS = {
+    "n_samples": fedpca_sklearn.make_power_law,
+    "n_features": lambda n_features: fedpca_sklearn.make_spiked(9, n_features, spikes=[3]),
+    "return_components": lambda return_components: fedpca_sklearn.make_power_law(
+        9, 5, return_components=return_components
+    ),
+    "n_components": lambda n_components: fedpca_sklearn.make_subspace_stream(
+        n_components=n_components
+    ),
+    "n_clients": lambda n_clients: fedpca_sklearn.partition_clients([0, 1], n_clients),
+    "batch_size": lambda batch_size: fedpca_sklearn.iter_batches(X, batch_size=batch_size),
+    "n_checkpoints": lambda n_checkpoints: fedpca_sklearn.evaluate_stream(
+        StreamingPCA(2), X, n_checkpoints=n_checkpoints
+    ),
+    "n_rounds": lambda n_rounds: StreamingPCA(2).fit(X).refine(X, n_rounds=n_rounds),
+    "max_iter": lambda max_iter: fedpca_sklearn.projected_sparse_recovery(
+        X, np.eye(5)[:2], max_iter=max_iter
+    ),
+    "n_samples_seen": lambda n_samples_seen: StreamingPCA.from_subspace(
+        SITES[0], n_samples_seen=n_samples_seen
+    ),
+}
+
+
+@pytest.mark.parametrize("value", [True, 2.0, "2", -1], ids=repr)
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_is_counted_is_an_integer(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be an integer .*, got {value!r}"):
+        COUNTS[name](**{name: value})

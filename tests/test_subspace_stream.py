@@ -293,7 +293,7 @@ def test_changes_are_of_full_batches():
     assert len(stream.subspace_changes(60)) == 2
     assert len(stream.subspace_changes(200)) == len(stream.subspace_changes(201)) == 0
     for bad in (0, 1.5, "60"):
-        with pytest.raises(ValueError, match="batch_size must be a positive integer"):
+        with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
             stream.subspace_changes(bad)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from .._kernels.slices import rows_within, slices_of
+from .._validation.checks import check_integer
 from .batches import validated_batches
 
 __all__ = ["on_device"]
@@ -85,8 +85,8 @@ def on_device(
     """
     if not hasattr(xp, "asarray") or not hasattr(xp, "empty"):
         raise TypeError(f"xp must be a library of arrays such as torch or cupy, got {xp!r}.")
-    if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    if batch_size is not None:
+        check_integer("batch_size", batch_size)
     there = {} if device is None else {"device": device}
     parts, like = _parts(X, batch_size), xp.empty((0,), **there)
     if type(like).__module__ == "torch":

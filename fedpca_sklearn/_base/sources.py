@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from .._validation.checks import check_integer
 from .._validation.containers import library_and_class
 from .._validation.feature_names import check_same_names
 
@@ -133,8 +133,8 @@ def iter_batches(
     >>> [pca.transform(batch).shape for batch in iter_batches(iter(loader))]
     [(900, 3), (897, 3)]
     """
-    if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    if batch_size is not None:
+        check_integer("batch_size", batch_size)
     names = [columns] if isinstance(columns, str) else columns and list(columns)
     reader = _reader(X)
     if reader is None and not is_stream(X):

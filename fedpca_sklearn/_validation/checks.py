@@ -32,6 +32,14 @@ def plain_integer(value: Any) -> Any:
     return int(value) if is_integer(value) else value
 
 
+def check_integer(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """An integer of Python from ``least`` to ``most``, or a ValueError that names it."""
+    if not is_integer(value) or value < least or (most is not None and value > most):
+        range_ = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be an integer {range_}, got {value!r}.")
+    return int(value)
+
+
 def is_real(value: Any) -> TypeGuard[float]:
     """Whether something is a real number, of Python or of numpy."""
     return isinstance(value, Real)

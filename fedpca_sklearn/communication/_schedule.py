@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import TypeVar
+
+from .._validation.checks import check_integer
 
 __all__ = ["Message", "Phase", "Task", "load_balanced_schedule"]
 
@@ -150,8 +151,7 @@ def load_balanced_schedule(n_clients: int, n_steps: int, *, layout: str = "phase
     [(1, 6, 2), (1, 7, 3), (1, 0, 4), (1, 1, 5)]
     """
     for name, value in (("n_clients", n_clients), ("n_steps", n_steps)):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        check_integer(name, value)
     if layout not in ("phases", "intervals"):
         raise ValueError(f"layout must be one of 'phases', 'intervals', got {layout!r}.")
     n_clients, n_steps = int(n_clients), int(n_steps)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
+
+from .._validation.checks import check_integer
 
 
 def partition_clients(
@@ -49,11 +50,12 @@ def partition_clients(
     y = np.asarray(y)
     if y.ndim != 1:
         raise ValueError(f"y must be 1-D, got shape {y.shape}.")
+    if not len(y):
+        raise ValueError("y must hold at least one label, got none.")
     if y.dtype.kind == "f" and np.isnan(y).any():
         raise ValueError("y must be labels without missing values, got NaN.")
     n = len(y)
-    if not isinstance(n_clients, Integral) or not 1 <= n_clients <= n:
-        raise ValueError(f"n_clients must be between 1 and n_samples={n}, got {n_clients!r}.")
+    check_integer("n_clients", n_clients, 1, n)
     rng = check_random_state(random_state)
     shuffled = rng.permutation(n)
     clients = np.empty(n, dtype=np.intp)

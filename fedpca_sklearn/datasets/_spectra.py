@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._kernels.rotations import random_rotation
-from .._validation.checks import float_array, nonnegative_float
+from .._validation.checks import check_integer, float_array, nonnegative_float
 
 
 def make_power_law(
@@ -52,17 +51,11 @@ def make_power_law(
     1.61
     """
     for name, value in (("n_samples", n_samples), ("n_features", n_features)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        check_integer(name, value)
     if not np.isfinite(alpha):
         raise ValueError(f"alpha must be finite, got {alpha!r}.")
-    if return_components is not None and not (
-        isinstance(return_components, Integral) and 0 <= return_components <= n_features
-    ):
-        raise ValueError(
-            f"return_components must be None or an integer between 0 and n_features={n_features}, "
-            f"got {return_components!r}."
-        )
+    if return_components is not None:
+        check_integer("return_components", return_components, 0, n_features)
     rng = check_random_state(random_state)
     signs = rng.choice([-1.0, 1.0], size=(2, n_features))
     scale = np.arange(1, n_features + 1, dtype=np.float64) ** (-alpha / 2)
@@ -124,8 +117,7 @@ def make_spiked(
     [0.992 0.978]
     """
     for name, value in (("n_samples", n_samples), ("n_features", n_features)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        check_integer(name, value)
     variances = float_array("spikes", spikes, 1, np.float64)
     if len(variances) > n_features or np.any(variances < 0):
         raise ValueError(

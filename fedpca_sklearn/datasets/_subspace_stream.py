@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
 from .._kernels.rotations import RandomWalk, SteadyRotation
-from .._validation.checks import float_array, nonnegative_float
+from .._validation.checks import check_integer, float_array, nonnegative_float
 from ..metrics import subspace_distance
 
 # Default speed of each model of `make_subspace_stream`.
@@ -113,8 +112,7 @@ def make_subspace_stream(
     """
     n, d, k = n_samples, n_features, n_components
     for name, value in (("n_samples", n), ("n_features", d), ("n_components", k)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        check_integer(name, value)
     for name, size in (("noise_std", noise_std), ("missing", missing), ("outliers", outliers)):
         nonnegative_float(name, size)
     if k > d:
@@ -187,8 +185,7 @@ def _bounds(name: str, value: Any) -> tuple[float, float]:
 
 def _subspace_changes(rows: np.ndarray, k: int, batch_size: int) -> np.ndarray:
     """Sines between the k leading singular vectors of consecutive full batches."""
-    if not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}.")
+    check_integer("batch_size", batch_size)
     starts = range(0, len(rows) - batch_size + 1, batch_size)
     bases = [np.linalg.svd(rows[t : t + batch_size], full_matrices=False)[2][:k] for t in starts]
     return np.array([subspace_distance(a, b) for a, b in pairwise(bases)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
 
+from .._validation.checks import check_integer
 from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, MOST_BITS
 from ._flower_questions import BEGINNINGS
 from ._flwr import Context
@@ -83,9 +83,9 @@ class SecureAggregation:
     identity: Callable[[Context], tuple[bytes, Sequence[bytes]]] | None = None
 
     def __post_init__(self) -> None:
-        _check_integer("threshold", self.threshold, 2, 2**31 - 1)
-        _check_integer("bits", self.bits, FEWEST_BITS, MOST_BITS)
-        _check_integer("restarts", self.restarts, 0, BEGINNINGS - 1)
+        check_integer("threshold", self.threshold, 2, 2**31 - 1)
+        check_integer("bits", self.bits, FEWEST_BITS, MOST_BITS)
+        check_integer("restarts", self.restarts, 0, BEGINNINGS - 1)
         if self.identity is not None and not callable(self.identity):
             raise ValueError(f"identity must be callable or None, got {self.identity!r}.")
         if self.scale is None:
@@ -120,12 +120,3 @@ class SecureAggregation:
         """
         lost = (math.isqrt(4 * n_sites - 3) - 1) // 2
         return max(self.threshold, n_sites - lost)
-
-
-def _check_integer(name: str, value: Any, least: int, most: int) -> None:
-    if (
-        not isinstance(value, Integral)
-        or isinstance(value, bool)
-        or not least <= int(value) <= most
-    ):
-        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")

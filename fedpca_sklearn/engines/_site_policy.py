@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from numbers import Integral
 from typing import Any
 
+from .._validation.checks import check_integer
 from ..privacy import Mechanism, PrivacyLedger
 from ._site_log import SiteLog, SiteLogError, Tally
 
@@ -91,11 +91,13 @@ class SitePolicy:
         log: str | os.PathLike | None = None,
     ):
         self.estimators = _several("estimators", estimators, type, "class")
-        self.min_rows = _count("min_rows", min_rows)
-        self.max_rounds = max_rounds if max_rounds is None else _count("max_rounds", max_rounds)
+        self.min_rows = check_integer("min_rows", min_rows)
+        self.max_rounds = (
+            max_rounds if max_rounds is None else check_integer("max_rounds", max_rounds)
+        )
         self.max_queries_per_day = max_queries_per_day
         if max_queries_per_day is not None:
-            _count("max_queries_per_day", max_queries_per_day)
+            check_integer("max_queries_per_day", max_queries_per_day)
         self.mechanism = _several("mechanism", mechanism, Mechanism, "mechanism")
         for owner in self.mechanism or ():
             owner.validate()
@@ -203,9 +205,3 @@ def _several(name: str, value: Any, kind: type, what: str) -> tuple | None:
     if not found or not all(isinstance(one, kind) for one in found):
         raise ValueError(f"{name} must be a {what} or several, got {value!r}.")
     return found
-
-
-def _count(name: str, value: Any) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-    return int(value)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from numbers import Integral
 from typing import Any
 
 from sklearn.base import clone
 
-from .._validation.checks import nonnegative_float
+from .._validation.checks import check_integer, nonnegative_float
 from . import (  # noqa: F401  they register estimators
     _flower_columns,
     _flower_kernels,
@@ -354,8 +353,7 @@ def partial_fit_sites(
             "batch must be given: the estimator was fitted in another way, and does not know how "
             "many batches of the sites it has."
         )
-    if not isinstance(number, Integral) or number < 0:
-        raise ValueError(f"batch must be an integer of at least 0, got {batch!r}.")
+    check_integer("batch", number, 0)
     sites = _sites(grid, kept, min_sites, n_sites, wait, timeout)
     if fitted_before:
         names = getattr(kept, "feature_names_in_", None)
@@ -376,8 +374,7 @@ def _sites(
     check_parameters(estimator)
     n_sites = min_sites if n_sites is None else n_sites
     for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        check_integer(name, value)
     wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")

@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._dask import is_dask
 from .._kernels.rows import centred_product, scatter_product
-from .._validation.checks import check_rows
+from .._validation.checks import check_integer, check_rows
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along
 from ..summary._merging import pooled_moments
-from ..summary._refinement import check_rounds, check_same_rows, products_of
+from ..summary._refinement import check_same_rows, products_of
 from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site
 from ._shared_and_local import beyond, improved, outside
@@ -194,7 +194,7 @@ class PersonalRoundsMixin(StreamingClientsTransformer):
             raise TypeError("X is of Dask, whose rows refine does not take here; X.compute() does.")
         with self._unchanged_on_error():
             self._check_parameters()
-            check_rounds(n_rounds)
+            check_integer("n_rounds", n_rounds)
             X, weight, shards = self._shards(X, clients, sample_weight)
             self._check_sites([label for label, _ in shards])
             self.communication_ = self.communication_.copy()

@@ -16,12 +16,13 @@ from .._base.adjusting import AdjustingMixin
 from .._base.certified import CertifiedMixin
 from .._kernels.too_large import too_large
 from .._validation.arrays import in_numpy
+from .._validation.checks import check_integer
 from ..communication import Federation
 from ..communication._federation import message_of
 from ..streaming import StreamingPCA
 from ..summary import RefinementAnswer, Subspace
 from ..summary._answers import checksum
-from ..summary._refinement import Refinement, check_rounds, local_products
+from ..summary._refinement import Refinement, local_products
 from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site
 from ._merge import SubspaceMerge
@@ -138,7 +139,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         check_is_fitted(self, "components_")
         with self._unchanged_on_error():
             self._check_parameters()
-            check_rounds(n_rounds)
+            check_integer("n_rounds", n_rounds)
             self._check_refinable()
             X, weight, shards = self._shards(X, clients, sample_weight)
             if not shards:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Integral
 
 import numpy as np
+
+from .._validation.checks import check_integer
 
 __all__ = ["DiscreteGaussian"]
 
@@ -85,8 +86,7 @@ class DiscreteGaussian:
     bits: int = 20
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bits, Integral) or not 10 <= self.bits <= 30:
-            raise ValueError(f"bits must be an integer from 10 to 30, got {self.bits!r}.")
+        check_integer("bits", self.bits, 10, 30)
 
     def grid(self, std: float) -> float:
         """Distance of neighbouring values of a message.

@@ -13,9 +13,9 @@ from .._base.batches import is_stream
 from .._base.certified import CertifiedMixin
 from .._dask import RowChunks, is_dask
 from .._kernels.threads import threads_for
-from .._validation.checks import finite_by_sums
+from .._validation.checks import check_integer, finite_by_sums
 from ..communication import Federation
-from ..summary._refinement import Refinement, check_rounds, local_products, products_of
+from ..summary._refinement import Refinement, local_products, products_of
 from ._blocks import BlocksMixin
 
 
@@ -84,7 +84,7 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         check_is_fitted(self, "components_")
         state: Any = vars(self).get("_state")
         waiting = self._waiting()
-        check_rounds(n_rounds)
+        check_integer("n_rounds", n_rounds)
         self._check_readable(X, n_rounds)
         with self._processing(X, sample_weight, state):
             if waiting is not None:

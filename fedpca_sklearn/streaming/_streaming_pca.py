@@ -19,7 +19,7 @@ from .._base.places import show_in
 from .._base.published_state import LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
-from .._validation.checks import check_at_most_features
+from .._validation.checks import check_at_most_features, check_integer
 from .._validation.intervals import Interval
 from ..rank import RankRule
 from ..summary import Subspace
@@ -316,8 +316,8 @@ class StreamingPCA(SecondPassMixin):
             raise ValueError("subspace must hold at least one row, it has n_samples=0.")
         if n_samples_seen is None:
             n_samples_seen = max(math.ceil(subspace.n_samples), subspace.n_components)
-        elif not isinstance(n_samples_seen, Integral) or n_samples_seen < 1:
-            raise ValueError(f"n_samples_seen must be a positive integer, got {n_samples_seen!r}.")
+        else:
+            check_integer("n_samples_seen", n_samples_seen)
         pca.n_features_in_ = subspace.n_features
         if subspace.feature_names is not None:
             pca.feature_names_in_ = np.array(subspace.feature_names, dtype=object)

@@ -18,7 +18,7 @@ from .._kernels.linalg import flip_signs
 from .._kernels.nystrom import ProductSpace, nystrom
 from .._kernels.rows import scatter_about, scatter_product, sum_of_rows
 from .._kernels.too_large import too_large
-from .._validation.checks import check_rows, is_integer
+from .._validation.checks import check_rows
 from ._merging import in_float64
 from ._subspace import Subspace
 
@@ -48,12 +48,6 @@ def local_products(
 ) -> np.ndarray:
     """Local work of a client: `products_of` its rows."""
     return products_of(check_rows(rows), weight, mean, V)
-
-
-def check_rounds(n_rounds: Any) -> None:
-    """Raise unless a number of rounds is a positive integer."""
-    if not is_integer(n_rounds) or n_rounds < 1:
-        raise ValueError(f"n_rounds must be a positive integer, got {n_rounds!r}.")
 
 
 def check_same_rows(before: Subspace, count: float, deviation: np.ndarray, scatter: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from .._kernels.sizes import exact_dimension, kept_directions
 from .._validation.arrays import Place, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
+    check_integer,
     check_n_components,
     check_rows,
     check_weight,
@@ -246,8 +246,7 @@ class Subspace(DerivedValues):
         subspace : Subspace
             A summary with ``n_samples`` 0 and no components.
         """
-        if not isinstance(n_features, Integral) or n_features < 1:
-            raise ValueError(f"n_features must be a positive integer, got {n_features!r}.")
+        check_integer("n_features", n_features)
         zero = np.zeros
         components = float_array("components", zero((0, n_features), dtype), 2)
         moments = zero(0), zero(n_features), 0.0, 0.0

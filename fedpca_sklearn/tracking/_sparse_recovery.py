@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from .._kernels import linalg
 from .._kernels.missing import gram_inverses
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.arrays import in_numpy
-from .._validation.checks import float_array
+from .._validation.checks import check_integer, float_array
 
 __all__ = ["projected_sparse_recovery"]
 
@@ -107,8 +107,7 @@ def projected_sparse_recovery(
         raise ValueError(f"xi must be non-negative, a number or one for each row, got {xi!r}.")
     if not (isinstance(tol, Real) and tol > 0):
         raise ValueError(f"tol must be a positive number, got {tol!r}.")
-    if not (isinstance(max_iter, Integral) and max_iter >= 1):
-        raise ValueError(f"max_iter must be a positive integer, got {max_iter!r}.")
+    check_integer("max_iter", max_iter)
     return recover(X, V, np.broadcast_to(xi, len(X)), tol, max_iter)
 
 

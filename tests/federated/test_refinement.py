@@ -282,7 +282,7 @@ def test_other_rows_are_refused_and_leave_no_trace(X, sites, change, message):
 def test_parameters_that_make_no_sense_are_named(X, sites):
     model = FederatedPCA(RANK).fit(X[:, :20], clients=sites)
     for wrong in (0, 1.5, "2"):
-        with pytest.raises(ValueError, match="n_rounds must be a positive integer"):
+        with pytest.raises(ValueError, match="n_rounds must be an integer of at least 1"):
             model.refine(X[:, :20], clients=sites, n_rounds=wrong)
     with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
         model.refine(X[:, :20], clients=sites, sample_weight=np.zeros(len(X)))

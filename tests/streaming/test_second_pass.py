@@ -225,7 +225,7 @@ def test_what_cannot_be_refined_is_named_and_changes_nothing(X, refined):
     }.values():
         with pytest.raises(ValueError, match=message):
             model.refine(rows, n_rounds=2)
-    with pytest.raises(ValueError, match="n_rounds must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="n_rounds must be an integer of at least 1, got 0"):
         model.refine(X, n_rounds=0)
     with pytest.raises(ValueError, match="sample_weight cannot be given"):
         model.refine([X], np.ones(N))
