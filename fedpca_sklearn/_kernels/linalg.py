@@ -276,27 +276,27 @@ def block_krylov(
     width = min(KRYLOV_BLOCK, size)
     limit = min(size, max(256, 8 * p))
     rng = np.random.default_rng(0)
-    Q = np.empty((size, min(limit, 4 * p + 2 * width)))
+    # Vectors are rows: BLAS takes up to twice as long for products with a few long columns.
+    Q = np.empty((min(limit, 4 * p + 2 * width), size))
     T = np.zeros((limit, limit))
-    n, new = 0, scipy.linalg.qr(rng.standard_normal((size, width)), mode="economic")[0]
+    n, new = 0, _orthonormal_rows(rng.standard_normal((width, size)))
     next_look, largest = min(p, limit), 0.0
     while True:
-        m = n + new.shape[1]
-        if m > Q.shape[1]:
-            Q = np.concatenate([Q[:, :n], np.empty((size, min(limit, 2 * m) - n))], axis=1)
-        Q[:, n:m] = new
-        basis = Q[:, :m]
-        W = apply(new)
-        H = basis.T @ W
-        T[:m, n:m], T[n:m, :m] = H, H.T
-        W -= basis @ H
-        W -= basis @ (basis.T @ W)
-        new, R, order = scipy.linalg.qr(W, mode="economic", pivoting=True, check_finite=False)
+        m = n + len(new)
+        if m > len(Q):
+            Q = np.concatenate([Q[:n], np.empty((min(limit, 2 * m) - n, size))])
+        Q[n:m] = new
+        basis = Q[:m]
+        W = np.ascontiguousarray(apply(np.ascontiguousarray(new.T)).T)
+        H = W @ basis.T
+        T[n:m, :m], T[:m, n:m] = H, H.T
+        W -= H @ basis
+        new, R, order = scipy.linalg.qr(W.T, mode="economic", pivoting=True, check_finite=False)
         largest = max(largest, float(np.linalg.norm(H, 2)))
         floor = size * np.finfo(np.float64).eps * largest
         exhausted = np.all(np.abs(H) <= floor)  # fresh directions add nothing to the space
-        known = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))]
-        ended = m == limit or (exhausted and not known.shape[1])
+        known = new[:, : int(np.sum(np.abs(np.diag(R)) > floor))].T
+        ended = m == limit or (exhausted and not len(known))
         if ended or m >= next_look:
             lam, S = (found[..., ::-1] for found in np.linalg.eigh(T[:m, :m]))
             coupling = np.zeros_like(R)
@@ -307,12 +307,14 @@ def block_krylov(
             if ended or converged:
                 break
             next_look = m + max(1, m // _LOOKS)
-        new = known
-        if not new.shape[1]:
-            new = rng.standard_normal((size, width))
-        new = new[:, : limit - m]
-        new = new - basis @ (basis.T @ new)
-        new = scipy.linalg.qr(new, mode="economic", check_finite=False)[0]
+        new = known if len(known) else rng.standard_normal((width, size))
+        new = new[: limit - m]
+        # once more, as what was left may be little beside what was taken off
+        new = _orthonormal_rows(new - (new @ basis.T) @ basis)
         n = m
     p = min(p, m)
-    return lam[:p], basis @ S[:, :p]
+    return lam[:p], (S[:, :p].T @ basis).T
+
+
+def _orthonormal_rows(M: np.ndarray) -> np.ndarray:
+    return scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)[0].T

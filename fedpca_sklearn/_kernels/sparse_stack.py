@@ -251,7 +251,7 @@ class SparseBlock(Block):
             return T + Vt @ (past * (Vt.T @ B))
 
         with single_blas_thread():
-            lam, W = block_krylov(apply, self.d, p, wanted, tol=3e-3)
+            lam, W = block_krylov(apply, self.d, p, wanted, tol=1e-3)
         floor = self.n_rows * np.finfo(np.float64).eps * max(lam[0], 0)
         p = min(p, int(np.sum(lam > floor)))
         V, s = W[:, :p].T, np.sqrt(lam[:p])

@@ -105,7 +105,8 @@ class RowsOfPasses:
         return self._added_up((2, len(self.shift)), _moments)
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
-        return self._added_up(B.shape, lambda Z, _: Z.T @ (Z @ B))
+        rows = np.ascontiguousarray(B.T)  # BLAS takes a fifth longer for Z.T @ (Z @ B)
+        return self._added_up(rows.shape, lambda Z, _: (rows @ Z.T) @ Z).T
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
         """Sum over the rows of what a function makes of some of them and of their weights' roots.
