@@ -29,6 +29,8 @@ _PRODUCTS_OF_UPDATE = 7
 _EIGH, _EIGH_SQUARE, _EIGH_FEW = 0.1, 35.0, 0.04
 # What a block costs beside its numbers.
 _BLOCK = 3e5
+# Rows in memory of one scatter matrix are so many times those that are read at once from a disk.
+_AT_ONCE = 4
 # Time of an update by Householder's QR over that by a Gram matrix.
 _BY_QR = 3.0
 
@@ -96,7 +98,10 @@ def block_slices(
         return
     passes = passes and not sparse and passes_pay(n, n_features, max_keep) and not (one and by_qr)
     usual = auto_block_size(max_keep, n_features, sparse)
-    for at in slices_of(n, n if passes else block_size(max_keep, n_features, sparse, by_qr)):
+    size = n if passes else block_size(max_keep, n_features, sparse, by_qr)
+    if not sparse and size == rows_of_scatter_block(n_features):
+        size *= _AT_ONCE  # they are in memory, and each block has an eigenproblem
+    for at in slices_of(n, size):
         m = at.stop - at.start
         large = passes or (not sparse and scatter_pays(m, n_features, max_keep, by_qr))
         for part in slices_of(m, m if large else usual):

@@ -27,8 +27,12 @@ _SCATTER_ENTRIES = 2**24
 # Share of stored entries from which sparse rows have their scatter matrix formed as dense ones.
 DENSE_SHARE = 0.12
 
-# Entries of a chunk of rows of a scatter matrix: 512 kB of float64; and its rows in float32.
+# Columns up to which a chunk of rows of a scatter matrix has so many entries, 512 kB of float64;
+# and the rows of one of more columns. Powers of two take a tenth longer in some kernels of BLAS.
+NARROW = 128
 _CHUNK_ENTRIES = 2**16
+_ROWS_OF_CHUNK = 192
+# Rows of one in float32.
 _ROWS_OF_FLOAT32 = 2048
 
 # Rows from which passes over many rows start, and entries of such a sample: 16 MB of float32.
@@ -131,7 +135,8 @@ def rows_of_scatter(n_features: int, itemsize: int) -> int:
 
     They stay in cache, and products of float32 are added up in float64 after some more of them.
     """
-    rows = rows_within(n_features, _CHUNK_ENTRIES, least=64)
+    narrow = n_features <= NARROW
+    rows = rows_within(n_features, _CHUNK_ENTRIES) if narrow else _ROWS_OF_CHUNK
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
 
 
