@@ -20,6 +20,9 @@ from .slices import row_slices, rows_within, slices_of
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
+# Columns of float32 up to which numpy's product of a matrix with itself takes less time than the
+# symmetric one of scipy's BLAS, although it fills both triangles; of float64 up to NARROW.
+_NARROW_OF_FLOAT32 = 800
 # Rows of few columns that are multiplied at once, where they need not be copied.
 _ROWS_AT_ONCE = 4096
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
@@ -158,6 +161,7 @@ def _products(
     n, d = Y.shape
     moved, twice = bool(shift.any()), bool(offset.any())
     as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype
+    by_numpy = NARROW if dtype == np.float64 else _NARROW_OF_FLOAT32
     in_cache = rows_of_scatter(d, dtype.itemsize)
     step = min(n, max(in_cache, _ROWS_AT_ONCE) if as_it_is and d <= NARROW else in_cache)
     space = None if as_it_is else np.empty((step, d), dtype)
@@ -175,8 +179,8 @@ def _products(
                 weights = root_w[rows].astype(dtype, copy=False)
                 Z *= weights[:, None]
         sums += weights @ Z
-        if d <= NARROW:  # numpy's product takes a tenth to a quarter less, for both triangles
-            G += Z.T @ Z
+        if d <= by_numpy:
+            G += (Z.T @ Z).T  # in the order of G
         elif dtype == np.float32:
             G += ssyrk(1.0, Z.T, lower=1)
         else:

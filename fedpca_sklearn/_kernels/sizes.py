@@ -111,7 +111,7 @@ def step_of_passes(n_rows: int, n_features: int, max_keep: int) -> int:
 
 def rows_of_product(n_features: int, itemsize: int) -> int:
     """Rows that a pass multiplies twice, so that they stay in cache."""
-    return rows_within(n_features, ENTRIES_AT_ONCE * 8 // itemsize, least=64)
+    return rows_within(n_features, ENTRIES_AT_ONCE * 8 // itemsize, least=128)
 
 
 def vectors_of_passes(max_keep: int, wanted: int) -> int:
