@@ -7,9 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
-from .sizes import SMALL_EIGENPROBLEM, few_of_all
+from .lanczos import leading_by_lanczos
+from .sizes import SMALL_EIGENPROBLEM, few_of_all, very_few_of_all
 from .slices import row_slices
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
@@ -219,9 +221,14 @@ def _few_pairs(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The first few eigenpairs in decreasing order; None, and G as it was, where LAPACK has none.
 
-    Bisection (dstebz) finds fewer of them, or says that it failed, where many eigenvalues are
-    equal, as those of I - 1/m. The upper triangle keeps what it destroys of the lower one.
+    Those of a Krylov space where they are certain. LAPACK's bisection (dstebz) finds fewer of them,
+    or says that it failed, where many eigenvalues are equal, as those of I - 1/m. The upper
+    triangle keeps what it destroys of the lower one.
     """
+    if very_few_of_all(count, len(G)) and G.dtype == np.float64:
+        found = _by_lanczos(G, count)
+        if found is not None:
+            return found
     diagonal = G.diagonal().copy()
     if options["overwrite_a"]:
         mirror(G)
@@ -236,6 +243,21 @@ def _few_pairs(
         mirror(G.T)
         np.fill_diagonal(G, diagonal)
     return None
+
+
+def _by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same from products of the lower triangle with vectors, in units in which none overflows.
+
+    None where they are not certain.
+    """
+    diagonal = G.diagonal()
+    unit = float(diagonal.max())
+    if not 1e-200 < unit < 1e200:
+        return None
+    lower = not G.flags.c_contiguous
+    half = np.asfortranarray(G if lower else G.T)
+    found = leading_by_lanczos(lambda q: dsymv(1 / unit, half, q, lower=lower), diagonal, count)
+    return None if found is None else (found[0] * unit, found[1].T)
 
 
 def mirror(A: np.ndarray) -> None:

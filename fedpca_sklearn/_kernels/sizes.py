@@ -45,6 +45,9 @@ FEW_ROWS = 512
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
+# Vectors of the Krylov space that says whether a few eigenpairs are all there are.
+VECTORS_OF_DOUBT = 64
+
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
 EXACT_ORDER = 1024
 
@@ -175,9 +178,9 @@ def peak_bytes(
         square, before = 8 * d * d, itemsize * k * d * past
         chunk = itemsize * d * min(rows_of_scatter(d, itemsize), block_size)
         if few_of_all(k, d):
-            pairs = 2 * 8 * k * d
+            pairs = bytes_of_pairs(k, d)
         elif wanted is not None and k == d and few_of_all(wanted, d):
-            pairs = 3 * square if past else square + 2 * 8 * wanted * d
+            pairs = 3 * square if past else square + bytes_of_pairs(wanted, d)
         elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
             pairs = 4 * square
         else:
@@ -211,6 +214,22 @@ def bytes_of_passes(k: int, wanted: int, n_features: int, itemsize: int, n_threa
 def few_of_all(k: int | None, order: int) -> bool:
     """Whether k eigenpairs take much less time than all."""
     return k is not None and order > SMALL_EIGENPROBLEM and k < order // 4
+
+
+def very_few_of_all(k: int, order: int) -> bool:
+    """Whether a Krylov space of one vector takes less time for k eigenpairs than LAPACK."""
+    return order > SMALL_EIGENPROBLEM and 15 * k <= order
+
+
+def vectors_of_lanczos(k: int) -> int:
+    """Vectors at which such a space stops growing."""
+    return 4 * k + 50
+
+
+def bytes_of_pairs(k: int, order: int) -> int:
+    """Peak memory of a few eigenpairs beside the matrix."""
+    spaces = vectors_of_lanczos(k) + VECTORS_OF_DOUBT + 6 if very_few_of_all(k, order) else 0
+    return 8 * order * (2 * k + spaces)
 
 
 def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:

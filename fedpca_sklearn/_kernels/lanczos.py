@@ -1,0 +1,203 @@
+"""A few leading eigenpairs of a symmetric matrix from a Krylov space of one vector.
+
+Products with one vector run at the speed of the cache that holds the matrix, so that some dozens of
+them take a fraction of a reduction to tridiagonal form, which multiplies as often as the matrix has
+rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from .sizes import VECTORS_OF_DOUBT, vectors_of_lanczos
+
+_EPS = float(np.finfo(np.float64).eps)
+# Residual of a pair as a share of the gap behind the last one, which is the sine of an angle. A gap
+# below the second share of that eigenvalue counts as so much.
+_SINE, _LEAST_GAP = 1e-13, 1e-3
+# Smallest eigenvalue, as a share of the largest, beside which rounding errors are small.
+_LEAST_SHARE = 1e-10
+# Vectors at the first look beyond 3 / 2 for each pair; share of those so far at most until the next
+# one, and of those that it will take at the present rate.
+_FIRST_LOOK, _LOOKS, _SURELY = 16, 4, 0.7
+# Residual below which a pair will soon be close, as a share of its eigenvalue. Of 8 power laws with
+# exponents from 0 to 1, spaces where half of the pairs were so at the first look converged before
+# they were full, and no others.
+_SOON = 1e-4
+# Squared component that a random vector has along any one direction, but for one time in a million.
+_LEAST_COMPONENT = 2 * float(gammaincinv(0.5, 1e-6))
+
+
+def leading_by_lanczos(
+    apply: Callable[[np.ndarray], np.ndarray], diagonal: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Leading eigenpairs of a symmetric matrix, or None where they are not certain.
+
+    Lanczos's method, each vector made orthogonal to all before. The space of one vector holds one
+    direction of several with equal eigenvalues, and nothing of a direction that is orthogonal to
+    the vector. So it is asked whether there are further eigenvalues at or above the last one found,
+    x. The matrix is a tridiagonal one in the space, with eigenvalues theta_i, C across it, and tied
+    to one vector q there; by the inertia of its Schur complement there are none if C + c q q^T has
+    none above x, where c is the sum of (tie_i)^2 / (x - theta_i) over theta_i < x. That is told by
+    a second space, from a vector g at random that depends on the matrix: an eigenvector of which
+    the space says nothing has an eigenvalue below x, or a component along g as one in a million.
+
+    Parameters
+    ----------
+    apply : callable
+        Multiplies the matrix with a vector; the answer is overwritten.
+    diagonal : ndarray of shape (d,)
+        That of the matrix. Nobody can choose rows whose direction is hidden from g, as g follows
+        from a digest of it.
+    count : int
+        Number of pairs.
+
+    Returns
+    -------
+    eigenvalues, eigenvectors : ndarray of shape (count,) and (count, d)
+        In decreasing order, vectors as rows. None where the space would have to grow beyond
+        `vectors_of_lanczos`, as for white noise, where several eigenvalues are equal, or where they
+        are of very different sizes.
+    """
+    size = len(diagonal)
+    basis = np.empty((min(vectors_of_lanczos(count), size), size))
+    space = _Space(apply, basis, np.random.default_rng(0).standard_normal(size))
+    found = _converged(space, count)
+    if found is None:
+        return None
+    lam, S = found
+    Q, least, others = basis[: space.n], float(lam[count - 1]), lam[count:]
+    if others.max(initial=0.0) >= least:
+        return None
+    q, ties = space.next, space.beside[-1] * S[-1, count:]
+    more = float(np.sum(ties**2 / (least - others)))
+
+    def across(v: np.ndarray) -> np.ndarray:
+        y = apply(v)
+        y += more * (q @ v) * q
+        return y - (Q @ y) @ Q
+
+    digest = hashlib.blake2b(diagonal.tobytes(), digest_size=32).digest()
+    g = np.random.default_rng(np.frombuffer(digest, "<u4")).standard_normal(size)
+    for _ in range(2):
+        g -= (Q @ g) @ Q
+    rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g)
+    if not _none_above(rest, least, float(g @ g)):
+        return None
+    return lam[:count].copy(), S[:, :count].T @ Q
+
+
+class _Space:
+    """A Krylov space that grows by one vector at a time.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (limit, size)
+        Place of its orthonormal vectors, of which the first ``n`` are made.
+    diagonal, beside : list of float
+        Of the tridiagonal matrix that the operator is in the space.
+    """
+
+    def __init__(self, apply, basis, start):
+        self.apply, self.basis, self.limit = apply, basis, len(basis)
+        self.basis[0] = start / math.sqrt(start @ start)
+        self.n = 0
+        self.diagonal: list[float] = []
+        self.beside: list[float] = []
+        self._left = np.empty(0)
+
+    @property
+    def next(self) -> np.ndarray:
+        """The vector by which it would grow; zero where it is invariant."""
+        return self._left / (self.beside[-1] or 1.0)
+
+    def grow(self) -> tuple[float, float]:
+        """The next number on the diagonal and the one beside it."""
+        n = self.n
+        if n:
+            np.divide(self._left, self.beside[-1], out=self.basis[n])
+        q, basis = self.basis[n], self.basis[: n + 1]
+        y = self.apply(q)
+        diagonal = float(q @ y)
+        y -= diagonal * q
+        if n:
+            y -= self.beside[-1] * self.basis[n - 1]
+        y -= (basis @ y) @ basis
+        self._left, self.n = y, n + 1
+        self.diagonal.append(diagonal)
+        self.beside.append(math.sqrt(y @ y))
+        return diagonal, self.beside[-1]
+
+
+def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The pairs of a space that grows until the leading ones are as close as they shall be.
+
+    Vectors are columns of coordinates in its basis.
+    """
+    largest, look = 0.0, 3 * count // 2 + _FIRST_LOOK
+    before, at = 0.0, 0
+    while space.n < space.limit:
+        diagonal, size = space.grow()
+        n, largest = space.n, max(largest, diagonal)
+        ended = size <= _EPS * largest  # the space is invariant
+        if not math.isfinite(size) or (ended and n < count):
+            return None
+        if n < look and not ended:
+            continue
+        lam, S = _pairs(space)
+        least = lam[count - 1]
+        residuals = size * np.abs(S[-1, :count])
+        soon = ended or 2 * np.sum(residuals <= _SOON * lam[:count]) >= count
+        if not (soon and least > _LEAST_SHARE * lam[0]):
+            return None
+        gap = least - lam[count] if n > count else least
+        off = residuals.max() / (_SINE * max(gap, _LEAST_GAP * least))
+        if ended or off <= 1:
+            return lam, S
+        more = n // _LOOKS
+        if off < before:  # at the rate since the last look, which grows
+            rate = math.log(before / off) / (n - at)
+            more = min(more, int(_SURELY * math.log(off) / rate))
+        before, at, look = off, n, n + 1 + more
+    return None
+
+
+def _pairs(space: _Space) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenpairs of the tridiagonal matrix, in decreasing order.
+
+    As of a full one: for some dozens of rows LAPACK takes less time so than for a few pairs.
+    """
+    T = np.diag(space.diagonal)
+    below = np.arange(1, len(T))
+    T[below, below - 1] = space.beside[:-1]
+    lam, S = np.linalg.eigh(T)
+    return lam[::-1], S[:, ::-1]
+
+
+def _none_above(space: _Space, x: float, squared: float) -> bool:
+    """Whether a space from a random vector shows that its operator has no eigenvalue above x.
+
+    With g the vector, of a squared norm that is known, u a unit eigenvector to an eigenvalue above
+    x and f any polynomial, |f(lambda) g.u| <= ||f(S) g||. The f of least norm with f(x) = 1 is a
+    sum of the orthonormal polynomials of the space, ||f(S) g||^2 = ||g||^2 / sum of p_i(x)^2, and
+    grows beyond x where x is above all their zeros.
+    """
+    p = total = 1.0
+    before = beside = 0.0
+    while space.n < space.limit:
+        diagonal, size = space.grow()
+        more = (x - diagonal) * p - beside * before
+        if not more > 0:
+            return False
+        if size <= _EPS * x:  # whatever g has a component of is in the space
+            return True
+        before, p, beside = p, more / size, size
+        total += p * p
+        if total * _LEAST_COMPONENT > squared:
+            return True
+    return False
