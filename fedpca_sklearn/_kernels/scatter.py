@@ -7,6 +7,8 @@ and rows are not copied where they need neither a shift nor weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +17,14 @@ from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
-from .sizes import NARROW, rows_of_scatter
+from .sizes import NARROW, NARROW_OF_FLOAT32, rows_of_scatter, threads_of_scatter
 from .slices import row_slices, rows_within, slices_of
+from .threads import single_blas_thread, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
-# Columns of float32 up to which numpy's product of a matrix with itself takes less time than the
-# symmetric one of scipy's BLAS, although it fills both triangles; of float64 up to NARROW.
-_NARROW_OF_FLOAT32 = 800
+# Multiplications of rows that threads share.
+_WORK_OF_THREADS = 2**26
 # Rows of few columns that are multiplied at once, where they need not be copied.
 _ROWS_AT_ONCE = 4096
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
@@ -155,34 +157,70 @@ def _products(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
+
+    Threads of Python share the rows of not too many columns, BLAS has one in each. They are added
+    in their order, so that the same number of them gives the same numbers.
     """
     if isinstance(Y, DeviceRows):
         return scatter_and_sums(Y, root_w, shift + offset, dtype)
     n, d = Y.shape
+    n_threads = usable_threads() if n * d * d >= _WORK_OF_THREADS else 1
+    n_threads = threads_of_scatter(n, d, n_threads)
+    if n_threads == 1:
+        return _products_of(slice(0, n), Y, root_w, shift, offset, dtype)
+    step = -(-n // n_threads)
+    find = partial(
+        _products_of, Y=Y, root_w=root_w, shift=shift, offset=offset, dtype=dtype, alone=False
+    )
+    with single_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
+        (G, sums), *others = pool.map(find, slices_of(n, step))
+    for more, more_sums in others:
+        G += more
+        sums += more_sums
+    return G, sums
+
+
+def _products_of(
+    share: slice,
+    Y: Any,
+    root_w: np.ndarray | None,
+    shift: np.ndarray,
+    offset: np.ndarray,
+    dtype: np.dtype,
+    alone: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a share of the rows, ``alone`` or beside other threads.
+
+    scipy's BLAS keeps other threads of Python from running, numpy's does not.
+    """
+    n, d = share.stop - share.start, Y.shape[1]
     moved, twice = bool(shift.any()), bool(offset.any())
     as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype
-    by_numpy = NARROW if dtype == np.float64 else _NARROW_OF_FLOAT32
-    in_cache = rows_of_scatter(d, dtype.itemsize)
+    by_numpy = not alone or d <= (NARROW if dtype == np.float64 else NARROW_OF_FLOAT32)
+    in_cache = rows_of_scatter(d, dtype.itemsize, alone)
     step = min(n, max(in_cache, _ROWS_AT_ONCE) if as_it_is and d <= NARROW else in_cache)
     space = None if as_it_is else np.empty((step, d), dtype)
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
+    product = np.empty((d, d), dtype) if by_numpy else G
     shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
     ones = np.ones(step, dtype)
-    for rows in slices_of(n, step):
-        Z = dense(Y[rows])
-        weights = ones[: len(Z)]
-        if space is not None:
-            Z = np.subtract(Z, shift, out=space[: len(Z)], casting="same_kind")
-            if twice:
-                Z -= offset.astype(dtype, copy=False)
-            if root_w is not None:
-                weights = root_w[rows].astype(dtype, copy=False)
-                Z *= weights[:, None]
-        sums += weights @ Z
-        if d <= by_numpy:
-            G += (Z.T @ Z).T  # in the order of G
-        elif dtype == np.float32:
-            G += ssyrk(1.0, Z.T, lower=1)
-        else:
-            G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
+        for part in slices_of(n, step):
+            rows = slice(share.start + part.start, share.start + part.stop)
+            Z = dense(Y[rows])
+            weights = ones[: len(Z)]
+            if space is not None:
+                Z = np.subtract(Z, shift, out=space[: len(Z)], casting="same_kind")
+                if twice:
+                    Z -= offset.astype(dtype, copy=False)
+                if root_w is not None:
+                    weights = root_w[rows].astype(dtype, copy=False)
+                    Z *= weights[:, None]
+            sums += weights @ Z
+            if by_numpy:
+                G += np.matmul(Z.T, Z, out=product).T  # in the order of G
+            elif dtype == np.float32:
+                G += ssyrk(1.0, Z.T, lower=1)
+            else:
+                G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
     return G, sums

@@ -32,8 +32,17 @@ DENSE_SHARE = 0.12
 NARROW = 128
 _CHUNK_ENTRIES = 2**16
 _ROWS_OF_CHUNK = 192
-# Rows of one in float32.
-_ROWS_OF_FLOAT32 = 2048
+# Columns of float32 up to which numpy's product of a matrix with itself takes less time than the
+# symmetric one of scipy's BLAS, although it fills both triangles; of float64 up to NARROW.
+NARROW_OF_FLOAT32 = 800
+# Rows of a chunk in float32.
+_ROWS_OF_FLOAT32 = 4096
+
+# Columns up to which threads of Python share the rows of a scatter matrix. Those of BLAS gain as
+# much beyond, and little or nothing below.
+COLUMNS_OF_THREADS = 1024
+# Rows of a chunk of a thread, least rows of a thread, and entries of the matrices of all threads.
+_ROWS_OF_THREAD, _LEAST_ROWS_OF_THREAD, _ENTRIES_OF_THREADS = 1024, 512, 2**24
 
 # Rows from which passes over many rows start, and entries of such a sample: 16 MB of float32.
 _LEAST_SAMPLE, _SAMPLE = 256, 512
@@ -133,14 +142,24 @@ def passes_fit(n: float, d: int, max_keep: int) -> bool:
     return many and d >= 8 * max_keep and rows * d <= _ENTRIES_OF_SAMPLE
 
 
-def rows_of_scatter(n_features: int, itemsize: int) -> int:
+def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
     """Rows whose product is added to a scatter matrix at once.
 
-    They stay in cache, and products of float32 are added up in float64 after some more of them.
+    They stay in cache, unless several threads add whole products to their own matrices. Products of
+    float32 are added up in float64 after some more of them.
     """
     narrow = n_features <= NARROW
-    rows = rows_within(n_features, _CHUNK_ENTRIES) if narrow else _ROWS_OF_CHUNK
+    of_chunk = _ROWS_OF_CHUNK if alone else _ROWS_OF_THREAD
+    rows = rows_within(n_features, _CHUNK_ENTRIES) if narrow else of_chunk
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
+
+
+def threads_of_scatter(n_rows: float, n_features: int, usable: int) -> int:
+    """Threads of Python that share the rows of a scatter matrix, each with two of its own."""
+    if n_features > COLUMNS_OF_THREADS:
+        return 1
+    most = _ENTRIES_OF_THREADS // (2 * n_features**2)
+    return int(max(min(usable, most, n_rows // _LEAST_ROWS_OF_THREAD), 1))
 
 
 def rows_of_qr(n_features: int) -> int:
@@ -162,11 +181,13 @@ def peak_bytes(
     solver: str,
     past: bool,
     wanted: int | None,
+    n_threads: int = 1,
 ) -> int:
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`.
 
     ``past``: also where all directions are kept, several blocks follow each other. ``wanted``: the
-    first so many are found before the others.
+    first so many are found before the others. ``n_threads``: that may share the rows of a scatter
+    matrix.
     """
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
@@ -176,7 +197,11 @@ def peak_bytes(
         return max(8 * 9 * d * d, means) + vectors + buffers
     if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
         square, before = 8 * d * d, itemsize * k * d * past
-        chunk = itemsize * d * min(rows_of_scatter(d, itemsize), block_size)
+        n_threads = threads_of_scatter(block_size, d, n_threads)
+        rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
+        product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
+        of_thread = itemsize * (d + 1) * rows + product + 2**14
+        chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)
         elif wanted is not None and k == d and few_of_all(wanted, d):
@@ -185,9 +210,7 @@ def peak_bytes(
             pairs = 4 * square
         else:
             pairs = square + max(square, itemsize * d * d)
-        return (
-            square + max(chunk + square // 2 * (itemsize == 4), pairs) + before + vectors + buffers
-        )
+        return square + max(chunk, pairs) + before + vectors + buffers
     if solver == "qr":  # a stack in float64 that becomes Q, the SVD of R, a basis beside those kept
         turned = 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8
         return 8 * R * d + max(8 * 7 * R * R, turned) + vectors + buffers

@@ -21,8 +21,9 @@ _CONTROL = getattr(threadpoolctl, "CONTROLLING_THREAD_OWNERSHIP", None)
 
 # Garbage collection ends generators at any time, so a thread that has the lock may want it again.
 _lock = threading.RLock()
-# Blocks of `single_blas_thread` that are running now, each with its thread.
-_inside: dict[object, int] = {}
+# Blocks of `single_blas_thread` that are running now, each with its thread, and whether threads of
+# Python may take the place of those of BLAS.
+_inside: dict[object, tuple[int, bool]] = {}
 # Libraries under a limit, each with the number of threads that it had.
 _limited: list[tuple[Any, int]] = []
 
@@ -35,14 +36,15 @@ def _libraries() -> list[Any]:
 
 
 @contextmanager
-def single_blas_thread() -> Iterator[None]:
+def single_blas_thread(shared: bool = False) -> Iterator[None]:
     """Limit BLAS to one thread; the last one out restores the user's setting.
 
     The setting belongs to the process, so threads that are inside at the same time share one limit.
+    ``shared``: whether threads of Python may take the place of those of BLAS.
     """
     block = object()
     try:
-        _inside[block] = threading.get_ident()
+        _inside[block] = threading.get_ident(), shared
         _settle()
         yield
     finally:
@@ -56,7 +58,7 @@ def single_blas_thread() -> Iterator[None]:
 def blocks_of_this_thread() -> set[object]:
     """Blocks that this thread is inside."""
     here = threading.get_ident()
-    return {block for block, thread in list(_inside.items()) if thread == here}
+    return {block for block, (thread, _) in list(_inside.items()) if thread == here}
 
 
 def leave_later_blocks(earlier: set[object]) -> None:
@@ -104,7 +106,7 @@ def _after_fork() -> None:
     """Forget the threads that a forked process has not, and a lock that one of them held."""
     global _lock
     _lock = threading.RLock()
-    for block, thread in list(_inside.items()):
+    for block, (thread, _) in list(_inside.items()):
         if thread != threading.get_ident():
             del _inside[block]
 
@@ -114,12 +116,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def usable_threads() -> int:
-    """Threads that BLAS may use now; one inside a limit, as of clients that run in parallel."""
-    if _inside:
+    """Threads that may share a product now: as many as BLAS has, or had before small products.
+
+    One where clients run in parallel, and where another thread is at work.
+    """
+    here = threading.get_ident()
+    if any(thread != here or not shared for thread, shared in list(_inside.values())):
         return 1
-    return max((library.num_threads for library in _libraries()), default=1)
+    numbers = [n for _, n in list(_limited)] or [library.num_threads for library in _libraries()]
+    return max(numbers, default=1)
 
 
 def threads_for(entries: int) -> AbstractContextManager[None]:
     """One BLAS thread for blocks of few entries, the user's setting for larger ones."""
-    return single_blas_thread() if entries <= _SMALL else nullcontext()
+    return single_blas_thread(shared=True) if entries <= _SMALL else nullcontext()

@@ -25,7 +25,7 @@ from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.routes import passes_pay, scatter_pays
-from .._kernels.sizes import FEW_ROWS, MAX_EXACT_DIMENSION
+from .._kernels.sizes import COLUMNS_OF_THREADS, FEW_ROWS, MAX_EXACT_DIMENSION
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -90,8 +90,9 @@ class BlocksMixin(
             n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, **kind))
         kept = self._kept(d, state.rank)[0] or d
         at_once = kept + m
-        if at_once >= d:  # a chunk of a scatter matrix is as much work as 16 d rows
-            at_once = 16 * d
+        # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
+        if at_once >= d:
+            at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
         units, together = self._units(d), self._together(X, d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):

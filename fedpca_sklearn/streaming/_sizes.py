@@ -147,9 +147,11 @@ class SizesMixin:
             new rows, or ``block_size`` of them. Passes over more rows than that in one call take a
             sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
             or 12, if that is more), two bases for the k directions before, and for each thread
-            that BLAS may use now two of as many vectors and 2 MB. But for those four or five, a
-            fit takes at most 1.05 times this, the work space of LAPACK included, which not all
-            releases of numpy and scipy show to tracemalloc.
+            that BLAS may use now two of as many vectors and 2 MB. Up to 1,024 features each of
+            these threads has two d x d matrices and a chunk of 1,024 rows, or of 4,096 in float32,
+            but all have at most 128 MB of matrices. But for those four or five, a fit takes at most
+            1.05 times this, the work space of LAPACK included, which not all releases of numpy and
+            scipy show to tracemalloc.
             Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
             all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
             that of ``svd_solver="qr"``.
@@ -175,7 +177,8 @@ class SizesMixin:
         asked = number_or_none(self.n_components)
         wanted = k if asked is None or rank is not None else int(asked)
         options = (d, itemsize, self.center, self.svd_solver, past, wanted)
-        peak = max(peak_bytes(k, b, *options) for b in sizes)
+        n_threads = usable_threads()
+        peak = max(peak_bytes(k, b, *options, n_threads) for b in sizes)
         if self.svd_solver != "auto" or by_block:
             return peak
-        return max(peak, bytes_of_passes(k, wanted, d, itemsize, usable_threads()))
+        return max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))

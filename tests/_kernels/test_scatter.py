@@ -1,11 +1,15 @@
 """Scatter matrices of rows: what numpy's products of centred rows in float64 say."""
 
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
+from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn._kernels.scatter import add_rows, row_scatter
+from fedpca_sklearn._kernels.sizes import threads_of_scatter
 
 F8, F4 = np.dtype("f8"), np.dtype("f4")
 
@@ -71,3 +75,55 @@ def test_scaled_rows_are_added_to_a_lower_triangle():
     M, s = drawn(70, 9, 0), np.linspace(1, 2, 70)
     G = add_rows(np.asfortranarray(np.eye(9)), M, s)
     assert_allclose(np.tril(G), np.tril(np.eye(9) + (s[:, None] * M).T @ (s[:, None] * M)))
+
+
+@pytest.mark.parametrize("convert", [np.array, np.asfortranarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [F8, F4])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("mean", [0, 2, 1e6])
+@pytest.mark.parametrize("d", [20, 250])
+def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch):
+    X, seen = convert(drawn(4097, d, mean, dtype)), set()
+    n = X.shape[0]
+    root_w = np.random.default_rng(1).uniform(0.3, 1.4, n) if weighted else None
+    total = float(n if root_w is None else np.sum(root_w**2))
+    alone = row_scatter(X, root_w, total, True, dtype)
+    find = scatter._products_of
+
+    def seen_find(share, *args, **kwargs):
+        seen.add((threading.get_ident(), share.start))
+        return find(share, *args, **kwargs)
+
+    monkeypatch.setattr(scatter, "_products_of", seen_find)
+    monkeypatch.setattr(scatter, "usable_threads", lambda: 3)
+    monkeypatch.setattr(scatter, "_WORK_OF_THREADS", 0)
+    found = row_scatter(X, root_w, total, True, dtype)
+    assert {start for _, start in seen} == {0, 1366, 2732}
+    assert threading.get_ident() not in {thread for thread, _ in seen}
+    size = np.abs(alone.G).max()
+    rounding = 1e-13 if dtype == F8 else 1e-6
+    assert_allclose(np.tril(found.G), np.tril(alone.G), atol=rounding * size)
+    assert_allclose(
+        found.shift + found.offset, alone.shift + alone.offset, rtol=rounding, atol=1e-6
+    )
+    again = row_scatter(X, root_w, total, True, dtype)
+    assert_array_equal(again.G, found.G)
+    assert_array_equal(again.offset, found.offset)
+
+
+def test_a_thread_has_rows_enough_and_all_together_not_too_much_memory():
+    assert threads_of_scatter(1000, 100, 8) == 1
+    assert threads_of_scatter(1024, 100, 8) == 2
+    assert threads_of_scatter(10**6, 100, 8) == 8
+    assert threads_of_scatter(10**6, 1024, 64) == 8
+    assert threads_of_scatter(10**6, 1025, 64) == 1
+    assert threads_of_scatter(10**6, 100, 1) == 1
+
+
+def test_what_is_not_finite_is_said_by_no_thread(monkeypatch, recwarn):
+    X = drawn(4097, 20, 0)
+    X[5, 3], X[4000, 7], X[9, 1] = np.inf, np.nan, 1e300
+    monkeypatch.setattr(scatter, "usable_threads", lambda: 2)
+    monkeypatch.setattr(scatter, "_WORK_OF_THREADS", 0)
+    row_scatter(X, None, len(X), False, F8)
+    assert not recwarn.list

@@ -34,8 +34,9 @@ from fedpca_sklearn import (
     make_power_law,
     merge_subspaces,
 )
-from fedpca_sklearn._kernels import linalg, stack
+from fedpca_sklearn._kernels import linalg, scatter, stack
 from fedpca_sklearn._kernels import threads as blas
+from fedpca_sklearn.streaming import _sizes
 
 IRIS = load_iris().data
 FITTED = ["components_", "mean_", "singular_values_", "explained_variance_"]
@@ -810,6 +811,7 @@ def test_wide_sparse_rows():
 # ----------------------------------------------------------------------------------------- memory
 
 
+@threadpool_limits.wrap(1, user_api="blas")
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize(
     ("d", "params"),
@@ -837,7 +839,7 @@ def test_wide_sparse_rows():
 def test_memory_is_stated_in_advance(d, params, dtype):
     pca = StreamingPCA(**params)
     # as many rows as passes over them, or chunks in float32, want; and as few as are one block
-    n = 600 if d == 20_000 else params.get("block_size", 1600 if d == 2000 else 700) * 3
+    n = 600 if d == 20_000 else params.get("block_size", 1600 if d == 2000 else 1400) * 3
     X = np.random.default_rng(0).standard_normal((n, d), dtype=dtype) + np.ones(1, dtype)
     pca.fit(X[: 2 * 10**6 // d])  # imports and caches are not counted
     stated = pca.memory_bytes(d, dtype=dtype)
@@ -853,6 +855,21 @@ def test_memory_is_stated_in_advance(d, params, dtype):
             batches = [X[:n]] * 2
             peak = max(peak, peak_bytes(lambda batches=batches: pca.fit(iter(batches))))
     assert least * stated < peak < 1.05 * stated
+
+
+@pytest.mark.parametrize("n_threads", [2, 5])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize(("d", "n_components"), [(64, 5), (200, 5), (500, 20), (900, 30)])
+def test_memory_of_threads_is_stated_in_advance(d, n_components, dtype, n_threads, monkeypatch):
+    for module in (scatter, _sizes):
+        monkeypatch.setattr(module, "usable_threads", lambda: n_threads)
+    pca, one = StreamingPCA(n_components), np.ones(1, dtype)
+    n = 4200 * n_threads * (4 if d == 64 else 1)
+    X = np.random.default_rng(0).standard_normal((n, d), dtype=dtype) + one
+    pca.fit(X[:2000])
+    stated = pca.memory_bytes(d, dtype=dtype)
+    # all threads have their matrices at once only if none is early
+    assert 0.2 * stated < peak_bytes(lambda: pca.fit(X)) < 1.05 * stated
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
