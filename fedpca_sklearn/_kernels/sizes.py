@@ -200,7 +200,7 @@ def peak_bytes(
         n_threads = threads_of_scatter(block_size, d, n_threads)
         rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
         product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
-        of_thread = itemsize * (d + 1) * rows + product + 2**14
+        of_thread = itemsize * (d + 1) * rows + product + 2**15
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import peak_bytes, sine_of_orthonormal
 from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
 from fedpca_sklearn.summary._updating import updated
@@ -42,6 +43,7 @@ def test_streams_are_exact_up_to_some_twenty_features_a_direction(d, r, cuts):
     assert sine_of_orthonormal(direct.components, V) < 1e-10
 
 
+@threadpool_limits.wrap(1, user_api="blas")
 def test_above_it_memory_stays_linear_in_the_features():
     assert StreamingPCA(10).memory_bytes(4000) < 20 * 8 * 4000 * 22
     assert StreamingPCA(20).memory_bytes(1001) < StreamingPCA(20).memory_bytes(1000)
