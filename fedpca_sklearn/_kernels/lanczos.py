@@ -52,8 +52,8 @@ def leading_by_lanczos(
     apply : callable
         Multiplies the matrix with a vector; the answer is overwritten.
     diagonal : ndarray of shape (d,)
-        That of the matrix. Nobody can choose rows whose direction is hidden from g, as g follows
-        from a digest of it.
+        That of the matrix. As g follows from a digest of it, rows whose direction is hidden from g
+        would have to agree with it to the last bit.
     count : int
         Number of pairs.
 

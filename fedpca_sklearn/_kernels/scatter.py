@@ -7,7 +7,6 @@ and rows are not copied where they need neither a shift nor weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
 from .sizes import NARROW, NARROW_OF_FLOAT32, rows_of_scatter, threads_of_scatter
 from .slices import row_slices, rows_within, slices_of
-from .threads import single_blas_thread, usable_threads
+from .threads import in_shares, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
@@ -158,22 +157,16 @@ def _products(
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
 
-    Threads of Python share the rows of not too many columns, BLAS has one in each. They are added
-    in their order, so that the same number of them gives the same numbers.
+    Threads of Python share the rows of not too many columns.
     """
     if isinstance(Y, DeviceRows):
         return scatter_and_sums(Y, root_w, shift + offset, dtype)
     n, d = Y.shape
     n_threads = usable_threads() if n * d * d >= _WORK_OF_THREADS else 1
     n_threads = threads_of_scatter(n, d, n_threads)
-    if n_threads == 1:
-        return _products_of(slice(0, n), Y, root_w, shift, offset, dtype)
-    step = -(-n // n_threads)
-    find = partial(
-        _products_of, Y=Y, root_w=root_w, shift=shift, offset=offset, dtype=dtype, alone=False
-    )
-    with single_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
-        (G, sums), *others = pool.map(find, slices_of(n, step))
+    how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
+    find = partial(_products_of, **how, alone=n_threads == 1)
+    (G, sums), *others = in_shares(n, n_threads, find)
     for more, more_sums in others:
         G += more
         sums += more_sums
@@ -187,7 +180,7 @@ def _products_of(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
-    alone: bool = True,
+    alone: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same of a share of the rows, ``alone`` or beside other threads.
 

@@ -9,7 +9,6 @@ Centring is a rank-one term of the products.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from .nystrom import nystrom
 from .scatter import guessed_mean
 from .sizes import rows_of_product, step_of_passes, vectors_of_passes
 from .slices import slices_of
+from .threads import in_shares
 
 Term: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -109,12 +109,7 @@ class RowsOfPasses:
         return self._added_up(rows.shape, lambda Z, _: (rows @ Z.T) @ Z).T
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
-        """Sum over the rows of what a function makes of some of them and of their weights' roots.
-
-        In the order of the threads, so that the same number of them gives the same numbers.
-        """
-        n = len(self.Y)
-        shares = list(slices_of(n, -(-n // self.n_threads)))
+        """Sum of what a function makes of some rows and of their weights' roots, over all rows."""
 
         def of_share(share: slice) -> np.ndarray:
             total = np.zeros(shape)
@@ -123,10 +118,8 @@ class RowsOfPasses:
                     total += term(Z, weights)
             return total
 
-        if len(shares) == 1:
-            return of_share(shares[0])
-        with ThreadPoolExecutor(len(shares)) as pool:
-            return sum(pool.map(of_share, shares), start=np.zeros(shape))
+        first, *others = in_shares(len(self.Y), self.n_threads, of_share)
+        return sum(others, start=first)
 
     def _chunks(self, share: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows less the shift, times the roots of their weights, and those roots."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import threadpoolctl
+
+from .slices import slices_of
+
+Found = TypeVar("Found")
 
 # Entries of a block up to which a second thread may cost far more than it brings: where other work
 # keeps the cores busy, threads wait for each other in every product (64 features: 11 s, not 0.1 s).
@@ -125,6 +130,18 @@ def usable_threads() -> int:
         return 1
     numbers = [n for _, n in list(_limited)] or [library.num_threads for library in _libraries()]
     return max(numbers, default=1)
+
+
+def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> list[Found]:
+    """What a function finds in shares of rows, each in a thread of its own, with one of BLAS.
+
+    In the order of the shares, so that the same number of threads gives the same numbers.
+    """
+    shares = list(slices_of(n_rows, -(-n_rows // n_threads)))
+    if len(shares) == 1:
+        return [find(shares[0])]
+    with single_blas_thread(), ThreadPoolExecutor(len(shares)) as pool:
+        return list(pool.map(find, shares))
 
 
 def threads_for(entries: int) -> AbstractContextManager[None]:

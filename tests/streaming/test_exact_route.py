@@ -67,6 +67,7 @@ def test_sparse_streams_take_less_than_four_scatter_matrices():
     assert peak_bytes(lambda: pca.fit(X)) < 4 * 8 * 700**2
 
 
+@threadpool_limits.wrap(1, user_api="blas")
 @pytest.mark.parametrize("density", [0.01, 0.2])  # by sparse products, and some made dense at once
 def test_sparse_rows_of_few_features_are_never_dense_at_once(density):
     X = sp.random(40_000, 200, density=density, format="csr", random_state=0)
