@@ -86,8 +86,9 @@ def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch):
     X, seen = convert(drawn(4097, d, mean, dtype)), set()
     n = X.shape[0]
     root_w = np.random.default_rng(1).uniform(0.3, 1.4, n) if weighted else None
-    total = float(n if root_w is None else np.sum(root_w**2))
-    alone = row_scatter(X, root_w, total, True, dtype)
+    w = np.ones(n) if root_w is None else root_w**2
+    total = float(w.sum())
+    want, m = oracle(X, w, True)
     find = scatter._products_of
 
     def seen_find(share, *args, **kwargs):
@@ -100,12 +101,10 @@ def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch):
     found = row_scatter(X, root_w, total, True, dtype)
     assert {start for _, start in seen} == {0, 1366, 2732}
     assert threading.get_ident() not in {thread for thread, _ in seen}
-    size = np.abs(alone.G).max()
     rounding = 1e-13 if dtype == F8 else 1e-6
-    assert_allclose(np.tril(found.G), np.tril(alone.G), atol=rounding * size)
-    assert_allclose(
-        found.shift + found.offset, alone.shift + alone.offset, rtol=rounding, atol=1e-6
-    )
+    atol = max(rounding * np.abs(want).max(), 4e-16 * mean * n)
+    assert_allclose(np.tril(found.G), np.tril(want), atol=atol)
+    assert_allclose(found.shift + found.offset, m, rtol=1e-13, atol=rounding)
     again = row_scatter(X, root_w, total, True, dtype)
     assert_array_equal(again.G, found.G)
     assert_array_equal(again.offset, found.offset)

@@ -1,6 +1,7 @@
 """Directions of many rows from a few passes over them, beside numpy's SVD of all rows."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedpca_sklearn._kernels.routes import passes_pay, scatter_pays
 from fedpca_sklearn._kernels.sizes import rows_of_passes, step_of_passes
 from fedpca_sklearn._kernels.stack import DenseBlock
 from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
-from fedpca_sklearn._kernels.threads import single_blas_thread, usable_threads
+from fedpca_sklearn._kernels.threads import single_blas_thread, threads_for, usable_threads
 from fedpca_sklearn.summary._updating import updated
 
 N, D, K = 4100, 1200, 15
@@ -199,3 +200,9 @@ def test_clients_in_parallel_have_one_thread_each():
         assert usable_threads() == 2
         with single_blas_thread():
             assert usable_threads() == 1
+
+
+def test_small_products_leave_threads_to_python_but_not_beside_another_thread():
+    with threadpool_limits(2, user_api="blas"), threads_for(1), ThreadPoolExecutor(1) as pool:
+        assert usable_threads() == 2
+        assert pool.submit(usable_threads).result() == 1
