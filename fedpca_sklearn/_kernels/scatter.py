@@ -22,6 +22,9 @@ from .threads import in_shares, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
+# Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
+# multiplications as theirs all rows take.
+_ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
 # Multiplications of rows that threads share.
 _WORK_OF_THREADS = 2**26
 # Rows of few columns that are multiplied at once, where they need not be copied.
@@ -62,7 +65,7 @@ def row_scatter(
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
     if np.any(n * offset**2 > LOST * squares):
-        offset = rounded(offset, dtype)
+        offset = rounded(of_few_digits(offset, np.sqrt(squares.clip(0) / n)), dtype)
         G, rest = _products(Y, root_w, shift, offset, dtype)
         rest /= n
         G, lost = _about(G, rest, n)
@@ -124,7 +127,7 @@ def leading_directions(
 
 
 def guessed_mean(Y: Any) -> np.ndarray:
-    """About the mean: exactly that of a constant column, and zero where that is as good."""
+    """Near the mean: exactly that of a constant column, and zero where that is as good."""
     some = dense(Y[:: -(-Y.shape[0] // _SAMPLE)]).astype(np.float64)
     first = some[0].copy()
     some -= first
@@ -134,7 +137,36 @@ def guessed_mean(Y: Any) -> np.ndarray:
     squares = mean**2
     if np.all(squares <= variances) and LOST * squares.sum() <= variances.sum():
         return np.zeros(len(mean))
-    return mean
+    return of_few_digits(mean, np.sqrt(variances))
+
+
+def eigenvalues_of_sample(Y: Any, count: int) -> np.ndarray:
+    """Those of the scatter of some rows, in decreasing order.
+
+    None where they would take long beside the scatter of all rows, or are not finite.
+    """
+    n, d = Y.shape
+    m = _ROWS_FOR_EACH * count + _ROWS_AND_MORE
+    if n < m or n * d * d < _SHARE_OF_SAMPLE * min(m, d) ** 3:
+        return np.empty(0)
+    some = dense(Y[:: n // m]).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
+        some -= some.mean(axis=0)
+        G = some.T @ some if len(some) > d else some @ some.T
+    return np.linalg.eigvalsh(G)[::-1] if np.isfinite(G.trace()) else np.empty(0)
+
+
+def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """A point within an eighth of a deviation, of as few binary digits as that takes.
+
+    Counts, and other multiples of a power of two, have exact differences from it. From another
+    point each value's difference is rounded alike in all rows that have it, which float32 would add
+    up to 40 eps of the largest eigenvalue. Where there is no deviation it is the point itself.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.ldexp(1.0, np.frexp(deviations)[1] - 3)
+        near = np.rint(point / unit) * unit
+    return np.where((deviations > 0) & np.isfinite(near), near, point)
 
 
 def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:

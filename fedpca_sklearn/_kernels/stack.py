@@ -32,11 +32,20 @@ from .linalg import (
     eigh_top,
     flip_signs,
     is_orthonormal,
+    least_certain,
     orthonormalised,
     top_right_singular,
     triangle,
 )
-from .scatter import add_row, add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
+from .scatter import (
+    add_row,
+    add_rows,
+    dense,
+    eigenvalues_of_sample,
+    leading_directions,
+    mean_in_two_parts,
+    row_scatter,
+)
 from .sizes import columns_at_once, rows_of_qr
 from .slices import slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
@@ -213,6 +222,8 @@ class DenseBlock(Block):
         dtypes = [np.dtype(self.V.dtype)]
         if dtypes[0] == np.float32:
             dtypes.append(np.dtype(np.float64))
+            if self._rounds_too_much(dtypes[0], max_keep, keep, wanted):
+                del dtypes[0]
         for dtype in dtypes if solver != "qr" else ():
             last = solver == "gram" and dtype == dtypes[-1]
             if self.n_rows >= self.d:
@@ -222,6 +233,17 @@ class DenseBlock(Block):
             if result is not None:
                 return result
         return self._by_qr(max_keep, keep, past_scatter)
+
+    def _rounds_too_much(self, dtype, max_keep, keep, wanted):
+        """Whether a scatter matrix in float32 would most likely be made in vain.
+
+        By what the past, or else some of the rows, say of the eigenvalues that must be certain.
+        """
+        count = min(wanted or max_keep, max_keep, self.d)
+        if self.n_rows < self.d or keep is not None or not count:
+            return False
+        lam = self.s**2 if self.k else eigenvalues_of_sample(self.Y, count)
+        return len(lam) >= count and lam[count - 1] <= least_certain(lam[0], dtype=dtype)
 
     def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
         k, R = self.k, self.n_rows

@@ -5,11 +5,16 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
 
-from fedpca_sklearn._kernels import scatter
-from fedpca_sklearn._kernels.scatter import add_rows, row_scatter
+from fedpca_sklearn import StreamingPCA, make_power_law
+from fedpca_sklearn._kernels import scatter, stack
+from fedpca_sklearn._kernels.scatter import add_rows, of_few_digits, row_scatter
 from fedpca_sklearn._kernels.sizes import threads_of_scatter
+from fedpca_sklearn.metrics import subspace_distance
 
 F8, F4 = np.dtype("f8"), np.dtype("f4")
 
@@ -50,6 +55,87 @@ def test_products_in_float32_have_five_digits_and_a_mean_of_float64(mean):
     want, m = oracle(X, np.ones(len(X)), True)
     assert_allclose(np.tril(found.G), np.tril(want), atol=1e-6 * np.abs(want).max())
     assert_allclose(found.shift + found.offset, m, rtol=0, atol=1e-6)
+
+
+@given(st.floats(-1e300, 1e300), st.floats(0, 1e160), st.integers(-(2**40), 2**40))
+def test_a_point_of_few_digits_is_near_and_exact_for_counts(point, deviation, count):
+    near = float(of_few_digits(np.array([point]), np.array([deviation]))[0])
+    assert abs(near - point) <= deviation / 8
+    whole = float(of_few_digits(np.array([point]), np.array([16.0]))[0])
+    assert whole == np.rint(whole)
+    if abs(point) < 2**40:
+        assert float(count) - whole == count - int(whole)
+
+
+def quantised(kind):
+    rng = np.random.default_rng(0)
+    return {
+        "digits": load_digits().data,
+        "counts": rng.poisson(3, (20_000, 50)),
+        "categories": np.eye(8)[rng.integers(8, size=5000)],
+        "pixels": rng.normal(100, 60, (20_000, 64)).clip(0, 255).round() / 255,
+        "tenths of a degree": rng.normal(36, 1, (5000, 20)).round(1),
+    }[kind].astype(F4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "eps"),
+    [("digits", 0), ("counts", 0), ("categories", 0), ("pixels", 16), ("tenths of a degree", 16)],
+)
+def test_roundings_of_float32_that_are_alike_in_many_rows_do_not_add_up(kind, eps):
+    """About the mean itself they were 4 to 40 eps of the largest eigenvalue."""
+    X = quantised(kind)
+    found = row_scatter(X, None, len(X), True, F4)
+    want, _ = oracle(X, np.ones(len(X)), True)
+    E = np.tril(found.G) - np.tril(want)
+    off, largest = (np.linalg.norm(G, 2) for G in (E + np.tril(E, -1).T, want))
+    assert off <= (eps * np.finfo(F4).eps + 1e-13) * largest
+
+
+@pytest.fixture
+def products_in(monkeypatch):
+    """Precisions of the scatter matrices that are made."""
+    made = []
+
+    def noted(*args):
+        made.append(args[-1])
+        return row_scatter(*args)
+
+    monkeypatch.setattr(stack, "row_scatter", noted)
+    return made
+
+
+def spread(n, alpha):
+    """Rows whose tenth variance is 10^-alpha of the first; float32 is certain down to .012."""
+    return make_power_law(n, 60, alpha=alpha, random_state=0).astype(F4)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(("alpha", "precision"), [(1.0, F4), (3.0, F8)])
+def test_products_in_float32_are_not_made_in_vain(alpha, precision, batches, products_in):
+    X = spread(20_000 * batches, alpha)
+    model = StreamingPCA(10)
+    for batch in np.split(X, batches):
+        model.partial_fit(batch)
+    assert products_in == [precision] * batches
+    G, _ = oracle(X, np.ones(len(X)), True)
+    V = np.linalg.eigh(G)[1][:, :-11:-1].T
+    assert subspace_distance(model.components_, V) < 1e-4
+
+
+def test_rows_that_do_not_look_like_the_sample_are_as_certain(products_in):
+    steep, flat = spread(20_000, 3.0), spread(20_000, 0.5)
+    step = len(flat) // (4 * 10 + 32)
+    steep_sample, flat_sample = flat.copy(), steep.copy()
+    steep_sample[::step], flat_sample[::step] = steep[::step], flat[::step]
+    for X, precisions in ((steep_sample, [F8]), (flat_sample, [F4, F8])):
+        products_in.clear()
+        model = StreamingPCA(10).fit(X)
+        assert products_in == precisions
+        G, _ = oracle(X, np.ones(len(X)), True)
+        lam, V = np.linalg.eigh(G)
+        assert_allclose(model.explained_variance_, lam[:-11:-1] / (len(X) - 1), rtol=1e-5)
+        assert subspace_distance(model.components_, V[:, :-11:-1].T) < 1e-4
 
 
 def test_a_mean_that_no_sampled_row_shows_is_found_in_a_second_pass():
