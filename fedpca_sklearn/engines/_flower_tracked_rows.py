@@ -71,7 +71,7 @@ class Cleaning:
     """How a batch is rid of outliers: by a model without a ridge, and thresholds of columns.
 
     It travels as two arrays: the mean above the basis, and thresholds after a number that says how
-    they are used: 0 not at all, 1 for each row by itself, 2 for the batch.
+    they are used: 0 not at all, 1 for each row by itself, 2 for the batch. -1 is no threshold.
     """
 
     model: Model
@@ -83,7 +83,8 @@ class Cleaning:
         rows, limits = self.model.arrays[0], self.limits
         if limits is None:
             return rows, np.zeros(1 + rows.shape[1])
-        return rows, np.append(1 if limits.searched else 2, limits.columns)
+        columns = np.where(np.isinf(limits.columns), -1.0, limits.columns)
+        return rows, np.append(1 if limits.searched else 2, columns)
 
     @classmethod
     def asked(
@@ -94,12 +95,14 @@ class Cleaning:
         if rows.ndim != 2 or not len(rows):
             raise RefusedError("a model must be a mean and a basis")
         model = Model.asked(tracker, [rows, np.zeros(len(rows))], d)
-        if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or (limits < 0).any():
-            raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0")
+        below = (limits < 0) & (limits != -1)
+        if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
+            raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0, or -1")
         known = limits[0] > 0
         if known and not (finds_thresholds(tracker) and len(model.basis)):
             raise RefusedError("thresholds must be those of the site's own estimator")
-        return cls(model, Limits(limits[0] == 1, limits[1:]) if known else None)
+        columns = np.where(limits[1:] == -1, np.inf, limits[1:])
+        return cls(model, Limits(limits[0] == 1, columns) if known else None)
 
     def outliers(self, tracker: FederatedSubspaceTracker, Y: np.ndarray) -> np.ndarray:
         """Where rows have outliers."""

@@ -133,7 +133,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     This is Fed-OA-RSTMiss-NoDet, Algorithm 3 of [1]_, with Algorithm 4 at each client; its optional
     line 6, Algorithm 4 again with the new subspace, is `decompose` after `partial_fit`. A client
     without rows in a batch takes no part in it. The automatic thresholds of features are from sums
-    over the clients, which may have one row each; what tells the first batch's outliers from its
+    over the clients, which may have one row each; with ten rows or more at a client features may be
+    constant for the most, or have unlike units. A feature that shifts for good stays an outlier:
+    there is no ``absorb_after``. What tells the first batch's outliers from its
     rows needs five rows for each component at a client to do it well. A client sends nothing for
     rows whose entries do not determine their coordinates. The numbers of rows, by which batches are
     cut and weighed, reach the server besides.

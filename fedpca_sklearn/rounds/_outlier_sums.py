@@ -16,8 +16,10 @@ from ..tracking._outliers import (
     KNOWN_ROWS,
     LEAST,
     blended,
+    deviations_of_columns,
     deviations_of_rows,
     fits,
+    or_before,
     search_rows,
     start_of_support,
     support_of_rows,
@@ -27,7 +29,7 @@ from ._power_method import moments_by_sum
 
 # Mean logarithm of the absolute value of a standard normal variable: -(log 2 + Euler's gamma) / 2.
 _MEAN_LOG = -0.635
-# Sizes that count, over a row's robust deviation: fewer are no quieter, and outliers no larger.
+# Sizes that count, over a robust deviation: smaller ones are no quieter, and outliers no larger.
 _LEAST_SIZE, _LARGEST_SIZE = 0.1, 100.0
 # The least positive size.
 _TINY = np.finfo(np.float64).tiny
@@ -47,7 +49,8 @@ class Scales(NamedTuple):
     Attributes
     ----------
     columns : ndarray of shape (d,)
-        Standard deviations, at least that of all; the same for columns with under ten entries.
+        Standard deviations, at least that of all; the same for columns with under ten entries, and
+        infinity for those with none.
     every : float
         Standard deviation of all entries, or what exceeds rounding errors.
     entries : ndarray of shape (d,)
@@ -163,10 +166,10 @@ def limits_by_sums(
     if columns is not None and n_rows >= KNOWN_ROWS:
         found = scales(columns)
         if fits(found.level):
-            squares = found.entries * found.columns**2
+            squares = found.entries * np.where(found.entries > 0, found.columns, 0.0) ** 2
             after = blended(columns, squares, found.entries, found.every, found.level)
             return Limits(True, columns), after
-    columns = OUTLIER_DEVIATIONS * scales(None).columns
+    columns = or_before(OUTLIER_DEVIATIONS * scales(None).columns, columns)
     return Limits(False, columns), columns
 
 
@@ -185,7 +188,8 @@ def sizes_of(
         return Sizes(start, np.zeros(Z.shape, dtype=bool), logs)
     start, mask, level = search_rows(Z, V, xi, columns)
     kept = np.where(mask, np.nan, Z)
-    return Sizes(start, mask, _logarithms(kept, coordinates(kept, V)[0] @ V, level))
+    logs = _logarithms(kept, coordinates(kept, V)[0] @ V, level, columns)
+    return Sizes(start, mask, logs)
 
 
 def _outliers(
@@ -200,29 +204,45 @@ def scales_by_sums(federation: Federation, clients: Sequence[Client], d: int) ->
     mean, n = moments_by_sum(federation, clients, np.empty(d))
     total = n * mean
     sums, count = total[:d], np.maximum(total[d : 2 * d], 0.0)
-    entries = max(float(count.sum()), 1.0)
-    every = float(np.exp(sums.sum() / entries - _MEAN_LOG))
-    size = np.sqrt(max(float(total[-1]), 0.0) / entries)
-    every = max(every, LEAST * size / OUTLIER_DEVIATIONS)
+    entries = float(count.sum())
     own = np.exp(sums / np.maximum(count, 1.0) - _MEAN_LOG)
+    size = np.sqrt(max(float(total[-1]), 0.0) / max(entries, 1.0))
+    every = LEAST * size / OUTLIER_DEVIATIONS
+    if entries >= 1:
+        # of all entries, or the median column's where many are constant
+        order = np.argsort(own)
+        half = int(np.searchsorted(count[order].cumsum(), entries / 2))
+        of_all = np.exp(sums.sum() / entries - _MEAN_LOG)
+        every = max(every, float(of_all), float(own[order[min(half, d - 1)]]))
     own = np.where(count < COLUMN_ROWS, every, np.maximum(own, every))
-    return Scales(own, every, count, float(np.exp(mean[2 * d])))
+    return Scales(np.where(count < 0.5, np.inf, own), every, count, float(np.exp(mean[2 * d])))
 
 
-def _logarithms(Z: np.ndarray, fit: np.ndarray, level: np.ndarray) -> np.ndarray:
+def _logarithms(
+    Z: np.ndarray, fit: np.ndarray, level: np.ndarray, columns: np.ndarray | None = None
+) -> np.ndarray:
     """Rows to add up: logarithms of sizes, entries that are there, of the level, squares of fits.
 
-    Sizes below a tenth of the row's robust deviation count as that, and outliers as a hundred.
+    Sizes below a tenth of a robust deviation count as that, and outliers as a hundred, or as the
+    threshold of their column. The deviation is the row's, or that of the column at this client: a
+    row has none where a tenth of its columns are constant, and columns may have unlike units. Rows
+    of which none is known are left out.
     """
     R = np.abs(Z - fit)
     seen = ~np.isnan(R)
     with np.errstate(over="ignore"):
         size = np.sqrt(np.mean(fit**2, axis=1))
-    if not np.isfinite(size).all():
+        typical = np.sqrt(np.mean(size**2))
+    if not np.isfinite(typical):
         raise too_large("sum of squares")
-    deviation = np.maximum(deviations_of_rows(R), LEAST / OUTLIER_DEVIATIONS * size)[:, None]
-    low = np.maximum(_LEAST_SIZE * deviation, _TINY)
-    logs = np.log(np.clip(np.where(seen, R, 1.0), low, np.maximum(_LARGEST_SIZE * deviation, low)))
+    floor = LEAST / OUTLIER_DEVIATIONS * np.where(size > 0, size, typical)
+    deviation = np.maximum.outer(deviations_of_rows(R), deviations_of_columns(R))
+    deviation = np.maximum(deviation, floor[:, None])
+    counted = seen & (deviation > 0)
+    high = _LARGEST_SIZE * deviation
+    if columns is not None:
+        high = np.maximum(high, np.where(np.isfinite(columns), columns, np.inf))
+    logs = np.log(np.clip(R, _LEAST_SIZE * deviation, high, where=counted, out=np.ones_like(R)))
     squares = np.where(seen, fit, 0.0) ** 2
     last = [np.log(np.maximum(level, _TINY)), squares.sum(axis=1)]
-    return np.column_stack([np.where(seen, logs, 0.0), seen, *last])
+    return np.column_stack([logs, counted, *last])

@@ -96,7 +96,8 @@ def search_rows(
     """Outliers by thresholds of the columns that are known, each row by itself."""
     start = start_of_support(Z, V, xi)
     mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
-    scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(columns > 0, columns, 1.0))
+    known = np.where(np.isinf(columns), np.nan, columns)
+    scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(known == 0, 1.0, known))
     return Search(start, mask, deviations_of_rows(scaled))
 
 
@@ -124,12 +125,13 @@ def support_of_rows(
 
 
 def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> np.ndarray:
-    """Six robust standard deviations of each column, but at least of all entries that are kept."""
-    own = _deviations(R, _MEDIAN, axis=0)
-    low = _deviations(R, _QUARTILE, axis=0)
-    own = np.where(own > _COLUMN_RATIO * low, low, own)
-    own = np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
-    return np.maximum(OUTLIER_DEVIATIONS * own, _floor(kept, fit))
+    """Six robust standard deviations of each column, but at least of all entries that are kept.
+
+    Infinity for columns without entries, of which nothing is known.
+    """
+    there = (~np.isnan(R)).any(axis=0)
+    least = np.maximum(OUTLIER_DEVIATIONS * deviations_of_columns(R), _floor(kept, fit))
+    return np.where(there, least, np.inf)
 
 
 def remembered(
@@ -162,7 +164,7 @@ def blended(
     Parameters
     ----------
     columns : ndarray of shape (d,)
-        Before.
+        Before; infinity where there was no entry so far.
     squares, n : ndarray of shape (d,)
         Sums of squares of the residuals of new rows, and their numbers.
     every : float
@@ -170,9 +172,19 @@ def blended(
     level : float
         That of most rows, over what it was.
     """
-    before = (columns / OUTLIER_DEVIATIONS * (level if level < _FALL else 1.0)) ** 2
-    after = np.sqrt((_REMEMBERED * before + squares) / (_REMEMBERED + n))
-    return OUTLIER_DEVIATIONS * np.maximum(after, every)
+    new, n = np.isinf(columns), np.maximum(n, 0.0)
+    before = (np.where(new, 0.0, columns) / OUTLIER_DEVIATIONS) ** 2
+    if level < _FALL:
+        before *= level**2
+    weight = np.where(new, 0.0, _REMEMBERED)
+    with np.errstate(invalid="ignore"):  # neither before nor now
+        after = np.sqrt((weight * before + squares) / (weight + n))
+    return OUTLIER_DEVIATIONS * np.where(new & (n == 0), np.inf, np.maximum(after, every))
+
+
+def or_before(columns: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """Thresholds of columns, those before where a batch had no entries."""
+    return columns if before is None else np.where(np.isinf(columns), before, columns)
 
 
 def unused(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
@@ -302,6 +314,17 @@ def find_outliers(
     if least is not None:
         return search_rows(Z, V, xi, least).mask, least
     return search_batch(Z, V, start_of_support(Z, V, xi))
+
+
+def deviations_of_columns(R: np.ndarray) -> np.ndarray:
+    """Standard deviation of each column by its median, or by its quartile; 0 of under ten entries.
+
+    By the quartile where half of the column may be outliers.
+    """
+    own = _deviations(R, _MEDIAN, axis=0)
+    low = _deviations(R, _QUARTILE, axis=0)
+    own = np.where(own > _COLUMN_RATIO * low, low, own)
+    return np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
 
 
 def deviations_of_rows(R: np.ndarray) -> np.ndarray:

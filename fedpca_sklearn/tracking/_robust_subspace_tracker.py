@@ -19,6 +19,7 @@ from ._outliers import (
     fits,
     fits_worse,
     is_as_before,
+    or_before,
     remembered,
     rows_held,
     search_batch,
@@ -96,7 +97,8 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         Outliers among the rows given last: to `fit` or `partial_fit`, or as the last batch of an
         iterable, or the last part of an array on disk.
     support_threshold_ : ndarray of shape (n_features,)
-        What entries of each feature have to exceed in rows to come, six standard deviations.
+        What entries of each feature have to exceed in rows to come, six standard deviations;
+        infinity for those without an entry so far.
 
     Warns
     -----
@@ -210,6 +212,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         full = len(Y) >= self._block_rows(d, not state.summary.n_samples)
         Z = Y - state.mean
         mask, threshold = self._find(state, Z, full)
+        threshold = or_before(threshold, known_thresholds(state.threshold))
         held = rows_held(state.held, mask, Z)
         if state.held is not None and self.absorb_after is not None:
             mask[:, state.held >= self.absorb_after] = False
