@@ -64,7 +64,7 @@ class LeadingFirst:
         """The other directions: those of the matrix with the first ones raised above all."""
         r, m = self._V.shape
         _, s = self.first
-        unit = 2.0 ** -math.frexp(s[0] ** 2)[1]
+        unit = 2.0 ** min(-math.frexp(s[0] ** 2)[1], 1000)
         with threads_for(16 * m * m):
             raised = dsyrk(1.0, self._V.T, beta=1.0, c=G * unit, lower=1)
             lam, W = eigh_top(raised, m, overwrite=True)

@@ -54,6 +54,8 @@ def warn_of_support(
 def _warn_of_rest(
     mask: np.ndarray, Z: np.ndarray, V: np.ndarray, mean: np.ndarray, share: float
 ) -> None:
+    unit = -np.frexp(np.nanmax(np.abs(Z)))[1]  # fourth powers may overflow or vanish
+    Z, mean = np.ldexp(Z, unit), np.ldexp(mean, unit)
     kept = np.where(mask, np.nan, Z)
     C, _ = coordinates(kept, V)
     R = kept - C @ V

@@ -162,3 +162,13 @@ def test_the_other_directions_take_four_matrices(X):
     with threadpool_limits(1, user_api="blas"):  # each has matrices of its own
         assert peak_bytes(lambda: pca.fit(X)) < 1.05 * pca.memory_bytes(D) < 3 * square
     assert peak_bytes(lambda: pca.subspace_.components) < 4.1 * square
+
+
+@pytest.mark.parametrize("scale", [1e-157, 1e-162, 1e145])
+def test_rows_whose_squares_nearly_vanish_have_the_others_too(X, scale):
+    model = StreamingPCA(R).fit(X * scale)
+    assert_allclose(model.subspace_.components @ model.subspace_.components.T, np.eye(D), atol=1e-9)
+    model.partial_fit(X[:5] * scale)
+    assert model.n_samples_seen_ == N + 5
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.components_, model.components_)

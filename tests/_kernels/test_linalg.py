@@ -83,3 +83,20 @@ def test_all_components_of_rows_of_low_rank_are_a_basis(make):
         assert_allclose(V @ V.T, np.eye(9), atol=1e-12)
         assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-12)
         assert_allclose(pca.explained_variance_, PCA().fit(X).explained_variance_, atol=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [-500, -400, -250, 250, 500])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_few_pairs_are_the_same_in_any_unit(exponent, overwrite):
+    """LAPACK's evr lost six digits of the vectors below 2^-480."""
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((257, 257)))[0]
+    variances = np.full(257, 1e-4)
+    variances[:18] = rng.integers(1, 4, 18) ** 2 + rng.random(18) / 100
+    G = np.asfortranarray((Q * variances) @ Q.T)
+    G = (G + G.T) / 2
+    lam, W = eigh_top(np.asfortranarray(np.ldexp(G, exponent)), 18, overwrite)
+    assert_allclose(np.ldexp(lam, -exponent), np.sort(variances)[:-19:-1], rtol=1e-12)
+    assert_allclose(np.abs(np.linalg.svd(W.T @ Q[:, :18], compute_uv=False)), 1, atol=1e-12)
+    rest = G @ W - W * np.ldexp(lam, -exponent)
+    assert np.abs(rest).max() < 1e-13 * variances.max()

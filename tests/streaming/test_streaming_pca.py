@@ -857,6 +857,17 @@ def test_memory_is_stated_in_advance(d, params, dtype):
     assert least * stated < peak < 1.05 * stated
 
 
+@threadpool_limits.wrap(1, user_api="blas")
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize(("d", "k"), [(64, 5), (100, 10), (600, 10)])
+def test_columns_that_are_contiguous_take_no_more_memory(d, k, center, dtype):
+    X = np.random.default_rng(0).standard_normal((20_000, d), dtype=dtype)
+    pca = StreamingPCA(k, center=center).fit(X)
+    X = np.asfortranarray(X)
+    assert peak_bytes(lambda: pca.fit(X)) < 1.05 * pca.memory_bytes(d, dtype=dtype)
+
+
 @pytest.mark.parametrize("n_threads", [2, 5])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize(("d", "n_components"), [(64, 5), (200, 5), (500, 20), (900, 30)])

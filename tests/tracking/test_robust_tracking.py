@@ -605,7 +605,8 @@ def test_edges_give_finite_numbers(kind, variant):
     model = RobustSubspaceTracker(**{**PAPER, **{"n_components": 3, **VARIANTS[variant]}}).fit(X)
     full, sparse = model.decompose(X)
     more = full, sparse, model.transform(X), model.impute(X), model.score(X)
-    assert_finite_and_orthonormal(model, *more, model.support_threshold_)
+    known = ~np.isnan(X).all(axis=0)  # of the others there is no threshold
+    assert_finite_and_orthonormal(model, *more, model.support_threshold_[known])
     assert model.outlier_mask_.shape == X.shape
     assert not model.outlier_mask_[np.isnan(X)].any()
     assert_array_equal(sparse[np.isnan(X)], 0)
@@ -1184,3 +1185,12 @@ def test_a_bad_parameter_of_the_tracker_is_named(name, value):
 def test_a_bad_parameter_of_the_separation_is_named(name, value):
     with pytest.raises(ValueError, match=name):
         AlternatingProjections(**{name: value}).fit(constant_stream(30, 120, 3).X)
+
+
+@pytest.mark.parametrize("scale", [1e78, 1e-82])
+def test_what_is_warned_of_does_not_depend_on_units(scale):
+    X = np.random.default_rng(0).standard_normal((400, 20)) / np.arange(1, 21)
+    with pytest.warns(UserWarning, match="n_components=3 explains little"):
+        RobustSubspaceTracker(3).fit(X)
+    with pytest.warns(UserWarning, match="n_components=3 explains little"):
+        RobustSubspaceTracker(3).fit(X * scale)
