@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ from .._validation.containers import validate_data
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._decomposition import DecompositionMixin
-from ._outliers import search_rows, thresholds_of_columns
+from ._outliers import medians_of_columns, search_rows, thresholds_of_columns
 
 __all__ = ["AlternatingProjections"]
 
@@ -33,6 +33,15 @@ _RESTING = 0.99
 # Error that is to be reached before a tracker starts from the result.
 _INIT_TOL = 1e-4
 _INIT_ITER = 1000
+# Entries up to this share of the median of the largest column are rounding errors of zero.
+_ROUNDING = 1e-12
+# Share of zeros up to which they count as other entries: the median falls by at most an eighth.
+# Every second column about its median has one.
+_FEW_ZEROS = 0.1
+# Share of squares in neither part from which on components explain little, and share of entries
+# that are not zero below which the others may be outliers.
+_MUCH = 0.5
+_MOSTLY_ZERO = 0.5
 # Rows that are searched for outliers at once.
 _ROWS_AT_ONCE = 64
 
@@ -83,8 +92,16 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
     ends when the second term is below half of the first, as it cannot gain more. A missing entry is
     treated as an outlier at a known place. `decompose` searches new rows for outliers, each by
     itself, with thresholds of six robust standard deviations of what was left of each feature
-    here; `transform` and `score` do not. Time O(n d min(n, d)) an iteration, by the smaller Gram
-    matrix; memory O(n d).
+    here; `transform` and `score` do not.
+
+    Where more than a tenth of the entries are zero (about ``mean_``, up to rounding), noise is
+    estimated from the others, so that constant features, empty rows and the zeros of sparse
+    matrices do not hide it: zeros within rows and columns of data are taken as its smallest values,
+    those beside them not at all. Outliers have to be a clear minority of the entries that are not
+    zero. Where most are zero and little of the others is explained, whether these are data or
+    outliers cannot be told; `fit` takes them for data and warns.
+
+    Time O(n d min(n, d)) an iteration, by the smaller Gram matrix; memory O(n d).
 
     References
     ----------
@@ -161,13 +178,15 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
             found = alternating_projections(
                 X - mean, rank, beta, self.tol, self.max_iter, self._iterations
             )
-            L, S, self.n_iter_, self.error_ = found
+            L, S, self.n_iter_, self.error_, varying = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
                 warnings.warn(
                     f"max_iter={self.max_iter} iterations leave error_={self.error_:.1e}",
                     ConvergenceWarning,
                     stacklevel=2,
                 )
+            else:
+                self._warn_of_parts(found)
             low_rank = Subspace.from_rows(L, rank, center=False)
             mean = np.zeros_like(mean) if not self.center else mean
             low_rank = low_rank._replace(
@@ -176,10 +195,22 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
             self._set_fitted(low_rank, rank, len(X))
             self.low_rank_ = (L + mean).astype(X.dtype)
             self.sparse_ = S.astype(X.dtype)
-            self._thresholds = thresholds_of_columns(
-                np.where(S != 0, np.nan, X - mean - L), X - mean - L, L
-            )
+            rest = X - mean - L
+            kept = np.where((S != 0) | ~varying.mask, np.nan, rest)
+            self._thresholds = thresholds_of_columns(kept, rest, L, varying.factor)
         return self
+
+    def _warn_of_parts(self, found: Separation) -> None:
+        if found.varying.share < _MOSTLY_ZERO and found.error**2 > _MUCH:
+            centre = "the median of their feature" if self.center else "0"
+            change = ", or set center=False" if self.center else ""
+            warnings.warn(
+                f"Most entries are {centre}, and neither n_components={self.n_components} nor "
+                "outliers explain half of what is left: if the other entries are outliers, they "
+                f"cannot be told from noise. Raise n_components{change}; PCA needs no noise level.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
         U = X.copy()
@@ -205,6 +236,70 @@ def without_sparse_part(Z: np.ndarray, rank: int) -> np.ndarray:
     return alternating_projections(Z, rank, None, _INIT_TOL, _INIT_ITER)[0]
 
 
+class Varying(NamedTuple):
+    """Entries that tell how large noise is: those that are not zero.
+
+    Zeros of a sparse matrix, of constant columns or of empty rows are exact, and say nothing of the
+    noise of the others.
+
+    Attributes
+    ----------
+    mask : ndarray of shape (n, d), bool
+    share : float
+        Typical share of them in the rows or columns in which they are.
+    """
+
+    mask: np.ndarray
+    share: float
+
+    @property
+    def factor(self) -> float:
+        """Normal deviation by the median of these entries, over that if none were zero.
+
+        Zeros among them are the smallest absolute values, so that the median is a higher quantile.
+        """
+        upper = scipy.special.ndtri(1.0 - 0.25 * self.share)
+        return float(scipy.special.ndtri(0.75) / upper)
+
+    def noise(self, rest: np.ndarray) -> float:
+        """Bound that normal noise hardly exceeds, by the median of what is left of them."""
+        values = rest[self.mask]
+        if not values.size:
+            return 0.0
+        deviations = OUTLIER_DEVIATIONS / scipy.special.ndtri(0.75) * self.factor
+        return deviations * float(np.median(np.abs(values)))
+
+
+def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
+    """Entries of rows, zero where nothing is seen, that are more than rounding errors.
+
+    Rows and columns that are almost empty, as few entries in them are not zero, count little for
+    the shares of columns and rows.
+    """
+    size = medians_of_columns(np.where(seen, Z, np.nan)).max(initial=0.0)
+    mask = seen & (np.abs(Z) > _ROUNDING * size)
+    if not mask.any() or mask.sum() >= (1.0 - _FEW_ZEROS) * seen.sum():
+        return Varying(seen, 1.0)
+    some, there = mask.astype(np.float64), seen.astype(np.float64)
+    rows = some.sum(axis=1) / np.maximum(there.sum(axis=1), 1.0)
+    columns = some.sum(axis=0) / np.maximum(there.sum(axis=0), 1.0)
+    in_rows, in_columns = some @ columns, rows @ some
+    in_rows = np.divide(in_rows, there @ columns, out=in_rows, where=in_rows > 0)
+    in_columns = np.divide(in_columns, rows @ there, out=in_columns, where=in_columns > 0)
+    share = float(np.maximum.outer(in_rows, in_columns)[mask].mean())
+    return Varying(mask, min(share, 1.0))
+
+
+class Separation(NamedTuple):
+    """Low-rank part, sparse part, iterations, error, and entries that tell the noise."""
+
+    low_rank: np.ndarray
+    sparse: np.ndarray
+    n_iter: int
+    error: float
+    varying: Varying
+
+
 def alternating_projections(
     Z: np.ndarray,
     rank: int,
@@ -212,8 +307,8 @@ def alternating_projections(
     tol: float,
     max_iter: int,
     iterations: Callable[[int], Iterable[int]] = range,
-) -> tuple[np.ndarray, np.ndarray, int, float]:
-    """Low-rank part, sparse part, iterations and error; core of `AlternatingProjections`."""
+) -> Separation:
+    """Core of `AlternatingProjections`."""
     n, d = Z.shape
     seen = ~np.isnan(Z)
     Z = np.where(seen, Z, 0.0).astype(np.float64)
@@ -222,7 +317,8 @@ def alternating_projections(
     if not np.isfinite(norm**2):
         raise too_large("sum of squares")
     L = np.zeros_like(Z)
-    first = min(beta * _low_rank(Z, 1)[1][0], _noise(Z[seen]))
+    varying = varying_entries(Z, seen)
+    first = min(beta * _low_rank(Z, 1)[1][0], varying.noise(Z))
     S = np.where(np.abs(Z) > first, Z, 0.0)
     error, iteration = np.inf, 0
     turns = iter(iterations(max_iter))
@@ -234,23 +330,18 @@ def alternating_projections(
             L, s = _low_rank(np.where(seen, Z - S, L), k)
             rest = Z - L
             rest[~seen] = 0.0
-            falling, noise = beta * (s[k] + share * s[k - 1]), _noise(rest[seen])
+            falling, noise = beta * (s[k] + share * s[k - 1]), varying.noise(rest)
             S = np.where(np.abs(rest) > max(falling, noise), rest, 0.0)
             before, error = error, float(np.linalg.norm(rest - S)) / norm
             share /= 2
             resting = falling <= noise and error >= _RESTING * before
+            if s[0] == 0 and error > tol:  # all entries were outliers at first
+                continue
             if share * s[k - 1] <= 1e-12 * s[0]:
                 break
             if error <= tol or resting if last else 2 * share * s[k - 1] <= s[k] / 2:
                 break
-    return L, S, iteration, error
-
-
-def _noise(values: np.ndarray) -> float:
-    """Bound that normal noise with this median of the absolute values hardly exceeds."""
-    if not values.size:
-        return 0.0
-    return OUTLIER_DEVIATIONS / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))
+    return Separation(L, S, iteration, error, varying)
 
 
 def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -124,13 +124,16 @@ def support_of_rows(
     return _support(Z, V, start, lambda R, kept, C: columns, lower=False)[0]
 
 
-def thresholds_of_columns(kept: np.ndarray, R: np.ndarray, fit: np.ndarray) -> np.ndarray:
+def thresholds_of_columns(
+    kept: np.ndarray, R: np.ndarray, fit: np.ndarray, factor: float = 1.0
+) -> np.ndarray:
     """Six robust standard deviations of each column, but at least of all entries that are kept.
 
-    Infinity for columns without entries, of which nothing is known.
+    Infinity for columns without entries, of which nothing is known. ``factor``: of the deviation of
+    all, where kept entries are the larger ones.
     """
     there = (~np.isnan(R)).any(axis=0)
-    least = np.maximum(OUTLIER_DEVIATIONS * deviations_of_columns(R), _floor(kept, fit))
+    least = np.maximum(OUTLIER_DEVIATIONS * deviations_of_columns(R), _floor(kept, fit, factor))
     return np.where(there, least, np.inf)
 
 
@@ -220,10 +223,10 @@ def fits_worse(level: float) -> bool:
     return level > _FIT
 
 
-def _floor(kept: np.ndarray, fit: np.ndarray) -> float:
+def _floor(kept: np.ndarray, fit: np.ndarray, factor: float = 1.0) -> float:
     """Six robust standard deviations of all entries, or what exceeds rounding errors."""
     size = np.sqrt(np.einsum("ij,ij->", fit, fit) / fit.size)
-    every = float(_deviations(kept.ravel(), _MEDIAN, 0))
+    every = factor * float(_deviations(kept.ravel(), _MEDIAN, 0))
     return max(OUTLIER_DEVIATIONS * every, LEAST * size)
 
 
@@ -325,6 +328,11 @@ def deviations_of_columns(R: np.ndarray) -> np.ndarray:
     low = _deviations(R, _QUARTILE, axis=0)
     own = np.where(own > _COLUMN_RATIO * low, low, own)
     return np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
+
+
+def medians_of_columns(R: np.ndarray) -> np.ndarray:
+    """Standard deviation of each column by its median, however few entries it has."""
+    return _deviations(R, _MEDIAN, axis=0)
 
 
 def deviations_of_rows(R: np.ndarray) -> np.ndarray:

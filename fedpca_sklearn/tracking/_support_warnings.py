@@ -74,10 +74,15 @@ def _warn_of_rest(
 
 
 def _two_heaps(R: np.ndarray, X: np.ndarray) -> bool:
-    """Whether most of most columns is left, and values near zero are rarer than in noise."""
+    """Whether most of most columns is left, and values near zero are rarer than in noise.
+
+    Columns of zeros say nothing.
+    """
     left, total = np.nansum(R**2, axis=0), np.nansum(X**2, axis=0)
-    if np.median(left / np.where(total > 0, total, 1.0)) <= _MOST:
+    some = total > 0
+    if not some.any() or np.median(left[some] / total[some]) <= _MOST:
         return False
+    R, left = R[:, some], left[some]
     n = np.maximum((~np.isnan(R)).sum(axis=0), 1)
     fourth = n * np.nansum(R**4, axis=0) / np.where(left > 0, left, 1.0) ** 2
     return bool(np.median(fourth) < _HEAPS)
@@ -108,8 +113,8 @@ def _much_structure(R: np.ndarray, Z: np.ndarray) -> bool:
     R = np.nan_to_num(R)
     size = np.sqrt(np.einsum("ij,ij->j", R, R) / len(R))
     R = R / np.where(size > 0, size, 1.0)
-    m, d = R.shape
-    largest = np.linalg.norm(R @ R.T if m <= d else R.T @ R, 2)
+    m, d = np.count_nonzero(R.any(axis=1)), np.count_nonzero(size)
+    largest = np.linalg.norm(R @ R.T if len(R) <= R.shape[1] else R.T @ R, 2)
     return bool(largest > _STRUCTURE * (np.sqrt(m) + np.sqrt(d)) ** 2)
 
 
