@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -22,10 +23,10 @@ from .._kernels.tame import is_tame_row
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.arrays import in_numpy
-from .._validation.checks import check_finite, check_weight
+from .._validation.checks import check_finite, check_weight, is_integer
 from .._validation.containers import validate_data
 from ..summary import Subspace, n_components_by
-from ..summary._updating import unit_of, was_truncated
+from ..summary._updating import lacks_directions, unit_of
 from .published_state import UnchangedOnErrorMixin
 
 # Fitted attributes that scikit-learn's PCA has too.
@@ -94,7 +95,7 @@ class SubspaceTransformer(
         larger = subspace.decay(1 / unit_of(subspace.n_samples))  # with the same variances
         exist = min(n_rows, d)
         if n_components is None:
-            rank = max(1, subspace.n_components) if was_truncated(larger) else exist
+            rank = max(1, subspace.n_components) if lacks_directions(larger) else exist
         elif isinstance(n_components, str):
             rank = n_components_by(n_components, subspace)
         elif n_components < 1:
@@ -130,6 +131,27 @@ class SubspaceTransformer(
             noise_variance_=dtype.type(rest / max(d - rank, 1)),
             **adjusted,
         )
+
+    def _beyond_the_summary(self) -> str | None:
+        """Say that more components are shown than a cut summary tells; None where it is not so."""
+        wanted, rows = getattr(self, "n_components", None), vars(self)["subspace_"]
+        held = self._model_summary().n_components
+        if not is_integer(wanted) or held >= self.n_components_ or not lacks_directions(rows):
+            return None
+        return (
+            f"n_components={wanted} must be at most {held}: the summary was cut, and keeps "
+            f"{rows.n_components} of {rows.n_features} directions."
+        )
+
+    def _warn_of_cut(self) -> None:
+        """Warn where more components are shown than a cut summary tells."""
+        beyond = self._beyond_the_summary()
+        if beyond is not None:
+            warnings.warn(
+                f"{beyond} The others are arbitrary, and have no variance.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _model_of(self, subspace: Subspace, n_components: Any) -> tuple[Subspace, dict[str, Any]]:
         """The summary whose directions are shown, and attributes that say how it is made."""

@@ -270,7 +270,8 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             One per site, for instance read with `Subspace.load`.
         n_components : int, float, "parallel", "mle" or None, default=None
             Number of components, or in (0, 1) the share of the variance that they explain, or the
-            rule that counts them; None: all that the merged summaries hold.
+            rule that counts them; None: all that the merged summaries hold. If directions were cut,
+            a larger number than that is an error.
         merge : MergeStrategy or None, default=None
             Strategy that makes one summary of all; None: ``SubspaceMerge()``.
         missing : ConditionalFill or None, default=None
@@ -307,6 +308,9 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             for label, s in zip(labels_of_sites(subspaces), subspaces, strict=True)
         }
         self._merge_all()
+        beyond = None if self.missing is not None else self._beyond_the_summary()
+        if beyond is not None:
+            raise ValueError(beyond)
         self.clients_ = sorted(self._clients, key=label_order)
         self.n_features_in_ = subspaces[0].n_features
         if self.subspace_.feature_names is not None:
@@ -386,6 +390,8 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             fitted = {label: with_label_as_site(label, site) for label, site in fitted.items()}
         self._clients = {**seen, **fitted}
         self._merge_all()
+        if self.missing is None:
+            self._warn_of_cut()
         if method == "fit":
             self._refine_fit(X, weight, shards)
         return list(fitted)

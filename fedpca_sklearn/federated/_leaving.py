@@ -91,4 +91,6 @@ class LeavingMixin(StreamingClientsTransformer):
             self.clients_ = [known for known in self.clients_ if known in others]
             if place is not None:
                 self.__dict__[PLACE] = place
+        if self.missing is None:
+            self._warn_of_cut()
         return self

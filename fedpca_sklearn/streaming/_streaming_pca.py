@@ -269,7 +269,8 @@ class StreamingPCA(SecondPassMixin):
         Parameters
         ----------
         subspace : Subspace
-            Of at least one row. Directions that were cut from it are lost.
+            Of at least one row. Directions that were cut from it are lost: a warning tells if fewer
+            are left than ``n_components``.
         n_components : int, float, "parallel", "mle" or None, default=None
             With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
         n_samples_seen : int, default=None
@@ -326,6 +327,7 @@ class StreamingPCA(SecondPassMixin):
             rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
         last_time = None if last_time is None else times_of([last_time], 1)[0]
         pca._publish(State(subspace, int(n_samples_seen), rank, last_time=last_time))
+        pca._warn_of_cut()
         show_in(place, pca)
         return pca
 

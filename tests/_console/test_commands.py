@@ -319,6 +319,16 @@ def test_scaled_columns_are_refined(run):
     assert_allclose(fitted.explained_variance_, want.explained_variance_, rtol=1e-6)
 
 
+def test_components_that_a_file_has_cut_are_refused(run, sites):
+    run("merge", *sites, "-o", "model.fed", "-n", "2")
+    message = refused(run, "merge", "model.fed", "-o", "more.fed", "-n", "3")
+    assert "n_components=3 must be at most 2: the summary was cut, and keeps 2 of 4" in message
+    as_csv("rows.csv")
+    message = refused(run, "transform", "model.fed", "rows.csv", "-o", "scores.csv", "-n", "4")
+    assert "n_components=4 must be at most 2" in message
+    assert not Path("scores.csv").exists()
+
+
 def test_a_rule_that_counts_components_is_the_estimators(run, sites):
     assert "'n_components'" in refused(run, "merge", *sites, "-o", "x.fed", "-n", "few")
     out = run("merge", *sites, "-o", "model.fed", "-n", "parallel", "--json")[1]
