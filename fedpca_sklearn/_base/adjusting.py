@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, ClassVar
@@ -21,7 +22,8 @@ from ..summary import Subspace
 from ..summary._adjusted import Adjusting, Adjustment, adjusted
 from ..summary._adjusted_refinement import AdjustedRefinement
 from ..summary._refinement import Refinement
-from ..summary._scaling import scatter_of_columns
+from ..summary._scaling import scatter_of_columns, shares_cut
+from ..summary._updating import lacks_directions
 from .transformer import SubspaceTransformer
 
 # Where an estimator keeps how rows are adjusted and the summary of such rows; what it shows.
@@ -31,6 +33,9 @@ _INSTEAD = {
     "mechanism": " Scales and effects of the rows would need a budget of their own: divide the "
     "columns before by bounds that are public."
 }
+# Share of the variance of scaled columns, or of a confounder, whose lack is warned of, and how many
+# times that of the columns as they are it must be: less is lost of a cut of scaled columns too.
+_LOST, _TIMES = 0.05, 10
 _SHOWN = ("scale_", "confounders_", "confounder_effects_")
 
 
@@ -160,6 +165,30 @@ class AdjustingMixin(SubspaceTransformer):
     def _how(self) -> Adjustment | None:
         """How the rows of the fit were adjusted; None if they were not."""
         return vars(self).get(_HOW)
+
+    def _warn_of_another_cut(self) -> None:
+        """Warn where the rows' directions were cut as if nothing were done with the rows."""
+        how, rows = self._how(), vars(self)["subspace_"]
+        if how is None or not lacks_directions(rows):
+            return
+        of_all, of_columns = shares_cut(rows)
+        scaled, lost = float(of_columns[how.others].mean()), of_columns[how.confounders]
+        if self.scale and scaled > max(_LOST, _TIMES * of_all):
+            what = f"scale=True: {scaled:.0%} of the variance of the scaled columns is"
+        elif len(lost) and lost.max() > _LOST:
+            share = f"{lost.max():.0%} of the variance of a confounder is"
+            what = f"partial_out={self.partial_out!r}: {share}"
+        else:
+            return
+        bound = getattr(self, "subspace_error_bound_", np.inf)
+        warnings.warn(
+            f"{what} missing in a summary that was cut to {rows.n_components} directions, and "
+            f"{100 * of_all:.1g}% of that of the columns as they are (subspace_error_bound_="
+            f"{bound:.2g}). Sites that keep all directions, or cut them with the same parameter, "
+            "lose less; rounds of refine find what is missing.",
+            UserWarning,
+            stacklevel=3,
+        )
 
     # ---------------------------------------------------------------- rows and coordinates
 

@@ -278,9 +278,11 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             ``ConditionalFill()``: the summary is that of rows that sites fill in, which rounds go
             on from; see `from_fills`.
         scale : bool, default=False
-            As in `FederatedPCA`. Sites need not know: the summaries are those of the rows.
+            As in `FederatedPCA`. Sites need not know, unless they cut directions: the summaries are
+            those of the rows. A warning tells if more than 5 % of the variance of scaled columns is
+            missing in them, and ten times the share that is missing of the columns as they are.
         partial_out : str, int or sequence of these, default=None
-            As in `FederatedPCA`.
+            As in `FederatedPCA`. A warning tells if 5 % of a confounder's variance was cut.
 
         Returns
         -------
@@ -315,6 +317,7 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         self.n_features_in_ = subspaces[0].n_features
         if self.subspace_.feature_names is not None:
             self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
+        self._warn_of_another_cut()
         show_in(place, self)
         return self
 
@@ -392,6 +395,8 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         self._merge_all()
         if self.missing is None:
             self._warn_of_cut()
+        if isinstance(self.estimator, AdjustingMixin) and not self.estimator._asks():
+            self._warn_of_another_cut()
         if method == "fit":
             self._refine_fit(X, weight, shards)
         return list(fitted)

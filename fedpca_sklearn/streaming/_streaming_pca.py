@@ -328,6 +328,7 @@ class StreamingPCA(SecondPassMixin):
         last_time = None if last_time is None else times_of([last_time], 1)[0]
         pca._publish(State(subspace, int(n_samples_seen), rank, last_time=last_time))
         pca._warn_of_cut()
+        pca._warn_of_another_cut()
         show_in(place, pca)
         return pca
 

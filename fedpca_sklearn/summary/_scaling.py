@@ -38,6 +38,15 @@ def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.nd
     return np.where(is_rounding(deviation, mean), 0.0, deviation)
 
 
+def shares_cut(summary: Subspace) -> tuple[float, np.ndarray]:
+    """Shares of the scatter that the directions lack: of all columns, and of each one."""
+    columns, held = scatter_of_columns(summary), np.square(rows_of(summary)).sum(axis=0)
+    varies = deviations(columns, summary.mean, summary.n_samples) > 0
+    lost = np.zeros(len(columns))
+    lost[varies] = (1 - held[varies] / columns[varies]).clip(0, 1)
+    return max(1 - float(held.sum()) / summary.scatter, 0.0), lost
+
+
 def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
     """The summary of the same rows with each column multiplied by a factor.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import ContributionBounds, FederatedPCA, StreamingPCA, Subspace
 
@@ -59,3 +60,36 @@ def test_clients_that_send_too_few_directions_are_warned_of():
         pca = FederatedPCA(7, estimator=PCA(3)).fit(X, clients=np.arange(len(X)) % 2)
     with pytest.warns(UserWarning, match="n_components=7 must be at most 3"):
         pca.remove(0)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 13])
+def test_directions_that_were_cut_before_columns_are_scaled(k):
+    cut, r = Subspace.from_rows(X, k), min(k, 3)
+    message = f"scale=True: .* scaled columns is missing .* cut to {k} directions.*error_bound_=inf"
+    for make in (
+        StreamingPCA.from_subspace,
+        lambda s, r, **p: FederatedPCA.from_subspaces([s], r, **p),
+    ):
+        with pytest.warns(UserWarning, match=message):
+            pca = make(cut, r, scale=True)
+    true = PCA(r).fit(StandardScaler().fit_transform(X)).explained_variance_
+    assert np.abs(pca.explained_variance_ / true - 1).max() > 0.07
+
+
+@pytest.mark.parametrize("extra", [1, 5, 10])
+def test_directions_that_were_cut_of_scaled_columns(extra):
+    sites = [StreamingPCA(3, oversampling=extra, scale=True).fit(X[i::2]) for i in range(2)]
+    pca = FederatedPCA.from_subspaces([site.subspace_ for site in sites], 3, scale=True)
+    true = PCA(3).fit(StandardScaler().fit_transform(X)).explained_variance_
+    np.testing.assert_allclose(pca.explained_variance_, true, rtol=5e-3)
+
+
+def test_clients_that_cut_before_columns_are_scaled():
+    clients, few = np.arange(len(X)) % 2, {"oversampling": 0}
+    with pytest.warns(UserWarning, match="scale=True: .* scaled columns is missing"):
+        FederatedPCA(3, estimator=StreamingPCA(3, **few), scale=True).fit(X, clients=clients)
+    FederatedPCA(3, estimator=StreamingPCA(3, scale=True, **few), scale=True).fit(
+        X, clients=clients
+    )
+    with pytest.warns(UserWarning, match="partial_out=4: 93% of the variance of a confounder"):
+        FederatedPCA.from_subspaces([CUT], 2, partial_out=4)
