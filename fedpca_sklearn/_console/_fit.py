@@ -29,7 +29,9 @@ def add(commands: Any) -> None:
         "-n",
         "--n-components",
         type=number,
-        help="directions to send, or a share of the variance (default: all, which is exact)",
+        help="components that are wanted, or a share of the variance: of many columns the file "
+        "holds these directions and some more, of up to 256 columns all (default: all); merge "
+        "FILE -n N cuts it",
         metavar="N",
     )
     add_adjusting(parser)

@@ -329,6 +329,27 @@ def test_components_that_a_file_has_cut_are_refused(run, sites):
     assert not Path("scores.csv").exists()
 
 
+@pytest.mark.parametrize("n", ["2", "0.9", "parallel"])
+def test_a_file_of_few_columns_has_all_directions_until_it_is_cut(run, capsys, n):
+    as_csv("rows.csv")
+    assert run("fit", "rows.csv", "-o", "all.fed", "--site", "east", "-n", n)[0] == 0
+    assert Subspace.load("all.fed").n_components == 4
+    assert run("merge", "all.fed", "-o", "two.fed", "-n", "2")[0] == 0
+    two = Subspace.load("two.fed")
+    assert (two.n_components, two.site) == (2, "east")
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    assert "of up to 256 columns all (default: all)" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("n", [3, 50])
+def test_a_file_of_many_columns_has_some_more_directions(run, n):
+    rows = np.random.default_rng(0).standard_normal((400, 300))
+    np.save("rows.npy", np.tile(rows, 8)[:, : 300 if n == 3 else 2400])
+    assert run("fit", "rows.npy", "-o", "some.fed", "-n", str(n))[0] == 0
+    assert Subspace.load("some.fed").n_components == n + max(10, round(1.25 * n + 0.01))
+
+
 def test_a_rule_that_counts_components_is_the_estimators(run, sites):
     assert "'n_components'" in refused(run, "merge", *sites, "-o", "x.fed", "-n", "few")
     out = run("merge", *sites, "-o", "model.fed", "-n", "parallel", "--json")[1]
