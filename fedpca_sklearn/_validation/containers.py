@@ -30,6 +30,7 @@ _READ_BY = {
     ("datasets", "Dataset"): "iter_batches(X, columns=...) reads them in batches",
     ("datasets", "IterableDataset"): "iter_batches(X, columns=...) reads them in batches",
     ("torch", "DataLoader"): "iter_batches(X) reads them in batches",
+    ("fedpca_sklearn", "NpyRows"): "X[:] reads them, X[a:b] some of them",
     ("h5py", "Group"): "X[name] is one of its arrays",
     ("zarr", "Group"): "X[name] is one of its arrays",
 }

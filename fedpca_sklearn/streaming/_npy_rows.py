@@ -13,9 +13,9 @@ __all__ = ["NpyRows"]
 class NpyRows:
     """Rows of a ``.npy`` file that are read when they are sliced; the file is never mapped whole.
 
-    For `StreamingPCA.fit` and the trackers. ``np.load(file, mmap_mode="r")`` does the same where
-    address space is free: a memory map counts with its full size under ``ulimit -v``, whatever is
-    resident.
+    For `StreamingPCA.fit` and the trackers; a slice ``[a:b]`` is an array, which any method takes.
+    ``np.load(file, mmap_mode="r")`` does the same where address space is free: a memory map counts
+    with its full size under ``ulimit -v``, whatever is resident.
 
     Parameters
     ----------

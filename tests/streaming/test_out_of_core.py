@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from fedpca_sklearn import NpyRows, OjaPCA, StreamingPCA
+from fedpca_sklearn import FederatedPCA, NpyRows, OjaPCA, StreamingPCA, Subspace
 from fedpca_sklearn._base import disk
 
 LIMITED = """
@@ -142,6 +142,18 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.ones((3, 2)))
     with pytest.raises(TypeError, match="rows must be a slice, got 1"):
         NpyRows(tmp_path / "X.npy")[1]
+
+
+def test_methods_that_need_an_array_say_how_to_read_one(tmp_path):
+    X = np.random.default_rng(0).standard_normal((40, 5))
+    np.save(tmp_path / "X.npy", X)
+    rows, pca = NpyRows(tmp_path / "X.npy"), StreamingPCA(2).fit(X)
+    for method in FederatedPCA(2).fit, pca.transform, pca.score, Subspace.from_rows:
+        with pytest.raises(
+            TypeError, match=r"NpyRows of fedpca_sklearn, .*X\[:\] reads them, X\[a:b\]"
+        ):
+            method(rows)
+    np.testing.assert_array_equal(pca.transform(rows[:]), pca.transform(X))
 
 
 @pytest.mark.parametrize("rows", [slice(None, None, -1), slice(5, 2, -2)])
