@@ -96,6 +96,8 @@ def evaluate_stream(
 
     Raises
     ------
+    TypeError
+        If the estimator has no ``partial_fit``.
     ValueError
         If ``batch_size`` or ``n_checkpoints`` is not a positive integer, if X has missing entries
         and no ``X_full`` is there, or if their shapes differ.
@@ -126,6 +128,8 @@ def evaluate_stream(
     """
     for name, value in (("batch_size", batch_size), ("n_checkpoints", n_checkpoints)):
         check_integer(name, value)
+    if not hasattr(estimator, "partial_fit"):
+        raise TypeError(f"estimator must have partial_fit, got {estimator!r}.")
     asks = getattr(estimator, "_asks", None)
     if asks is not None and asks():
         raise ValueError(

@@ -1,5 +1,7 @@
 """Synthetic streams against their stated law, and partitions against their stated shape."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -73,6 +75,14 @@ def test_the_seed_decides(make):
 def test_bad_sizes_are_named(name, value):
     with pytest.raises((ValueError, TypeError), match=f"{name}.*{value}"):
         make_power_law(**{"n_samples": 4, "n_features": 3, name: value})
+
+
+@pytest.mark.parametrize("alpha", ["2", [1.0, 2.0], None, np.nan, -np.inf, True])
+def test_a_bad_decay_is_named(alpha):
+    with pytest.raises(
+        ValueError, match=re.escape(f"alpha must be a finite number, got {alpha!r}")
+    ):
+        make_power_law(5, 3, alpha=alpha)
 
 
 def test_more_directions_than_features_are_refused():
@@ -184,6 +194,8 @@ def test_a_seed_decides_the_partition(method):
         ([0, 1], 2, {"method": "dirichlet", "concentration": -1.0}, r"concentration .*got -1\.0"),
         ([0, 1], 2, {"method": "dirichlet", "concentration": np.nan}, "concentration .*got nan"),
         ([0, 1], 2, {"method": "dirichlet", "concentration": np.inf}, "concentration .*got inf"),
+        ([0, 1], 2, {"method": "dirichlet", "concentration": "9"}, "concentration .*got '9'"),
+        ([0, 1], 2, {"concentration": "nonsense"}, "concentration .*got 'nonsense'"),
         ([0, np.nan, 1], 2, {"method": "dirichlet"}, "y .*(?i:nan)"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import IncrementalPCA
+from sklearn.decomposition import PCA, IncrementalPCA
 
 from fedpca_sklearn import (
     GROUSE,
@@ -164,6 +164,12 @@ def test_the_estimator_is_not_touched():
 def test_bad_sizes_are_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         evaluate_stream(StreamingPCA(2), np.eye(9), **{name: value})
+
+
+@pytest.mark.parametrize("estimator", [{}, None, PCA(2)])
+def test_what_takes_no_stream_is_refused(estimator):
+    with pytest.raises(TypeError, match="estimator must have partial_fit, got "):
+        evaluate_stream(estimator, np.eye(9))
 
 
 def test_missing_entries_are_measured_by_the_full_rows():

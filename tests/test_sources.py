@@ -165,6 +165,9 @@ def test_what_is_no_stream_is_refused():
             iter_batches(held)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got 0"):
         iter_batches([X], batch_size=0)
+    for columns in -1, 0, 2.5:
+        with pytest.raises(TypeError, match=f"columns must be a name or .* got {columns!r}"):
+            iter_batches([X], columns=columns)
     with pytest.raises(TypeError, match="columns can be chosen by name only, got ndarray"):
         list(iter_batches([X], columns=["heat"]))
     with pytest.raises(TypeError, match=r"columns must name.*'text': \(2,\)"):

@@ -116,7 +116,8 @@ def iter_batches(
     Raises
     ------
     TypeError
-        If X holds no batches of rows, or a batch is a dict whose columns cannot be told.
+        If X holds no batches of rows, a batch is a dict whose columns cannot be told, or
+        ``columns`` are no names.
 
     Notes
     -----
@@ -135,6 +136,8 @@ def iter_batches(
     """
     if batch_size is not None:
         check_integer("batch_size", batch_size)
+    if columns is not None and not hasattr(columns, "__iter__"):
+        raise TypeError(f"columns must be a name or a sequence of names, got {columns!r}.")
     names = [columns] if isinstance(columns, str) else columns and list(columns)
     reader = _reader(X)
     if reader is None and not is_stream(X):

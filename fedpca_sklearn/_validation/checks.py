@@ -45,6 +45,13 @@ def is_real(value: Any) -> TypeGuard[float]:
     return isinstance(value, Real)
 
 
+def check_number(name: str, value: Any) -> float:
+    """A finite real number as one of Python, or a ValueError that names it."""
+    if not is_real(value) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+    return float(value)
+
+
 def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarray:
     """Copy of an array as a finite, C-contiguous float array."""
     value = in_numpy(value)

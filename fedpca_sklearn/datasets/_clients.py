@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._validation.checks import check_integer
+from .._validation.checks import check_integer, is_real
 
 
 def partition_clients(
@@ -56,6 +56,8 @@ def partition_clients(
         raise ValueError("y must be labels without missing values, got NaN.")
     n = len(y)
     check_integer("n_clients", n_clients, 1, n)
+    if not (is_real(concentration) and 0 < concentration < np.inf):
+        raise ValueError(f"concentration must be positive and finite, got {concentration!r}.")
     rng = check_random_state(random_state)
     shuffled = rng.permutation(n)
     clients = np.empty(n, dtype=np.intp)
@@ -65,8 +67,6 @@ def partition_clients(
         by_label = shuffled[np.argsort(y[shuffled], kind="stable")]
         clients[by_label] = np.arange(n) * n_clients // n
     elif method == "dirichlet":
-        if not 0 < concentration < np.inf:
-            raise ValueError(f"concentration must be positive and finite, got {concentration!r}.")
         for label in np.unique(y):
             rows = shuffled[y[shuffled] == label]
             shares = rng.dirichlet(np.full(n_clients, concentration))

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._kernels.rotations import random_rotation
-from .._validation.checks import check_integer, float_array, nonnegative_float
+from .._validation.checks import check_integer, check_number, float_array, nonnegative_float
 
 
 def make_power_law(
@@ -52,8 +52,7 @@ def make_power_law(
     """
     for name, value in (("n_samples", n_samples), ("n_features", n_features)):
         check_integer(name, value)
-    if not np.isfinite(alpha):
-        raise ValueError(f"alpha must be finite, got {alpha!r}.")
+    alpha = check_number("alpha", alpha)
     if return_components is not None:
         check_integer("return_components", return_components, 0, n_features)
     rng = check_random_state(random_state)

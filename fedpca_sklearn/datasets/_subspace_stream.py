@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
 from .._kernels.rotations import RandomWalk, SteadyRotation
-from .._validation.checks import check_integer, float_array, nonnegative_float
+from .._validation.checks import check_integer, check_number, float_array, nonnegative_float
 from ..metrics import subspace_distance
 
 # Default speed of each model of `make_subspace_stream`.
@@ -117,7 +117,7 @@ def make_subspace_stream(
         nonnegative_float(name, size)
     if k > d:
         raise ValueError(f"n_components={k} must be at most n_features={d}.")
-    if model not in _DELTAS:
+    if not (isinstance(model, str) and model in _DELTAS):
         raise ValueError(f"model must be 'walk', 'rotation' or 'piecewise', got {model!r}.")
     if model != "piecewise" and change_points is not None:
         raise ValueError(f"change_points must be None with model={model!r}.")
@@ -129,10 +129,7 @@ def make_subspace_stream(
         raise ValueError(
             f"change_points must increase and lie between 0 and {n}, got {change_points!r}."
         )
-    if delta is None:
-        delta = _DELTAS[model]
-    if isinstance(delta, str) or not np.isfinite(delta):
-        raise ValueError(f"delta must be a finite number, got {delta!r}.")
+    delta = check_number("delta", _DELTAS[model] if delta is None else delta)
     variances = np.ones(k) if variances is None else float_array("variances", variances, 1)
     if variances.shape != (k,) or (variances < 0).any():
         raise ValueError(f"variances must be {k} non-negative numbers, got {variances!r}.")

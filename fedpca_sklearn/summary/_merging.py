@@ -175,7 +175,7 @@ def merge_subspaces(
     array([20.332, 14.663, 10.487,  4.801])
     """
     subspaces, place = checked_with_place(subspaces)
-    if method not in MERGE_METHODS:
+    if not (isinstance(method, str) and method in MERGE_METHODS):
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
     subspaces, n_components = weighted(subspaces, weights), plain_integer(n_components)

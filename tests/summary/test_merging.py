@@ -539,6 +539,7 @@ def parts_of(*shapes, **kwargs):
             r"all centred or all not",
         ),
         ({"method": "svdd"}, r"'?method'? .*must be .*'gram'.*[gG]ot 'svdd'"),
+        ({"method": ["svd"]}, r"'?method'? .*must be .*'gram'.*[gG]ot \['svd'\]"),
         ({"n_components": -1}, r"n_components must be .*got -1"),
         ({"n_components": 1.5}, r"n_components must be .*got 1\.5"),
         ({"n_components": 0.0}, r"n_components must be .*got 0\.0"),
