@@ -12,7 +12,7 @@ from ..federated import FillAnswer
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
-from ._summaries import add_fill, load
+from ._summaries import add_fill, add_site, checked_site, load
 from ._texts import number, printable
 
 
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
     parser.add_argument("rows", nargs="+", metavar="ROWS", help="the files of fit")
     add_output(parser)
     add_rows(parser)
-    parser.add_argument("--site", help="name of the site", metavar="NAME")
+    add_site(parser)
     gaps = parser.add_mutually_exclusive_group()
     gaps.add_argument("--drop-missing", action="store_true", help="as in fit")
     add_fill(gaps, "fill gaps in by the query, and send a summary of the rows")
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         "-n",
         "--n-components",
         type=number,
-        help="with --fill: directions to send, or a share of the variance (default: all)",
+        help="with --fill: components that are wanted, as in fit (default: all)",
         metavar="N",
     )
     parser.set_defaults(command=run)
@@ -40,6 +40,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Report:
     """Add the answers of the batches up."""
     check_output(options, [options.query, *options.rows])
+    checked_site(options)
     query = load(options.query)
     rows = Rows(options.rows, options, query.feature_names)
     if options.fill:

@@ -7,12 +7,11 @@ from typing import Any
 
 from .._base.adjusting import confounders_of
 from .._validation.files import written
-from .._validation.texts import check_text
 from ..streaming import StreamingPCA
 from ._answer import fill_answer, no_row
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
-from ._summaries import add_adjusting, add_fill, load, site_of
+from ._summaries import add_adjusting, add_fill, add_site, checked_site, load, site_of
 from ._texts import described, facts, number, printable
 from ._units import unlike_units
 
@@ -24,7 +23,7 @@ def add(commands: Any) -> None:
     add_output(parser)
     columns = add_rows(parser)
     columns.add_argument("--like", help="a summary, whose columns are taken", metavar="FILE")
-    parser.add_argument("--site", help="name of the site", metavar="NAME")
+    add_site(parser)
     parser.add_argument(
         "-n",
         "--n-components",
@@ -44,7 +43,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Report:
     """Go over the rows once."""
     check_output(options, [*options.rows, *([options.like] if options.like else [])])
-    site = None if options.site is None else check_text("--site", options.site)
+    site = checked_site(options)
     like = load(options.like) if options.like else None
     if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")

@@ -39,7 +39,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(options: argparse.Namespace, files: Sequence[str], verb: str = "read") -> None:
-    """Raise if a file would be written over one that is read, or over any other.
+    """Raise if a file would be written over one that is read, over any other, or into no folder.
 
     Parameters
     ----------
@@ -55,6 +55,9 @@ def check_output(options: argparse.Namespace, files: Sequence[str], verb: str = 
         if os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
             raise ValueError(f"{output} is one of the files to {verb}.")
     if not os.path.lexists(output):
+        folder = os.path.dirname(output)
+        if folder and not os.path.isdir(folder):
+            raise ValueError(f"{output} cannot be written: there is no folder {folder}.")
         return
     if os.path.exists(output) and not stat.S_ISREG(os.stat(output).st_mode):
         raise ValueError(f"{output} is there and no regular file.")

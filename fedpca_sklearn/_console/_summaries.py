@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._validation.files import written
+from .._validation.texts import check_text
 from ..federated import ConditionalFill, FederatedPCA
 from ..summary import Subspace
 from ._align import aligned
@@ -15,6 +16,12 @@ from ._output import Report
 from ._rows import errors_of
 from ._texts import described, facts, listed, names_in, number, printable, shares
 from ._units import unlike_units
+
+# Which commands take a file that is no summary.
+_TAKERS = {
+    "an answer of filled rows": "merge --fill takes those of fit --fill, refine --fill others.",
+    "an answer to a refinement": "refine takes it.",
+}
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +52,21 @@ def add_fill(parser: Any, text: str) -> None:
     parser.add_argument("--fill", action="store_true", help=text)
 
 
+def add_site(parser: argparse.ArgumentParser) -> None:
+    """Option of commands that write what is of one site."""
+    parser.add_argument("--site", help="name of the site", metavar="NAME")
+
+
+def checked_site(options: argparse.Namespace) -> str | None:
+    """The site of `add_site`, or None if it is not given."""
+    if options.site is None:
+        return None
+    site = check_text("--site", options.site)
+    if not site.strip():
+        raise ValueError(f"--site must be a name, got {options.site!r}.")
+    return site
+
+
 def add_sites(parser: argparse.ArgumentParser) -> None:
     """Options of commands that put the summaries of sites together."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="summaries of sites")
@@ -56,9 +78,15 @@ def add_sites(parser: argparse.ArgumentParser) -> None:
 
 
 def load(file: str, kind: Any = Subspace) -> Any:
-    """Read a summary, or what else can be loaded; errors name the file."""
+    """Read a summary, or what else can be loaded; errors name the file, and who takes it."""
     with errors_of(file):
-        return kind.load(file)
+        try:
+            return kind.load(file)
+        except ValueError as error:
+            takers = [who for what, who in _TAKERS.items() if f"it is {what}." in str(error)]
+            if kind is not Subspace or not takers:
+                raise
+            raise ValueError(f"{error} {takers[0]}") from error
 
 
 def site_of(summary: Subspace, file: str) -> str:

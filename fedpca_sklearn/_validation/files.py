@@ -17,16 +17,21 @@ def written(path: Any) -> Iterator[str]:
     It has the permissions of the other one. Who reads meanwhile, or after a crash, finds the other
     one; of several writers the last one stays. A link stays one.
     """
-    path = os.path.realpath(os.fsdecode(path))
+    asked = os.fsdecode(path)
+    path = os.path.realpath(asked)
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(8)}.part")
     mode = None
     if os.path.exists(path):
         os.close(os.open(path, os.O_WRONLY))  # the error of a file that may not be written
         mode = stat.S_IMODE(os.stat(path).st_mode)
-    os.close(
-        os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
-    )
+    try:
+        opened = os.open(
+            partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode
+        )
+    except OSError as error:  # of the folder, about a name that nobody has asked for
+        raise OSError(error.errno, error.strerror, asked) from None
+    os.close(opened)
     try:
         if mode is not None:
             os.chmod(partial, mode)

@@ -46,6 +46,13 @@ HEADER = struct.Struct("<7sBBBIHQQdd")
 CHECKSUM = struct.Struct("<I")
 DTYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
 _CENTERED, _COLUMN_SCATTER = 1, 2
+# What other files are that this library writes, by the bytes that they start with.
+_KINDS = {
+    MAGIC: "a subspace summary",
+    b"FEDANSW": "an answer to a refinement",
+    b"FEDFILL": "an answer of filled rows",
+    b"FEDPAIR": "moments of pairs",
+}
 _PIECE = 2**20
 
 
@@ -101,7 +108,9 @@ def header_of(
         raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
     found = header.unpack_from(view)
     if found[:2] != (magic, version):
-        raise ValueError(f"Not {what}: it does not start as one.")
+        other = _KINDS.get(found[0]) if found[0] != magic else None
+        why = "it does not start as one" if other is None else f"it is {other}"
+        raise ValueError(f"Not {what}: {why}.")
     return found[2:]
 
 
@@ -119,7 +128,9 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
         HEADER.unpack_from(view)
     )
     if magic != MAGIC:
-        raise ValueError("Not a subspace summary: it does not start with the expected bytes.")
+        found = _KINDS.get(magic)
+        why = "it does not start with the expected bytes" if found is None else f"it is {found}"
+        raise ValueError(f"Not a subspace summary: {why}.")
     if version not in VERSIONS:
         raise ValueError(
             f"Unknown summary format version {version}; this release reads versions "

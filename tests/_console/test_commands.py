@@ -478,7 +478,49 @@ def test_from_files_of_sites_to_scores(kind, run):
     assert_allclose(found * signs, want, atol=1e-10)
 
 
+@pytest.mark.parametrize("more", [[], ["--force"]])
+def test_a_folder_that_is_not_there_is_named(run, sites, more):
+    as_csv("rows.csv")
+    for command in (["fit", "rows.csv"], ["merge", *sites], ["scale", *sites]):
+        message = refused(run, *command, "-o", "gone/z.fed", *more)
+        assert "gone/z.fed cannot be written: there is no folder gone." in message
+        assert ".part" not in message
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_site_without_a_name_is_refused(run, sites, name):
+    as_csv("rows.csv")
+    run("merge", *sites, "-o", "query.fed")
+    for command in (
+        ["fit", "rows.csv"],
+        ["fit", "rows.csv", "--fill"],
+        ["answer", "query.fed", "rows.csv"],
+    ):
+        message = refused(run, *command, "-o", "z.fed", "--site", name)
+        assert f"--site must be a name, got {name!r}" in message
+
+
 # ------------------------------------------------------------------------------ missing entries
+
+
+def test_a_file_of_another_kind_says_what_it_is(run, sites):
+    as_csv("rows.csv")
+    run("fit", "rows.csv", "--fill", "-o", "means.fed")
+    run("merge", *sites, "-o", "model.fed")
+    run("refine", "model.fed", "-o", "query.fed")
+    run("answer", "query.fed", "rows.csv", "-o", "answer.fed")
+    for command in ["inspect"], ["merge", "-o", "z.fed"], ["scale", "-o", "z.csv"]:
+        message = refused(run, *command, "means.fed")
+        assert (
+            "means.fed: Not a subspace summary: it is an answer of filled rows. merge --fill"
+            in message
+        )
+        message = refused(run, *command, "answer.fed")
+        assert (
+            "Not a subspace summary: it is an answer to a refinement. refine takes it." in message
+        )
+    message = refused(run, "merge", "model.fed", "--fill", "-n", "1", "-o", "z.fed")
+    assert "model.fed: Not an answer of filled rows: it is a subspace summary." in message
 
 
 def test_rows_are_filled_in_at_sites_in_rounds(run):

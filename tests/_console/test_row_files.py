@@ -422,7 +422,7 @@ def test_no_file_is_written_over(run):
     assert Subspace.load("x.fed").n_components == 4  # with those that keep it exact
     os.mkdir("folder")
     assert "no regular file" in refused(run, "fit", "rows.csv", "-o", "folder", "--force")
-    assert "No such file" in refused(run, "fit", "rows.csv", "-o", "none/x.fed")
+    assert "there is no folder none" in refused(run, "fit", "rows.csv", "-o", "none/x.fed")
     os.symlink("nowhere", "link.fed")
     assert "link.fed exists" in refused(run, "fit", "rows.csv", "-o", "link.fed")
 

@@ -64,6 +64,13 @@ def test_who_reads_while_others_write_finds_one_of_them(file):
     assert os.listdir(file.parent) == [file.name]
 
 
+def test_the_error_of_a_folder_names_the_file_that_was_asked_for(tmp_path):
+    file = tmp_path / "gone" / "site.fedpca"
+    with pytest.raises(FileNotFoundError) as caught:
+        SUMMARIES[0].save(file)
+    assert caught.value.filename == str(file)
+
+
 @POSIX
 def test_permissions_and_links_are_kept(file):
     new, link = file.with_name("new"), file.with_name("link")
