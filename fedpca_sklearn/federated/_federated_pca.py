@@ -27,6 +27,7 @@ from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, checked_with_place, tighter_fraction
+from ..summary._updating import lacks_directions
 from ._available_pairs import AvailablePairs, MissingStrategy
 from ._clients import label_order, rows_of
 from ._conditional_fill import ConditionalFill
@@ -432,6 +433,12 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         if self.merge is None:
             return number_or_none(self.n_components)
         return number_or_none(self.merge.directions_needed(self.n_components))
+
+    def _beyond_the_summary(self) -> str | None:
+        beyond = super()._beyond_the_summary()
+        if beyond is None or not any(lacks_directions(c.summary) for c in self._clients.values()):
+            return None  # what a merge leaves out of whole summaries is its own
+        return beyond
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""

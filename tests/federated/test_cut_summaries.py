@@ -8,7 +8,13 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import ContributionBounds, FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn import (
+    ContributionBounds,
+    FederatedPCA,
+    ProjectionAverage,
+    StreamingPCA,
+    Subspace,
+)
 
 X = load_breast_cancer().data  # of 30 columns, the first explains 98 % of the variance
 CUT = Subspace.from_rows(X, 3)
@@ -50,6 +56,13 @@ def test_directions_that_no_row_has_are_completed():
         ):
             assert (pca.n_components_, summary.n_components) == (8, 5)
             np.testing.assert_array_equal(pca.explained_variance_[5:], 0)
+
+
+def test_what_a_merge_leaves_out_of_whole_summaries_is_its_own():
+    rows = np.repeat(X[:2, :4], 8, axis=0)
+    summaries = [Subspace.from_rows(rows[::2]), Subspace.from_rows(rows[1::2] + np.eye(4)[1])]
+    pca = FederatedPCA.from_subspaces(summaries, 4, merge=ProjectionAverage())
+    assert pca.subspace_.n_components < pca.n_components_ == 4
 
 
 def test_clients_that_send_too_few_directions_are_warned_of():
