@@ -70,8 +70,11 @@ class RobustMerge(MergeStrategy):
     These find sites that are broken or crude. A site that knows the rule stays just inside: then
     what it can do is bounded by the limits, which are as wide as honest sites are unlike.
     Nobody can tell a minority of liars from a minority of honest sites that are as unlike: where
-    most sites are of one kind and a few of another, those few are named. Needs an
-    integer ``n_components``, fewer than there are columns, or directions are not compared.
+    most sites are of one kind and a few of another, those few are named. So are honest sites where
+    tails are heavy, as of standardised columns that are rarely used: a few rows then turn the
+    directions of a site with not many rows. Transform such columns first, and look at
+    ``evidence_``. Needs an integer ``n_components``, fewer than there are columns, or directions
+    are not compared.
 
     "median" is Weiszfeld's algorithm on projections, as the subspace median of [1]_. There are no
     trees: a node would hide its sites from the others. Time O(s^2 r k d) for s sites that send k
