@@ -216,7 +216,7 @@ def eigh_top(
     instead of copied.
     """
     m, max_keep = G.shape[0], max(max_keep, 1)
-    largest = float(G.diagonal().max())
+    largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)

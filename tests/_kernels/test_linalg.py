@@ -100,3 +100,9 @@ def test_a_few_pairs_are_the_same_in_any_unit(exponent, overwrite):
     assert_allclose(np.abs(np.linalg.svd(W.T @ Q[:, :18], compute_uv=False)), 1, atol=1e-12)
     rest = G @ W - W * np.ldexp(lam, -exponent)
     assert np.abs(rest).max() < 1e-13 * variances.max()
+
+
+def test_no_matrix_has_no_pairs():
+    lam, W = eigh_top(np.zeros((0, 0)), 3)
+    assert lam.shape == (0,)
+    assert W.shape == (0, 0)
