@@ -164,7 +164,7 @@ def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     another point they are rounded alike in all rows with the same value, 15 to 50 eps of the
     largest eigenvalue in all. Where there is no deviation it is the point itself.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # what is not finite is not taken
         unit = np.ldexp(1.0, np.frexp(deviations)[1] - 3)
         near = np.rint(point / unit) * unit
     return np.where((deviations > 0) & np.isfinite(near), near, point)

@@ -24,7 +24,7 @@ from .._validation.containers import validate_data
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._decomposition import DecompositionMixin
-from ._outliers import medians_of_columns, search_rows, thresholds_of_columns
+from ._outliers import COLUMN_ROWS, medians_of_columns, search_rows, thresholds_of_columns
 
 __all__ = ["AlternatingProjections"]
 
@@ -42,6 +42,9 @@ _FEW_ZEROS = 0.1
 # that are not zero below which the others may be outliers.
 _MUCH = 0.5
 _MOSTLY_ZERO = 0.5
+# Share of columns from which on it is told that they are outliers for the most: objects in films
+# that linger are in fewer.
+_MANY_COLUMNS = 0.1
 # Rows that are searched for outliers at once.
 _ROWS_AT_ONCE = 64
 
@@ -99,7 +102,9 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
     matrices do not hide it: zeros within rows and columns of data are taken as its smallest values,
     those beside them not at all. Outliers have to be a clear minority of the entries that are not
     zero. Where most are zero and little of the others is explained, whether these are data or
-    outliers cannot be told; `fit` takes them for data and warns.
+    outliers cannot be told; `fit` takes them for data and warns. There is one size of noise for all
+    features: those in much larger units than half of the others are outliers altogether, of which
+    `fit` warns.
 
     Time O(n d min(n, d)) an iteration, by the smaller Gram matrix; memory O(n d).
 
@@ -201,6 +206,15 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
         return self
 
     def _warn_of_parts(self, found: Separation) -> None:
+        hits = np.count_nonzero(found.sparse, axis=0) > 0.5 * len(found.sparse)
+        if len(found.sparse) >= COLUMN_ROWS and hits.mean() > _MANY_COLUMNS and hits.sum() > 1:
+            warnings.warn(
+                f"Most entries of {hits.sum()} of {len(hits)} features are outliers: if these are "
+                "the features in larger units, standardise them before.",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
         if found.varying.share < _MOSTLY_ZERO and found.error**2 > _MUCH:
             centre = "the median of their feature" if self.center else "0"
             change = ", or set center=False" if self.center else ""

@@ -20,7 +20,9 @@ from fedpca_sklearn import (
     make_subspace_stream,
     subspace_distance,
 )
+from fedpca_sklearn.engines._flower_tracked_rows import Cleaning, Model
 from fedpca_sklearn.engines.flower import NoBatchError, SiteRows, fit_sites, partial_fit_sites
+from fedpca_sklearn.rounds._outlier_sums import Limits
 
 SIZE, NAMES = 20, ("east", "north", "west")
 STREAM = make_subspace_stream(
@@ -284,3 +286,12 @@ def test_what_a_site_sends_of_a_batch_leaves_it_out(attack):
         fitted = fit_sites(grid, estimator, wait=0)
     rest = {site: parts[site] for site in ("east", "north")}
     assert_same_tracker(fitted, fit_sites(grid_of(estimator, rest), estimator, wait=0))
+
+
+def test_no_threshold_travels_as_a_finite_number():
+    tracker = FederatedSubspaceTracker(2, random_state=0)
+    model = Model(np.zeros(4), np.eye(2, 4))
+    sent = Cleaning(model, Limits(True, np.array([1.0, np.inf, 2.0, 0.0]))).arrays
+    assert all(np.isfinite(array).all() for array in sent)
+    arrived = Cleaning.asked(tracker, sent, 4)
+    np.testing.assert_array_equal(arrived.limits.columns, [1.0, np.inf, 2.0, 0.0])

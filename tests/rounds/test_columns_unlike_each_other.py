@@ -11,8 +11,6 @@ from fedpca_sklearn import (
     reconstruction_error,
     subspace_distance,
 )
-from fedpca_sklearn.engines._flower_tracked_rows import Cleaning, Model
-from fedpca_sklearn.rounds._outlier_sums import Limits
 
 TRACKERS = {
     "all rows": RobustSubspaceTracker,
@@ -102,12 +100,3 @@ def test_a_feature_without_entries_has_no_threshold_yet(tracker):
     X[:, 3] = np.nan
     threshold = TRACKERS[tracker](3).fit(X).support_threshold_
     assert np.flatnonzero(np.isinf(threshold)).tolist() == [3]
-
-
-def test_no_threshold_travels_as_a_finite_number():
-    tracker = FederatedSubspaceTracker(2, random_state=0)
-    model = Model(np.zeros(4), np.eye(2, 4))
-    sent = Cleaning(model, Limits(True, np.array([1.0, np.inf, 2.0, 0.0]))).arrays
-    assert all(np.isfinite(array).all() for array in sent)
-    arrived = Cleaning.asked(tracker, sent, 4)
-    np.testing.assert_array_equal(arrived.limits.columns, [1.0, np.inf, 2.0, 0.0])

@@ -138,7 +138,8 @@ def test_columns_that_others_nearly_explain_keep_ten_digits(kind, rest):
     assert 0.3 * last < pca.singular_values_[-1] < last
     left = kind(3, partial_out=[0], scale=True).fit(X)
     expected = StandardScaler().fit(left_by(X, [0]))
-    assert_allclose(left.scale_, expected.scale_, rtol=1e-10 if rest > 1e-5 else 1e-8)
+    lost = np.finfo(float).eps / rest  # of the rows' own digits, which few steps lose again
+    assert_allclose(left.scale_, expected.scale_, rtol=max(1e-10, 16 * lost))
 
 
 @pytest.mark.parametrize("apart", [10.0, 1e6])

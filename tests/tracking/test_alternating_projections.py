@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from fedpca_sklearn import (
     AlternatingProjections,
     RobustSubspaceTracker,
+    make_power_law,
     make_subspace_stream,
     subspace_distance,
 )
@@ -273,3 +274,12 @@ def test_columns_of_zeros_do_not_hide_a_majority_of_outliers(zeros):
     X[hit] += rng.choice([-1, 1], hit.sum()) * rng.uniform(10, 25, hit.sum())
     with pytest.warns(UserWarning, match="half of the entries are outliers"):
         RobustSubspaceTracker(5).fit(np.c_[X, np.zeros((200, zeros))])
+
+
+def test_columns_in_larger_units_than_most_are_warned_of():
+    X = make_power_law(1000, 40, alpha=1.5, random_state=9) + 1
+    AlternatingProjections(10).fit(X)
+    X[:, 20:] /= 1000
+    with pytest.warns(UserWarning, match=r"of \d+ of 40 features are outliers.*standardise"):
+        AlternatingProjections(10).fit(X)
+    AlternatingProjections(10, center=True).fit((X - X.mean(axis=0)) / X.std(axis=0))
