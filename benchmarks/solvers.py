@@ -7,7 +7,7 @@ error of reconstruction beyond the least possible one, as a share of it. A peer 
 enough where its excess is at most ours, or 1e-4. "of product": our time as a multiple of `X @ V.T`
 with r vectors, which reads the rows once; "bound" is the multiple that a symmetric product of the
 rows takes, which any exact route by a scatter matrix needs. The geometric mean is that of our time
-over the fastest good peer's.
+over the fastest good peer's. The same of shapes that are drawn, on which no constant was chosen.
 """
 
 from time import process_time
@@ -47,11 +47,30 @@ SHAPES = [
     (100_000, 3_000, 20, 0.0, "f8", 0.005),
     (10_000, 20_000, 10, 0.0, "f8", 0.005),
 ]
+# Further dense shapes that are drawn, and their numbers of entries and multiplications of a scatter
+# matrix at most. Nothing was chosen on them.
+_DRAWN = 60
+_ENTRIES, _WORK = (3e4, 1.5e7), 2.5e10
 GOOD_ENOUGH = 1e-4
+# Ratio of times from which on a peer is faster.
+ABOVE = 1.15
 # Multiplications above which a full SVD is left out.
 _FULL_SVD = 1e10
 # Short fits are timed in so many turns, or until ours have taken so many seconds.
 _MOST_TURNS, _SECONDS = 40, 0.5
+
+
+def drawn(count):
+    """Dense shapes at random, most of which are small."""
+    rng, shapes = np.random.default_rng(20261123), []
+    while len(shapes) < count:
+        n, d = int(10 ** rng.uniform(2.3, 5)), int(10 ** rng.uniform(1.2, 3.7))
+        r = int(rng.choice([1, 2, 3, 5, 10, 20, 50]))
+        fits = _ENTRIES[0] < n * d < _ENTRIES[1] and n * d * min(n, d) <= _WORK
+        if fits and r <= min(n, d) // 2:
+            alpha, dtype = float(rng.choice([0.3, 0.7, 1.0, 2.0])), rng.choice(["f8", "f8", "f4"])
+            shapes.append((n, d, r, alpha, str(dtype), 1))
+    return shapes
 
 
 def rows_of(n, d, alpha, dtype, density):
@@ -171,25 +190,27 @@ def measured(shape, repeats, at_least):
 def main(quick=False):
     shapes = [(min(n, 1_000), min(d, 300), min(r, 20), *more) for n, d, r, *more in SHAPES]
     shapes = list(dict.fromkeys(shapes)) if quick else SHAPES
-    rows, lines = [], []
-    for shape in shapes:
-        row, of_shape = measured(shape, *((2, 0) if quick else (3, _SECONDS)))
-        rows.append(row)
-        lines += of_shape
-        print(
-            *(v if isinstance(v, str) else f"{v:.3g}" for v in row.values()), sep="  ", flush=True
-        )
-    print()
+    rows, lines = run(shapes, quick)
     table("solvers_all", lines)
     print()
     table("solvers", rows)
     ratios = np.array([row["ratio"] for row in rows])
-    print(f"geometric mean of the ratios: {np.exp(np.log(ratios).mean()):.2f}")
+    print(f"geometric mean of the ratios: {mean_of(ratios):.2f}")
     least = [np.fmin(1, row["bound"] / row["of product"]) for row in rows]
     print(
         "and if our time were that of the symmetric product alone, where that is less: "
-        f"{np.exp(np.log(ratios * least).mean()):.2f}"
+        f"{mean_of(ratios * least):.2f}"
     )
+    print("\nshapes that are drawn")
+    others, _ = run(drawn(3 if quick else _DRAWN), quick)
+    table("solvers_drawn", others)
+    for name, long in (("all", 0.0), ("5 ms or more", 5e-3), ("less", -5e-3)):
+        of = [x["ratio"] for x in others if x["seconds"] * np.sign(long or 1) >= long]
+        if of:
+            print(
+                f"{name}: {len(of)} shapes, geometric mean {mean_of(np.array(of)):.2f}, "
+                f"{np.sum(np.array(of) > ABOVE)} above {ABOVE}, largest {max(of):.2f}"
+            )
 
     def draw(ax):
         ax.barh([row["rows"] for row in rows], ratios)
@@ -199,3 +220,22 @@ def main(quick=False):
         ax.invert_yaxis()
 
     picture("solvers", draw)
+
+
+def mean_of(ratios):
+    """Geometric mean."""
+    return np.exp(np.log(ratios).mean())
+
+
+def run(shapes, quick):
+    """Rows of shapes, and of all estimators; the first are printed at once."""
+    rows, lines = [], []
+    for shape in shapes:
+        row, of_shape = measured(shape, *((2, 0) if quick else (3, _SECONDS)))
+        rows.append(row)
+        lines += of_shape
+        print(
+            *(v if isinstance(v, str) else f"{v:.3g}" for v in row.values()), sep="  ", flush=True
+        )
+    print()
+    return rows, lines
