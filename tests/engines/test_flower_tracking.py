@@ -21,6 +21,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.engines._flower_tracked_rows import Cleaning, Model
+from fedpca_sklearn.engines._site_policy import RefusedError
 from fedpca_sklearn.engines.flower import NoBatchError, SiteRows, fit_sites, partial_fit_sites
 from fedpca_sklearn.rounds._outlier_sums import Limits
 
@@ -295,3 +296,10 @@ def test_no_threshold_travels_as_a_finite_number():
     assert all(np.isfinite(array).all() for array in sent)
     arrived = Cleaning.asked(tracker, sent, 4)
     np.testing.assert_array_equal(arrived.limits.columns, [1.0, np.inf, 2.0, 0.0])
+
+
+@pytest.mark.parametrize("wrong", [-2.0, -0.5, -1e-300])
+def test_a_server_sends_no_other_thresholds_below_zero(wrong):
+    sent = np.vstack([np.zeros(4), np.eye(2, 4)]), np.array([1.0, 1.0, wrong, 2.0, 0.0])
+    with pytest.raises(RefusedError, match="numbers of at least 0, or -1"):
+        Cleaning.asked(FederatedSubspaceTracker(2), sent, 4)
