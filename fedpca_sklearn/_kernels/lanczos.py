@@ -17,14 +17,20 @@ from scipy.special import gammaincinv
 from .sizes import VECTORS_OF_DOUBT, vectors_of_lanczos
 
 _EPS = float(np.finfo(np.float64).eps)
-# Residual of a pair as a share of the gap behind the last one, which is the sine of an angle. A gap
-# below the second share of that eigenvalue counts as so much.
-_SINE, _LEAST_GAP = 1e-13, 1e-3
+# Residual of a pair as a share of the gap behind the last one, which is the sine of an angle: in
+# roundings. A gap below the second share of that eigenvalue counts as so much.
+_SINE, _LEAST_GAP = 450, 1e-3
 # Smallest eigenvalue, as a share of the largest, beside which rounding errors are small.
 _LEAST_SHARE = 1e-10
 # Vectors at the first look beyond 3 / 2 for each pair; share of those so far at most until the next
 # one, and of those that it will take at the present rate.
 _FIRST_LOOK, _LOOKS, _SURELY = 16, 4, 0.7
+# Eigenvalues in the space, in roundings of the largest, that tell nothing of the matrix.
+_EXHAUSTED = 45
+# Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
+# the space is worth its products. Of 500 features it is at most 1e-3 where variances fall as
+# i^-0.3 or faster, 1e-2 or more at i^-0.2.
+_GLANCE, _HOPE = 10, 1e-3
 # Residual below which a pair will soon be close, as a share of its eigenvalue. Of 8 power laws with
 # exponents from 0 to 1, spaces where half of the pairs were so at the first look converged before
 # they were full, and no others.
@@ -34,7 +40,11 @@ _LEAST_COMPONENT = 2 * float(gammaincinv(0.5, 1e-6))
 
 
 def leading_by_lanczos(
-    apply: Callable[[np.ndarray], np.ndarray], diagonal: np.ndarray, count: int
+    apply: Callable[[np.ndarray], np.ndarray],
+    diagonal: np.ndarray,
+    count: int,
+    reserves: int = 0,
+    eps: float = _EPS,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading eigenpairs of a symmetric matrix, or None where they are not certain.
 
@@ -56,17 +66,29 @@ def leading_by_lanczos(
         would have to agree with it to the last bit.
     count : int
         Number of pairs.
+    reserves : int, default=0
+        Number of further pairs, only as close as the space has them, of a matrix without negative
+        eigenvalues.
+    eps : float, default=that of float64
+        Relative rounding error of the products.
 
     Returns
     -------
-    eigenvalues, eigenvectors : ndarray of shape (count,) and (count, d)
-        In decreasing order, vectors as rows. None where the space would have to grow beyond
+    eigenvalues, eigenvectors : ndarray of shape (p,) and (p, d)
+        In decreasing order, vectors as rows; p = count + reserves, or fewer where the space has
+        fewer. With reserves they are those of Nystroem's approximation from the products with the
+        space, which never exceeds the matrix. None where the space would have to grow beyond
         `vectors_of_lanczos`, as for white noise, where several eigenvalues are equal, or where they
-        are of very different sizes.
+        are of very different sizes; with reserves also where a few vectors show no sign of an end.
     """
     size = len(diagonal)
     basis = np.empty((min(vectors_of_lanczos(count), size), size))
-    space = _Space(apply, basis, np.random.default_rng(0).standard_normal(size))
+    start = np.random.default_rng(0).standard_normal(size)
+    if reserves:  # where the matrix is zero, there is nothing to approximate
+        start = apply(start)
+    space = _Space(apply, basis, start, eps)
+    if reserves and not _hopeful(space, float(diagonal.sum())):
+        return None
     found = _converged(space, count)
     if found is None:
         return None
@@ -74,8 +96,8 @@ def leading_by_lanczos(
     Q, least, others = basis[: space.n], float(lam[count - 1]), lam[count:]
     if others.max(initial=0.0) >= least:
         return None
-    q, ties = space.next, space.beside[-1] * S[-1, count:]
-    more = float(np.sum(ties**2 / (least - others)))
+    q, ties = space.next, space.beside[-1] * S[-1]
+    more = float(np.sum(ties[count:] ** 2 / (least - others)))
 
     def across(v: np.ndarray) -> np.ndarray:
         y = apply(v)
@@ -86,10 +108,16 @@ def leading_by_lanczos(
     g = np.random.default_rng(np.frombuffer(digest, "<u4")).standard_normal(size)
     for _ in range(2):
         g -= (Q @ g) @ Q
-    rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g)
+    rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g, eps)
     if not _none_above(rest, least, float(g @ g)):
         return None
-    return lam[:count].copy(), S[:, :count].T @ Q
+    if not reserves:
+        return lam[:count].copy(), S[:, :count].T @ Q
+    if not lam[-1] > _EXHAUSTED * eps * lam[0]:
+        return None
+    lam, W = _approximation(lam, ties)
+    p = count + reserves
+    return lam[:p], (S @ W[:-1, :p]).T @ Q + np.outer(W[-1, :p], q)
 
 
 class _Space:
@@ -103,8 +131,8 @@ class _Space:
         Of the tridiagonal matrix that the operator is in the space.
     """
 
-    def __init__(self, apply, basis, start):
-        self.apply, self.basis, self.limit = apply, basis, len(basis)
+    def __init__(self, apply, basis, start, eps=_EPS):
+        self.apply, self.basis, self.limit, self.eps = apply, basis, len(basis), eps
         self.basis[0] = start / math.sqrt(start @ start)
         self.n = 0
         self.diagonal: list[float] = []
@@ -144,7 +172,7 @@ def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | Non
     while space.n < space.limit:
         diagonal, size = space.grow()
         n, largest = space.n, max(largest, diagonal)
-        ended = size <= _EPS * largest  # the space is invariant
+        ended = size <= space.eps * largest  # the space is invariant
         if not math.isfinite(size) or (ended and n < count):
             return None
         if n < look and not ended:
@@ -156,7 +184,7 @@ def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | Non
         if not (soon and least > _LEAST_SHARE * lam[0]):
             return None
         gap = least - lam[count] if n > count else least
-        off = residuals.max() / (_SINE * max(gap, _LEAST_GAP * least))
+        off = residuals.max() / (_SINE * space.eps * max(gap, _LEAST_GAP * least))
         if ended or off <= 1:
             return lam, S
         more = n // _LOOKS
@@ -165,6 +193,31 @@ def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | Non
             more = min(more, int(_SURELY * math.log(off) / rate))
         before, at, look = off, n, n + 1 + more
     return None
+
+
+def _hopeful(space: _Space, trace: float) -> bool:
+    """Whether a few vectors already show the largest eigenvalue, or half of all there is."""
+    diagonal, size = 1.0, 1.0
+    while space.n < space.limit and space.n < _GLANCE and size > space.eps * diagonal:
+        diagonal, size = space.grow()
+    if not math.isfinite(size):
+        return False
+    lam, S = _pairs(space)
+    return bool(size * abs(S[-1, 0]) <= _HOPE * lam[0] or lam.sum() >= trace / 2)
+
+
+def _approximation(lam: np.ndarray, ties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of Nystroem's approximation, in decreasing order, vectors as columns.
+
+    With coordinates along the eigenvectors in the space, and the vector beside it last, the matrix
+    is [diag(lam), ties; ties, x]; the approximation is the one of least x without negative
+    eigenvalues.
+    """
+    n = len(lam)
+    N = np.diag(np.append(lam, np.sum(ties**2 / lam)))
+    N[n, :n] = ties
+    lam, W = np.linalg.eigh(N)
+    return lam[::-1], W[:, ::-1]
 
 
 def _pairs(space: _Space) -> tuple[np.ndarray, np.ndarray]:
@@ -194,7 +247,7 @@ def _none_above(space: _Space, x: float, squared: float) -> bool:
         more = (x - diagonal) * p - beside * before
         if not more > 0:
             return False
-        if size <= _EPS * x:  # whatever g has a component of is in the space
+        if size <= space.eps * x:  # whatever g has a component of is in the space
             return True
         before, p, beside = p, more / size, size
         total += p * p

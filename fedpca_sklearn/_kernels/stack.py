@@ -8,12 +8,13 @@ whose row space and singular values are those of all (weighted, centred) rows se
 and ``s`` summarise the past, ``Y`` is a block of new rows, and the last row accounts for the
 difference between the two means. The top right singular vectors of ``M`` are the next summary.
 
-Four routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
+Five routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
 large is a matrix product, but the condition number is squared, so the result carries a
 certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
 QR and an SVD of the triangle, backward stable, taken where the certificate fails. Passes: for
-thousands of dense rows in memory, a block Krylov space of the rows (`subspace_passes`). Krylov: for
-large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not
+thousands of dense rows in memory, a block Krylov space of the rows (`subspace_passes`). Vectors:
+for very few components of rows that fit into a cache, the Krylov space of one vector (`lanczos`).
+Krylov: for large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not
 (`_sparse_update`).
 """
 
@@ -22,11 +23,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
+from .lanczos import leading_by_lanczos
 from .leading_first import LeadingFirst, leading_first
 from .linalg import (
     eigh_top,
@@ -55,6 +57,8 @@ from .too_large import too_large
 
 # Rows of passes for which a thread of their own pays.
 _ROWS_OF_THREAD = 1024
+# Squares of columns from which, and up to the inverse of which, products with vectors are safe.
+_SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
@@ -324,10 +328,36 @@ class DenseBlock(Block):
             return None
         return found[0].astype(self.V.dtype, copy=False), found[1]
 
-    def stack(self) -> np.ndarray:
-        """The whole scaled stack in float64, its longer side contiguous as LAPACK's QR wants it."""
+    def by_vectors(self, max_keep, wanted):
+        """Return ``(V, s)`` from products of the stack with one vector after the other.
+
+        None where the first ``wanted`` directions, fewer than ``max_keep``, are not certain.
+        """
+        dtype = self.V.dtype
+        M = self.stack("C", dtype)
+        squares = self.column_scatter + squares_of_columns(M[: self.k])
+        largest = float(squares.max())
+        if not _SMALLEST[dtype] < largest < 1 / _SMALLEST[dtype]:
+            return None
+        unit = 2.0 ** -math.frexp(largest)[1]
+
+        def apply(q: np.ndarray) -> np.ndarray:
+            return ((M @ q.astype(dtype, copy=False)) @ M).astype(np.float64, copy=False) * unit
+
+        eps = float(np.finfo(dtype).eps)
+        found = leading_by_lanczos(apply, squares * unit, wanted, max_keep - wanted, eps)
+        if found is None or found[0][wanted - 1] <= least_certain(found[0][0], dtype=dtype):
+            return None
+        lam, V = found
+        return flip_signs(V.astype(dtype, copy=False)), np.sqrt(lam / unit)
+
+    def stack(self, order: Literal["C", "F"] | None = None, dtype: Any = np.float64) -> np.ndarray:
+        """The whole scaled stack, in the given order of memory.
+
+        By default its longer side is contiguous, as LAPACK's QR wants it.
+        """
         n, d = self.n_rows, self.d
-        M = np.empty((n, d), order="F" if n >= d else "C")
+        M = np.empty((n, d), dtype=dtype, order=order or ("F" if n >= d else "C"))
         M = self._fill(M, slice(0, d), True)
         new = M[self.k :]
         self.column_scatter = squares_of_columns(new)

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._kernels.routes import block_size, block_slices
+from .._kernels.routes import block_size, block_slices, rows_of_vectors
 from .._kernels.sizes import (
     FEW_ROWS,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
     bytes_of_passes,
+    bytes_of_vectors,
     exact_dimension,
     kept_directions,
     peak_bytes,
@@ -144,7 +145,8 @@ class SizesMixin:
             of more than 256 features, the first block takes two and leaves one, which is what is
             stated; the other directions, which the next block or a look at ``subspace_`` needs,
             take four, and a call with fewer rows than features up to five. A stack has up to 512
-            new rows, or ``block_size`` of them. Passes over more rows than that in one call take a
+            new rows, or ``block_size`` of them. Rows of up to 2^20 entries, of which very few
+            components are asked, are copied. Passes over more rows than that in one call take a
             sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
             or 12, if that is more), two bases for the k directions before, and for each thread
             that BLAS may use now two of as many vectors and 2 MB. Up to 1,024 features each of
@@ -181,4 +183,6 @@ class SizesMixin:
         peak = max(peak_bytes(k, b, *options, n_threads) for b in sizes)
         if self.svd_solver != "auto" or by_block:
             return peak
-        return max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
+        peak = max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
+        n = rows_of_vectors(d, k, wanted)
+        return max(peak, bytes_of_vectors(n, k, wanted, d, itemsize))

@@ -13,7 +13,7 @@ from .._kernels.device_block import DeviceBlock
 from .._kernels.device_rows import DeviceRows
 from .._kernels.device_sums import DeviceSums
 from .._kernels.leading_first import LeadingFirst
-from .._kernels.routes import block_slices, passes_pay
+from .._kernels.routes import block_slices, passes_pay, vectors_pay
 from .._kernels.sizes import (
     DENSE_SHARE,
     MAX_EXACT_DIMENSION,
@@ -164,13 +164,18 @@ def updated_by_block(
         Y, w = Y[w > 0], w[w > 0]
     Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
-    by_passes = passes is not None and keep is None and passes_pay(Y.shape[0], d, max_keep)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
         block = kind(*_past(subspace), Y, w, subspace.centered)
-        if by_passes and isinstance(block, DenseBlock):
-            found = block.by_passes(max_keep, passes)
-        else:
+        found: Found | None = None
+        by_passes = False
+        if passes is not None and keep is None and isinstance(block, DenseBlock):
+            if not sp.issparse(Y) and vectors_pay(Y.shape[0], d, max_keep, wanted):
+                found = block.by_vectors(max_keep, wanted)
+            by_passes = found is None and passes_pay(Y.shape[0], d, max_keep)
+            if by_passes:
+                found = block.by_passes(max_keep, passes)
+        if found is None and not by_passes:
             found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
     if found is None:
         for at in slices_of(Y.shape[0], auto_block_size(max_keep, d, False)):

@@ -125,9 +125,9 @@ def test_the_second_vector_follows_from_the_matrix(monkeypatch):
     starts = []
 
     class Watched(lanczos._Space):
-        def __init__(self, apply, basis, start):
+        def __init__(self, apply, basis, start, eps):
             starts.append(start.copy())
-            super().__init__(apply, basis, start)
+            super().__init__(apply, basis, start, eps)
 
     monkeypatch.setattr(lanczos, "_Space", Watched)
     A = of_spectrum(KNOWN["decay"])
