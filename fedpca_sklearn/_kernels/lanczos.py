@@ -25,8 +25,10 @@ _LEAST_SHARE = 1e-10
 # Vectors at the first look beyond 3 / 2 for each pair; share of those so far at most until the next
 # one, and of those that it will take at the present rate.
 _FIRST_LOOK, _LOOKS, _SURELY = 16, 4, 0.7
-# Eigenvalues in the space, in roundings of the largest, that tell nothing of the matrix.
-_EXHAUSTED = 45
+# Roundings of the largest eigenvalue by which numbers of the projected matrix are off at most.
+_OFF = 8
+# Share of the largest number on the diagonal below which a vector is made orthogonal once more.
+_SMALL = 1e-3
 # Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
 # the space is worth its products. Of 500 features it is at most 1e-3 where variances fall as
 # i^-0.3 or faster, 1e-2 or more at i^-0.2.
@@ -87,9 +89,7 @@ def leading_by_lanczos(
     if reserves:  # where the matrix is zero, there is nothing to approximate
         start = apply(start)
     space = _Space(apply, basis, start, eps)
-    if reserves and not _hopeful(space, float(diagonal.sum())):
-        return None
-    found = _converged(space, count)
+    found = _converged(space, count, float(diagonal.sum()) if reserves else None)
     if found is None:
         return None
     lam, S = found
@@ -113,10 +113,9 @@ def leading_by_lanczos(
         return None
     if not reserves:
         return lam[:count].copy(), S[:, :count].T @ Q
-    if not lam[-1] > _EXHAUSTED * eps * lam[0]:
-        return None
-    lam, W = _approximation(lam, ties)
-    p = count + reserves
+    off = _OFF * eps * lam[0]
+    lam, W = _approximation(lam, ties, off)
+    p = min(count + reserves, int(np.sum(lam > off)))
     return lam[:p], (S @ W[:-1, :p]).T @ Q + np.outer(W[-1, :p], q)
 
 
@@ -137,7 +136,7 @@ class _Space:
         self.n = 0
         self.diagonal: list[float] = []
         self.beside: list[float] = []
-        self._left = np.empty(0)
+        self._left, self._largest = np.empty(0), 0.0
 
     @property
     def next(self) -> np.ndarray:
@@ -156,16 +155,23 @@ class _Space:
         if n:
             y -= self.beside[-1] * self.basis[n - 1]
         y -= (basis @ y) @ basis
+        size, self._largest = math.sqrt(y @ y), max(self._largest, diagonal)
+        if size <= _SMALL * self._largest:  # beside which roundings are not
+            y -= (basis @ y) @ basis
+            size = math.sqrt(y @ y)
         self._left, self.n = y, n + 1
         self.diagonal.append(diagonal)
-        self.beside.append(math.sqrt(y @ y))
-        return diagonal, self.beside[-1]
+        self.beside.append(size)
+        return diagonal, size
 
 
-def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _converged(
+    space: _Space, count: int, trace: float | None
+) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs of a space that grows until the leading ones are as close as they shall be.
 
-    Vectors are columns of coordinates in its basis.
+    Vectors are columns of coordinates in its basis. With the trace of the matrix, it does not grow
+    far where a few vectors show neither the largest eigenvalue nor half of the trace.
     """
     largest, look = 0.0, 3 * count // 2 + _FIRST_LOOK
     before, at = 0.0, 0
@@ -175,9 +181,14 @@ def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | Non
         ended = size <= space.eps * largest  # the space is invariant
         if not math.isfinite(size) or (ended and n < count):
             return None
-        if n < look and not ended:
+        at_first = n == _GLANCE and trace is not None
+        if n < look and not ended and not at_first:
             continue
         lam, S = _pairs(space)
+        if at_first and not ended:
+            if not (size * abs(S[-1, 0]) <= _HOPE * lam[0] or 2 * lam.sum() >= trace):
+                return None
+            continue
         least = lam[count - 1]
         residuals = size * np.abs(S[-1, :count])
         soon = ended or 2 * np.sum(residuals <= _SOON * lam[:count]) >= count
@@ -195,26 +206,16 @@ def _converged(space: _Space, count: int) -> tuple[np.ndarray, np.ndarray] | Non
     return None
 
 
-def _hopeful(space: _Space, trace: float) -> bool:
-    """Whether a few vectors already show the largest eigenvalue, or half of all there is."""
-    diagonal, size = 1.0, 1.0
-    while space.n < space.limit and space.n < _GLANCE and size > space.eps * diagonal:
-        diagonal, size = space.grow()
-    if not math.isfinite(size):
-        return False
-    lam, S = _pairs(space)
-    return bool(size * abs(S[-1, 0]) <= _HOPE * lam[0] or lam.sum() >= trace / 2)
-
-
-def _approximation(lam: np.ndarray, ties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _approximation(lam: np.ndarray, ties: np.ndarray, off: float) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of Nystroem's approximation, in decreasing order, vectors as columns.
 
     With coordinates along the eigenvectors in the space, and the vector beside it last, the matrix
     is [diag(lam), ties; ties, x]; the approximation is the one of least x without negative
-    eigenvalues.
+    eigenvalues. Where an eigenvalue is hardly more than rounding errors, x is rather too small.
     """
     n = len(lam)
-    N = np.diag(np.append(lam, np.sum(ties**2 / lam)))
+    x = np.sum((np.abs(ties) - off).clip(0) ** 2 / (lam.clip(0) + off))
+    N = np.diag(np.append(lam, x))
     N[n, :n] = ties
     lam, W = np.linalg.eigh(N)
     return lam[::-1], W[:, ::-1]

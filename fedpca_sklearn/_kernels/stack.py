@@ -346,9 +346,11 @@ class DenseBlock(Block):
 
         eps = float(np.finfo(dtype).eps)
         found = leading_by_lanczos(apply, squares * unit, wanted, max_keep - wanted, eps)
-        if found is None or found[0][wanted - 1] <= least_certain(found[0][0], dtype=dtype):
+        if found is None:
             return None
         lam, V = found
+        if len(lam) < wanted or lam[wanted - 1] <= least_certain(lam[0], dtype=dtype):
+            return None
         return flip_signs(V.astype(dtype, copy=False)), np.sqrt(lam / unit)
 
     def stack(self, order: Literal["C", "F"] | None = None, dtype: Any = np.float64) -> np.ndarray:

@@ -64,10 +64,12 @@ def test_the_pairs_are_those_that_were_put_in(spectrum, count):
 @pytest.mark.parametrize("count", [3, 15])
 @pytest.mark.parametrize("spectrum", UNCERTAIN)
 def test_nothing_is_said_of_pairs_that_are_not_certain(spectrum, count):
-    if (spectrum, count) in {("steep", 3), ("rank 3", 3)}:
-        return  # known well enough
     with np.errstate(invalid="ignore"):
         found, n_products = pairs_of(of_spectrum(UNCERTAIN[spectrum]), count)
+    if (spectrum, count) in {("steep", 3), ("rank 3", 3), ("equal", 3)}:
+        # may be known well enough: roundings lead on to further directions of an eigenvalue
+        assert found is None or np.abs(found[0] - UNCERTAIN[spectrum][:3]).max() < 1e-12
+        return
     assert found is None
     if spectrum == "noise":  # and it is given up early
         assert n_products <= 3 * count // 2 + 16

@@ -183,15 +183,14 @@ def test_pairs_in_reserve_are_nystroems(reserves, monkeypatch):
     monkeypatch.setattr(lanczos, "_Space", Kept)
     found, V = leading_by_lanczos(lambda q: A @ q, A.diagonal(), 5, reserves)
     Q = spaces[0].basis[: spaces[0].n].T
-    assert len(found) == len(V) == min(5 + reserves, Q.shape[1] + 1)
+    assert len(found) == len(V) == min(5 + reserves, Q.shape[1])
     assert_allclose(found[:5], lam[:5], rtol=1e-13)
     B = A @ Q  # as textbooks have it
     want, W = np.linalg.eigh(B @ np.linalg.solve(Q.T @ B, B.T))
-    p = min(5 + reserves, Q.shape[1])
-    assert_allclose(found[:p], want[: -p - 1 : -1], rtol=1e-10)
-    assert_allclose(
-        (V[:p].T * found[:p]) @ V[:p], (W[:, -p:] * want[-p:]) @ W[:, -p:].T, atol=1e-12
-    )
+    p = len(found)
+    assert_allclose(found, want[: -p - 1 : -1], rtol=1e-10)
+    cut = (W[:, -p:] * want[-p:]) @ W[:, -p:].T
+    assert_allclose((V.T * found) @ V, cut, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -234,3 +233,52 @@ def test_a_fit_takes_the_route(monkeypatch):
     ):
         other.fit(X)
     assert len(taken) == 1
+
+
+def spectrum(kind, g, r0):
+    return {
+        "three values": lambda: g.choice([1.0, 2.0, 1e-3], r0),
+        "nearly equal": lambda: np.r_[1, 1, 1 - 1e-9, 1 - 1e-9, g.uniform(0, 0.5, r0 - 4)],
+        "a few equal above": lambda: np.r_[np.full(3, 5.0), np.ones(r0 - 3)],
+        "steep": lambda: 10.0 ** -np.arange(r0),
+        "power law": lambda: np.arange(1, r0 + 1.0) ** -g.uniform(0.2, 3),
+        "few": lambda: np.r_[g.uniform(0.9, 1, 4), np.zeros(r0 - 4)],
+        "one far above": lambda: np.r_[1e6, 1 / np.arange(1.0, r0)],
+    }[kind]()
+
+
+KINDS = ["three values", "nearly equal", "a few equal above", "steep", "power law", "few"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("kind", [*KINDS, "one far above", "blocks", "twins", "unlike units"])
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_rows_are_the_answer_is_right_and_claims_no_more(kind, seed, dtype):
+    """Both the route and what it is left to, whose certificates are others."""
+    g = np.random.default_rng(seed)
+    n, d, r = int(g.integers(200, 512)), int(g.integers(257, 500)), int(g.integers(1, 7))
+    r0 = min(n, d)
+    if kind == "blocks":  # each of one direction: the space ends after five vectors
+        X = np.zeros((n, d))
+        for i in range(5):
+            at = slice(i * (n // 5), (i + 1) * (n // 5)), slice(i * (d // 5), (i + 1) * (d // 5))
+            X[at] = (i + 1) * g.standard_normal((n // 5, 1))
+    elif kind == "twins":
+        X = np.repeat(g.standard_normal((n, d // 2)) / np.arange(1, d // 2 + 1), 2, axis=1)
+    elif kind == "unlike units":
+        X = make_power_law(n, d, random_state=seed) * 10.0 ** g.uniform(-3, 3, d)
+    else:
+        lam = np.sort(spectrum(kind, g, r0))[::-1]
+        left, right = (np.linalg.qr(g.standard_normal((m, r0)))[0] for m in (n, d))
+        X = left * np.sqrt(lam) @ right.T
+    X = X.astype(dtype)
+    pca = StreamingPCA(r).fit(X)
+    Z = X.astype(float) - X.astype(float).mean(axis=0)
+    s = np.linalg.svd(Z, compute_uv=False)[:r]
+    V, t = (a.astype(float) for a in (pca.components_, pca.singular_values_))
+    off = (1e-5 if dtype == "f4" else 1e-11) * s[0] ** 2
+    assert_allclose(t**2, s[: len(t)] ** 2, atol=off)
+    assert np.sum(s**2) - np.sum((Z @ V.T) ** 2) < off
+    kept = pca.subspace_.components.astype(float)
+    beyond = Z.T @ Z - (kept.T * pca.subspace_.singular_values.astype(float) ** 2) @ kept
+    assert np.linalg.eigvalsh(beyond)[0] > -off
