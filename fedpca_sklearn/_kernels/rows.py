@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .slices import row_slices, rows_within, slices_of
+from .thin_products import product_with
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
@@ -71,12 +72,16 @@ def coordinates_and_norms(
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
         return Z.astype(dtype, copy=False)
-    Z = np.empty((X.shape[0], V.shape[0]), dtype=dtype)
-    for rows in row_slices(X.shape[0], X.shape[1], least=len(V)):
-        centred = X[rows] - mean  # before the product: exact where the mean is large
+    n, d = X.shape
+    step = min(n, rows_within(d, least=len(V)))
+    product = product_with(V, step)
+    Z, space = np.empty((n, len(V)), dtype), np.empty((step, d), np.result_type(X, mean))
+    for rows in slices_of(n, step):
+        # before the product: exact where the mean is large
+        centred = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])
         if scale is not None:
             centred = centred / scale
-        np.matmul(centred, V.T, out=Z[rows])
+        Z[rows] = product(centred)
         if squared_norms is not None:
             squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
     return Z
@@ -101,10 +106,10 @@ def scatter_product(
     result = np.zeros(V.shape)
     n, d = X.shape
     step = min(n, rows_within(d, _ENTRIES_IN_CACHE, least=64))
-    Vt, space = np.ascontiguousarray(V.T), np.empty((step, d))
+    product, space = product_with(V, step), np.empty((step, d))
     for rows in slices_of(n, step):
         Z = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])
-        C = Z @ Vt
+        C = product(Z)
         if weight is not None:
             C *= weight[rows, None]
         result += C.T @ Z

@@ -15,17 +15,20 @@ import numpy as np
 import scipy.linalg
 
 from .device_rows import in_memory, sums_and_squares, times_scatter
-from .linalg import flip_signs
+from .linalg import flip_signs, orthonormalised
 from .nystrom import nystrom
 from .scatter import guessed_mean
 from .sizes import rows_of_product, step_of_passes, vectors_of_passes
-from .slices import slices_of
+from .slices import rows_within, slices_of
+from .thin_products import product_with
 from .threads import in_shares
 
 Term: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # Passes in which a space of vectors is multiplied by the scatter matrix.
 PASSES = 2
+# Entries of the sample that are in float64 at once.
+_ENTRIES_OF_PART = 2**15
 # Vectors at random among those of the start, for rows that the sample does not show.
 _AT_RANDOM = 2
 # Powers of the sample's Gram matrix by which the start is found, and further vectors meanwhile.
@@ -93,20 +96,21 @@ class RowsOfPasses:
 
         They are as heavy as all of them.
         """
-        mean = self.shift + self.offset
-        S = np.empty((len(past) - (-len(self.Y) // step), len(mean)), np.float32)
-        np.divide(past, unit, out=S[: len(past)], casting="same_kind")
-        for i, row in enumerate(in_memory(self.Y[::step])):
-            weight = 1.0 if self.root_w is None else self.root_w[i * step]
-            S[len(past) + i] = (row - mean) * (weight * np.sqrt(step) / unit)
+        mean, some, n_past = self.shift + self.offset, in_memory(self.Y[::step]), len(past)
+        S = np.empty((n_past + len(some), len(mean)), np.float32)
+        np.divide(past, unit, out=S[:n_past], casting="same_kind")
+        weights = np.ones(len(some)) if self.root_w is None else self.root_w[::step]
+        scale = (weights * (np.sqrt(step) / unit))[:, None]
+        for at in slices_of(len(some), rows_within(len(mean), _ENTRIES_OF_PART)):
+            np.multiply(some[at] - mean, scale[at], out=S[n_past:][at], casting="same_kind")
         return S
 
     def _sums_and_squares(self) -> np.ndarray:
         return self._added_up((2, len(self.shift)), _moments)
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
-        rows = np.ascontiguousarray(B.T)  # BLAS takes a fifth longer for Z.T @ (Z @ B)
-        return self._added_up(rows.shape, lambda Z, _: (rows @ Z.T) @ Z).T
+        times = product_with(np.ascontiguousarray(B.T), len(self.Y))
+        return self._added_up(B.T.shape, lambda Z, _: times(Z).T @ Z).T
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
         """Sum of what a function makes of some rows and of their weights' roots, over all rows."""
@@ -214,6 +218,5 @@ def _orthonormal(M: np.ndarray) -> np.ndarray:
 
 def _orthonormal_to(basis: np.ndarray, M: np.ndarray) -> np.ndarray:
     """Orthonormal vectors of the span of columns, orthogonal to those of a basis."""
-    for _ in range(2):  # twice is enough
-        M = _orthonormal(M - basis @ (basis.T @ M))
-    return M
+    M = _orthonormal(M - basis @ (basis.T @ M))
+    return orthonormalised((M - basis @ (basis.T @ M)).T).T  # twice is enough

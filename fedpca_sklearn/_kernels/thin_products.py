@@ -1,0 +1,61 @@
+"""Products of many rows with a few vectors, in pieces that some kernels of BLAS need not copy.
+
+BLAS packs both factors before it multiplies. With a few vectors every number is multiplied a few
+times only, so that packing takes as long as the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from .slices import slices_of
+from .threads import blas_architectures
+
+Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+# Kernels of OpenBLAS that multiply small matrices in place if neither is transposed, and the number
+# of multiplications up to which a product is small.
+_IN_PLACE = {"SkylakeX", "Cooperlake", "SapphireRapids"}
+_SMALL = 10**6
+# Columns of a piece, and the most vectors: with more, its rows are too few.
+_COLUMNS, _VECTORS = 200, 48
+
+
+def product_with(vectors: np.ndarray, n_rows: int) -> Product:
+    """Function that multiplies up to so many rows with the transpose of vectors, rows as well."""
+    small = n_rows * vectors.size <= _SMALL
+    if small or len(vectors) > _VECTORS or not multiplies_in_place():
+        return lambda Z: Z @ vectors.T
+    return in_pieces(vectors)
+
+
+@cache
+def multiplies_in_place() -> bool:
+    """Whether BLAS multiplies small matrices without a copy."""
+    return not blas_architectures().isdisjoint(_IN_PLACE)
+
+
+def in_pieces(vectors: np.ndarray) -> Product:
+    """The same with products that are small."""
+    k, d = vectors.shape
+    B = np.ascontiguousarray(vectors.T)
+    width = min(_COLUMNS, d)
+    n_pieces, n_rows = d // width, max(_SMALL // (width * k), 1)
+    whole = n_pieces * width
+    pieces = B[:whole].reshape(n_pieces, width, k)
+
+    def product(Z: np.ndarray) -> np.ndarray:
+        found = np.empty((len(Z), k), np.result_type(Z, B))
+        for at in slices_of(len(Z), n_rows):
+            some = Z[at]
+            parts = some[:, :whole].reshape(len(some), n_pieces, width).swapaxes(0, 1) @ pieces
+            np.add.reduce(parts, axis=0, out=found[at])
+            if whole < d:
+                found[at] += some[:, whole:] @ B[whole:]
+        return found
+
+    return product
