@@ -6,7 +6,8 @@ long as StreamingPCA is timed once. "excess" is the
 error of reconstruction beyond the least possible one, as a share of it. A peer counts as good
 enough where its excess is at most ours, or 1e-4. "of product": our time as a multiple of `X @ V.T`
 with r vectors, which reads the rows once; "bound" is the multiple that a symmetric product of the
-rows takes, which any exact route by a scatter matrix needs. The geometric mean is that of our time
+rows takes, which any exact route by a scatter matrix needs; "transform" is the time of ours over
+that peer's. The geometric mean is that of our time
 over the fastest good peer's. The same of shapes that are drawn, on which no constant was chosen.
 """
 
@@ -145,6 +146,13 @@ def _seconds_of_scatter(X):
     return interleaved({"scatter": product}, 2, process_time)[0]["scatter"][1] * n / m
 
 
+def _ratio_of_transform(X, ours, peer, turns):
+    """Time of our ``transform`` over that of the peer's."""
+    calls = {"ours": lambda: ours.transform(X), "peer": lambda: peer.transform(X)}
+    seconds = interleaved(calls, turns, process_time)[0]
+    return seconds["ours"][1] / seconds["peer"][1]
+
+
 def measured(shape, repeats, at_least):
     """The row of a shape, and a row for every estimator.
 
@@ -183,6 +191,9 @@ def measured(shape, repeats, at_least):
         "ratio": ours["seconds"] / peer["seconds"],
         "of product": ours["seconds"] / seconds["product"],
         "bound": _seconds_of_scatter(X) / seconds["product"],
+        "transform": _ratio_of_transform(
+            X, fitted["StreamingPCA"], fitted[peer["estimator"]], turns
+        ),
     }
     return row, lines
 
@@ -201,6 +212,7 @@ def main(quick=False):
         "and if our time were that of the symmetric product alone, where that is less: "
         f"{mean_of(ratios * least):.2f}"
     )
+    print(f"and of transform: {mean_of(np.array([row['transform'] for row in rows])):.2f}")
     print("\nshapes that are drawn")
     others, _ = run(drawn(3 if quick else _DRAWN), quick)
     table("solvers_drawn", others)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .device_rows import DeviceRows, scatter_and_sums_there
-from .leading_first import LeadingFirst, leading_first
+from .leading_first import LeadingFirst, first_pay, leading_first
 from .linalg import flip_signs, orthonormalised, random_basis, rounding_of_scatter
 from .scatter import LOST, guessed_mean, leading_directions, rounded
 from .tolerances import ORTHONORMALITY_TOL
@@ -85,9 +85,10 @@ class DeviceSums:
         self.new_mean = self.shift + offset
         self.column_scatter = (G.diagonal() - self._squares).clip(0)
         self.scatter = float(self.column_scatter.sum())
-        found = leading_first(G, shown_in=self.shown_in, **certificate)
-        if found is not None:
-            return found
+        if first_pay(G, self.wanted):
+            found = leading_first(G, shown_in=self.shown_in, **certificate)
+            if found is not None:
+                return found
         pairs = leading_directions(G, len(G), len, **certificate)
         assert pairs is not None  # as they are forced
         return flip_signs(np.ascontiguousarray(pairs[0], dtype=self.shown_in)), pairs[1]

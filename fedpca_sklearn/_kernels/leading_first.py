@@ -80,9 +80,14 @@ class LeadingFirst:
         return flip_signs(np.array(wide, dtype=self.dtype, order="C"))
 
 
+def first_pay(G: np.ndarray, wanted: int | None) -> bool:
+    """Whether the first ``wanted`` directions of a lower triangle take less time than all."""
+    return wanted is not None and few_of_all(wanted, int(np.count_nonzero(G.diagonal())))
+
+
 def leading_first(
     G: np.ndarray,
-    wanted: int | None,
+    wanted: int,
     shown_in: np.dtype,
     forced: bool = False,
     lost: float = 0.0,
@@ -90,12 +95,10 @@ def leading_first(
 ) -> LeadingFirst | None:
     """The first ``wanted`` directions of a lower triangle, which is kept.
 
-    None where they take as long as all, or are not certain; see `top_of_scatter` for the others.
+    None where they are not certain; see `top_of_scatter` for the others.
     """
     d, columns = len(G), np.flatnonzero(G.diagonal())
     m = len(columns)
-    if wanted is None or not few_of_all(wanted, m):
-        return None
     if m < d:
         G = np.asfortranarray(G[np.ix_(columns, columns)])
     pairs = eigh_top(G, wanted)

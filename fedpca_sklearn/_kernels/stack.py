@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .lanczos import leading_by_lanczos
-from .leading_first import LeadingFirst, leading_first
+from .leading_first import LeadingFirst, first_pay, leading_first
 from .linalg import (
     eigh_top,
     flip_signs,
@@ -160,9 +160,10 @@ class Block(ABC):
 
         None where the certificate of `leading_directions` fails.
         """
-        if not self.k and keep is None and max_keep == self.d:
+        alone = not self.k and keep is None and max_keep == self.d
+        if alone and first_pay(G, certificate["wanted"]):
             leading = leading_first(G, shown_in=self.V.dtype, **certificate)
-            if leading is not None:
+            if leading is not None or not certificate["forced"]:
                 return leading
         if self.k:
             G = add_rows(G, self.V, self.s)

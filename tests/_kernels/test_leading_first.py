@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, merge_subspaces
-from fedpca_sklearn._kernels import leading_first, linalg
+from fedpca_sklearn._kernels import leading_first, linalg, scatter, stack
 
 N, D, R = 700, 400, 10
 
@@ -50,6 +50,18 @@ def test_a_fit_finds_the_wanted_directions_only(X, orders):
     assert len(pca.subspace_.components) == D
     assert pca._state.subspace.singular_values is pca.subspace_.singular_values
     assert orders == [R, R, D]
+
+
+def test_what_float32_leaves_uncertain_is_found_in_float64_at_once(X, orders, monkeypatch):
+    """Without an eigenproblem of all directions, whose certificate would be the same."""
+    solved = []
+    monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
+    monkeypatch.setattr(stack.DenseBlock, "_rounds_too_much", lambda *a: False)
+    steep = make_power_law(N, D, alpha=2.5, random_state=0).astype(np.float32)
+    pca = StreamingPCA(R).fit(steep)
+    assert orders == [R, R]
+    assert not solved
+    assert_allclose(pca.singular_values_, spectrum(steep)[0][:R], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
