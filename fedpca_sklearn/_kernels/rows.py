@@ -10,9 +10,12 @@ import scipy.sparse as sp
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .slices import row_slices, rows_within, slices_of
 from .thin_products import product_with
+from .threads import in_shares, usable_threads
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
+# Least entries of rows of a thread.
+_ENTRIES_OF_THREAD = 2**20
 
 
 def entries_once(X: Any) -> Any:
@@ -73,17 +76,24 @@ def coordinates_and_norms(
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
         return Z.astype(dtype, copy=False)
     n, d = X.shape
-    step = min(n, rows_within(d, least=len(V)))
-    product = product_with(V, step)
-    Z, space = np.empty((n, len(V)), dtype), np.empty((step, d), np.result_type(X, mean))
-    for rows in slices_of(n, step):
-        # before the product: exact where the mean is large
-        centred = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])
-        if scale is not None:
-            centred = centred / scale
-        Z[rows] = product(centred)
-        if squared_norms is not None:
-            squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+    step, Z = rows_within(d, least=len(V)), np.empty((n, len(V)), dtype)
+
+    def fill(share: slice) -> None:
+        m = share.stop - share.start
+        product = product_with(V, min(m, step))
+        space = np.empty((min(m, step), d), np.result_type(X, mean))
+        for at in slices_of(m, step):
+            rows = slice(share.start + at.start, share.start + at.stop)
+            # before the product: exact where the mean is large
+            centred = np.subtract(X[rows], mean, out=space[: at.stop - at.start])
+            if scale is not None:
+                centred = centred / scale
+            Z[rows] = product(centred)
+            if squared_norms is not None:
+                squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+
+    n_threads = n * d // _ENTRIES_OF_THREAD
+    in_shares(n, min(n_threads, usable_threads()) if n_threads > 1 else 1, fill)
     return Z
 
 

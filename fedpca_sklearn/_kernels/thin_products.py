@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .slices import slices_of
-from .threads import blas_architectures
+from .threads import blas_architectures, usable_threads
 
 Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -26,9 +26,12 @@ _COLUMNS, _VECTORS = 200, 48
 
 
 def product_with(vectors: np.ndarray, n_rows: int) -> Product:
-    """Function that multiplies up to so many rows with the transpose of vectors, rows as well."""
+    """Function that multiplies up to so many rows with the transpose of vectors, rows as well.
+
+    In pieces where that pays, and where BLAS would not share the whole among threads.
+    """
     small = n_rows * vectors.size <= _SMALL
-    if small or len(vectors) > _VECTORS or not multiplies_in_place():
+    if small or len(vectors) > _VECTORS or not multiplies_in_place() or usable_threads() > 1:
         return lambda Z: Z @ vectors.T
     return in_pieces(vectors)
 

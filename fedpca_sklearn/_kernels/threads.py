@@ -142,9 +142,9 @@ def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> li
 
     In the order of the shares, so that the same number of threads gives the same numbers.
     """
-    shares = list(slices_of(n_rows, -(-n_rows // n_threads)))
-    if len(shares) == 1:
-        return [find(shares[0])]
+    shares = list(slices_of(n_rows, -(-n_rows // n_threads) or 1))
+    if len(shares) <= 1:
+        return [find(share) for share in shares]
     with single_blas_thread(), ThreadPoolExecutor(len(shares)) as pool:
         return list(pool.map(find, shares))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import StreamingPCA, make_power_law
-from fedpca_sklearn._kernels import thin_products
+from fedpca_sklearn._kernels import rows, thin_products
 from fedpca_sklearn._kernels.thin_products import in_pieces, product_with
 
 
@@ -50,8 +50,10 @@ def test_pieces_are_for_few_vectors_of_many_rows(n, d, k, pays, possible, monkey
     seen = []
     monkeypatch.setattr(thin_products, "in_pieces", seen.append)
     monkeypatch.setattr(thin_products, "multiplies_in_place", lambda: possible)
-    product_with(np.ones((k, d)), n)
-    assert bool(seen) == (pays and possible)
+    for n_threads in (2, 1):  # of BLAS, which share the whole
+        monkeypatch.setattr(thin_products, "usable_threads", lambda m=n_threads: m)
+        product_with(np.ones((k, d)), n)
+        assert bool(seen) == (pays and possible and n_threads == 1)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,24 @@ def test_coordinates_are_those_of_the_whole_product(dtype, possible, monkeypatch
     pca = StreamingPCA(5).fit(X)
     want = (X.astype(float) - pca.mean_) @ pca.components_.T.astype(float)
     assert_allclose(pca.transform(X), want, atol=700 * np.finfo(dtype).eps * np.abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("n", [1_100, 1_101, 3_000])
+def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
+    g = np.random.default_rng(0)
+    X, V = g.standard_normal((n, 2_000)).astype(dtype) + 2, g.standard_normal((7, 2_000))
+    V, mean, scale = V.astype(dtype), X.mean(axis=0), g.uniform(1, 2, 2_000).astype(dtype)
+    seen, find = [], rows.in_shares
+    monkeypatch.setattr(rows, "in_shares", lambda *a: seen.append(a[:2]) or find(*a))
+    found = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(rows, "usable_threads", lambda m=n_threads: m)
+        norms = np.empty(n)
+        found.append((rows.coordinates_and_norms(X, V, mean, norms, scale), norms))
+    assert seen == [(n, 1), (n, min(3, n * 2_000 // 2**20))]
+    (Z, norms), (Z_of_threads, norms_of_threads) = found
+    assert_array_equal(norms, norms_of_threads)
+    want = ((X.astype(float) - mean) / scale) @ V.T.astype(float)
+    for have in (Z, Z_of_threads):
+        assert_allclose(have, want, atol=2_000 * np.finfo(dtype).eps * np.abs(want).max())
