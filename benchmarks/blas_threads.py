@@ -1,7 +1,7 @@
 """One BLAS thread for small blocks, beside all of them, on an idle machine and on a busy one.
 
-Large fits with one thread and with two, beside scikit-learn's fastest solver and products of
-the same rows.
+Large fits and projections with one thread and with two, beside scikit-learn's (its fastest solver)
+and products of the same rows.
 """
 
 import multiprocessing
@@ -59,9 +59,13 @@ def fits_with_threads(quick):
     for n, d, r, peer in LARGE:
         X = make_power_law(n // 10 if quick else n, d, alpha=1.0, random_state=0)
         V = np.random.default_rng(0).standard_normal((d, r))
+        some = X[:1_000]  # what transform costs does not depend on them
+        ours, theirs = StreamingPCA(r).fit(some), PCA(r, svd_solver="randomized").fit(some)
         work = {
             "StreamingPCA": lambda X=X, r=r: StreamingPCA(r).fit(X),
             peer: lambda X=X, r=r, peer=peer: PCA(r, svd_solver=peer, random_state=0).fit(X),
+            "StreamingPCA.transform": lambda X=X, pca=ours: pca.transform(X),
+            "PCA.transform": lambda X=X, pca=theirs: pca.transform(X),
             "X @ V.T": lambda X=X, V=V: X @ V,
             "X.T @ X": lambda X=X: X.T @ X,
         }
