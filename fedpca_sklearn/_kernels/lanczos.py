@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaincinv
 
-from .sizes import VECTORS_OF_DOUBT, vectors_of_lanczos
+from .sizes import VECTORS_OF_DOUBT, vectors_of_first_look, vectors_of_lanczos
 
 _EPS = float(np.finfo(np.float64).eps)
 # Residual of a pair as a share of the gap behind the last one, which is the sine of an angle: in
@@ -22,11 +22,15 @@ _EPS = float(np.finfo(np.float64).eps)
 _SINE, _LEAST_GAP = 450, 1e-3
 # Smallest eigenvalue, as a share of the largest, beside which rounding errors are small.
 _LEAST_SHARE = 1e-10
-# Vectors at the first look beyond 3 / 2 for each pair; share of those so far at most until the next
-# one, and of those that it will take at the present rate.
-_FIRST_LOOK, _LOOKS, _SURELY = 16, 4, 0.7
+# Share of the vectors so far at most until the next look, and of those that it will take at the
+# present rate.
+_LOOKS, _SURELY = 4, 0.7
 # Roundings of the largest eigenvalue by which numbers of the projected matrix are off at most.
 _OFF = 8
+# Multiples of the least pair in reserve above which no eigenvalue is missed; of the roundings by
+# which numbers are off, where the space shows fewer pairs than there is room for; and down to which
+# share of it another such number may be looked for.
+_RESERVES, _ALL_KNOWN, _LITTLE = 2.0, 64.0, 0.8
 # Share of the largest number on the diagonal below which a vector is made orthogonal once more.
 _SMALL = 1e-3
 # Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
@@ -52,12 +56,13 @@ def leading_by_lanczos(
 
     Lanczos's method, each vector made orthogonal to all before. The space of one vector holds one
     direction of several with equal eigenvalues, and nothing of a direction that is orthogonal to
-    the vector. So it is asked whether there are further eigenvalues at or above the last one found,
-    x. The matrix is a tridiagonal one in the space, with eigenvalues theta_i, C across it, and tied
-    to one vector q there; by the inertia of its Schur complement there are none if C + c q q^T has
-    none above x, where c is the sum of (tie_i)^2 / (x - theta_i) over theta_i < x. That is told by
-    a second space, from a vector g at random that depends on the matrix: an eigenvector of which
-    the space says nothing has an eigenvalue below x, or a component along g as one in a million.
+    the vector. So it is asked whether all eigenvalues above some x are in the space: the last one
+    wanted, or less for pairs in reserve. The matrix is a tridiagonal one in the space, with
+    eigenvalues theta_i, C across it, and tied to one vector q there; by the inertia of its Schur
+    complement there are no others if C + c q q^T has none above x, where c is the sum of
+    (tie_i)^2 / (x - theta_i) over theta_i < x. That is told by a second space, from a vector g at
+    random that depends on the matrix: an eigenvector of which the space says nothing has an
+    eigenvalue below x, or a component along g as one in a million.
 
     Parameters
     ----------
@@ -70,7 +75,7 @@ def leading_by_lanczos(
         Number of pairs.
     reserves : int, default=0
         Number of further pairs, only as close as the space has them, of a matrix without negative
-        eigenvalues.
+        eigenvalues; no eigenvalue above twice the last one is missed.
     eps : float, default=that of float64
         Relative rounding error of the products.
 
@@ -93,11 +98,17 @@ def leading_by_lanczos(
     if found is None:
         return None
     lam, S = found
-    Q, least, others = basis[: space.n], float(lam[count - 1]), lam[count:]
-    if others.max(initial=0.0) >= least:
+    Q, least = basis[: space.n], float(lam[count - 1])
+    if lam[count:].max(initial=0.0) >= least:
         return None
-    q, ties = space.next, space.beside[-1] * S[-1]
-    more = float(np.sum(ties[count:] ** 2 / (least - others)))
+    q, ties, off = space.next, space.beside[-1] * S[-1], _OFF * eps * lam[0]
+    x, W, p = least, np.empty(0), count
+    if reserves:
+        sizes, W = _approximation(lam, ties, off)
+        p = min(count + reserves, int(np.sum(sizes > off)))
+        all_known = p < count + reserves
+        x = min(least, _ALL_KNOWN * off if all_known else _RESERVES * float(sizes[p - 1]))
+    x, more = _between(lam, ties, x)
 
     def across(v: np.ndarray) -> np.ndarray:
         y = apply(v)
@@ -109,14 +120,23 @@ def leading_by_lanczos(
     for _ in range(2):
         g -= (Q @ g) @ Q
     rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g, eps)
-    if not _none_above(rest, least, float(g @ g)):
+    if not _none_above(rest, x, float(g @ g)):
         return None
     if not reserves:
         return lam[:count].copy(), S[:, :count].T @ Q
-    off = _OFF * eps * lam[0]
-    lam, W = _approximation(lam, ties, off)
-    p = min(count + reserves, int(np.sum(lam > off)))
-    return lam[:p], (S @ W[:-1, :p]).T @ Q + np.outer(W[-1, :p], q)
+    return sizes[:p], (S @ W[:-1, :p]).T @ Q + np.outer(W[-1, :p], q)
+
+
+def _between(lam: np.ndarray, ties: np.ndarray, x: float) -> tuple[float, float]:
+    """A number at or little below x, and the sum of (tie_i)^2 / (number - lam_i) for less lam_i.
+
+    That for which the sum is least: eigenvalues of the space that are next to it say nothing.
+    """
+    xs = x * np.linspace(1, _LITTLE, 9)[:, None]
+    below = lam < xs
+    sums = np.sum(np.where(below, ties**2, 0) / np.where(below, xs - lam, 1), axis=1)
+    best = int(np.argmin(sums - xs[:, 0]))
+    return float(xs[best, 0]), float(sums[best])
 
 
 class _Space:
@@ -173,7 +193,7 @@ def _converged(
     Vectors are columns of coordinates in its basis. With the trace of the matrix, it does not grow
     far where a few vectors show neither the largest eigenvalue nor half of the trace.
     """
-    largest, look = 0.0, 3 * count // 2 + _FIRST_LOOK
+    largest, look = 0.0, vectors_of_first_look(count)
     before, at = 0.0, 0
     while space.n < space.limit:
         diagonal, size = space.grow()

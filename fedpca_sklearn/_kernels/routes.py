@@ -17,6 +17,7 @@ from .sizes import (
     passes_fit,
     rows_of_scatter_block,
     rows_of_update,
+    vectors_of_first_look,
 )
 from .slices import slices_of
 
@@ -67,9 +68,12 @@ def vectors_pay(n: int, d: int, k: int, wanted: int | None) -> bool:
     """Whether so many of k directions come from products of n dense rows with single vectors.
 
     Of rows that fit into a cache, and where some dozens of such products cost less than a scatter
-    matrix or a Gram matrix and its eigenvectors, or than passes.
+    matrix or a Gram matrix and its eigenvectors, or than passes; and where as many vectors hold
+    what is to be kept.
     """
     if wanted is None or not wanted < k < d or n * d > ENTRIES_OF_VECTORS:
+        return False
+    if k > vectors_of_first_look(wanted):
         return False
     m = min(n, d)
     others = _PASSES if passes_pay(n, d, k) else m * _SYRK + m * m / (n * d) * _EIGH_SMALL

@@ -240,7 +240,8 @@ def bytes_of_passes(k: int, wanted: int, n_features: int, itemsize: int, n_threa
 def bytes_of_vectors(n: int, k: int, wanted: int, n_features: int, itemsize: int) -> int:
     """Peak memory of the Krylov space of one vector and of the n rows that it is of, if any."""
     spaces = vectors_of_lanczos(wanted) + VECTORS_OF_DOUBT + 6
-    return n_features * (itemsize * (n + 2 * k + 1) + 8 * (spaces + 2 * k)) if n else 0
+    vectors = n_features * (itemsize * (n + 2 * k + 1) + 8 * (spaces + 2 * k))
+    return vectors + 2**18 if n else 0
 
 
 def few_of_all(k: int | None, order: int) -> bool:
@@ -256,6 +257,11 @@ def very_few_of_all(k: int, order: int) -> bool:
 def vectors_of_lanczos(k: int) -> int:
     """Vectors at which such a space stops growing."""
     return 4 * k + 50
+
+
+def vectors_of_first_look(k: int) -> int:
+    """Vectors of such a space from which on it is asked how close its pairs are."""
+    return 3 * k // 2 + 16
 
 
 def bytes_of_pairs(k: int, order: int) -> int:

@@ -21,8 +21,9 @@ Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
 # of multiplications up to which a product is small.
 _IN_PLACE = {"SkylakeX", "Cooperlake", "SapphireRapids"}
 _SMALL = 10**6
-# Columns of a piece, and the most vectors: with more, its rows are too few.
-_COLUMNS, _VECTORS = 200, 48
+# Columns of a piece; the most vectors, as with more its rows are too few; and the most columns, as
+# sums of more pieces are rounded more often.
+_COLUMNS, _VECTORS, _FEATURES = 200, 48, 2**15
 
 
 def product_with(vectors: np.ndarray, n_rows: int) -> Product:
@@ -30,8 +31,9 @@ def product_with(vectors: np.ndarray, n_rows: int) -> Product:
 
     In pieces where that pays, and where BLAS would not share the whole among threads.
     """
-    small = n_rows * vectors.size <= _SMALL
-    if small or len(vectors) > _VECTORS or not multiplies_in_place() or usable_threads() > 1:
+    k, d = vectors.shape
+    small = n_rows * k * d <= _SMALL
+    if small or k > _VECTORS or d > _FEATURES or not multiplies_in_place() or usable_threads() > 1:
         return lambda Z: Z @ vectors.T
     return in_pieces(vectors)
 

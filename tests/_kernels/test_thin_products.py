@@ -44,6 +44,7 @@ def test_whole_numbers_are_exact():
         (10_000, 2_000, 49, False),  # 48.8 ms in pieces beside 48.3, of 784 features
         (100, 1_000, 10, False),  # small as it is
         (101, 1_000, 10, True),
+        (101, 40_000, 10, False),  # sums of many pieces are rounded more often
     ],
 )
 def test_pieces_are_for_few_vectors_of_many_rows(n, d, k, pays, possible, monkeypatch):
@@ -97,3 +98,8 @@ def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
     want = ((X.astype(float) - mean) / scale) @ V.T.astype(float)
     for have in (Z, Z_of_threads):
         assert_allclose(have, want, atol=2_000 * np.finfo(dtype).eps * np.abs(want).max())
+
+
+def test_no_rows_have_no_coordinates():
+    found = rows.coordinates_and_norms(np.empty((0, 300)), np.eye(2, 300), np.zeros(300))
+    assert found.shape == (0, 2)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import peak_bytes
 from numpy.testing import assert_allclose
 from scipy.stats import ortho_group
 
@@ -169,7 +170,7 @@ def test_a_direction_hidden_from_the_first_vector_is_not_missed(eigenvalue):
     assert found is None or np.linalg.norm(found[1][:5] @ u) > 1 - 1e-12
 
 
-@pytest.mark.parametrize("reserves", [1, 10, 200])
+@pytest.mark.parametrize("reserves", [1, 10, 15])
 def test_pairs_in_reserve_are_nystroems(reserves, monkeypatch):
     lam = 1 / np.arange(1.0, 301)
     A = (E * lam) @ E.T
@@ -282,3 +283,77 @@ def test_whatever_the_rows_are_the_answer_is_right_and_claims_no_more(kind, seed
     kept = pca.subspace_.components.astype(float)
     beyond = Z.T @ Z - (kept.T * pca.subspace_.singular_values.astype(float) ** 2) @ kept
     assert np.linalg.eigvalsh(beyond)[0] > -off
+
+
+def classes(sizes):
+    """Rows of one-hot classes and their negatives, of mean zero: eigenvalues repeat."""
+    rows = np.eye(300)[np.repeat(np.arange(len(sizes)), sizes)]
+    return np.concatenate([rows, -rows])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("sizes", [[62, 60, 60, 60], [62, 60, 60, *[1] * 40], [62, *[60] * 8]])
+def test_no_direction_in_reserve_is_lost_because_its_eigenvalue_repeats(sizes, dtype):
+    """Found from outside: a space of one vector has one of them; class 1 leads in the end."""
+    first, second = classes(sizes).astype(dtype), classes([0, 50]).astype(dtype)
+    pca = StreamingPCA(1).fit(first)
+    s = np.sort(pca.subspace_.singular_values**2)[::-1]
+    p = min(len(sizes), 11)
+    assert_allclose(s[:p], 2.0 * np.array(sizes[:p]), rtol=1e-5)
+    pca.partial_fit(second)
+    assert_allclose(pca.singular_values_**2, 220, rtol=1e-5)
+    assert abs(pca.components_[0, 1]) > 1 - 1e-3
+
+
+@pytest.mark.parametrize("sizes", [[62, *[30] * 20, *[1] * 40]])
+def test_what_is_lost_is_at_most_twice_what_is_kept(sizes):
+    Y = classes(sizes)
+    kept = StreamingPCA(1).fit(Y).subspace_
+    beyond = Y.T @ Y - (kept.components.T * kept.singular_values**2) @ kept.components
+    assert np.linalg.eigvalsh(beyond)[-1] <= 2 * kept.singular_values[-1] ** 2
+
+
+def test_more_in_reserve_than_the_space_has_vectors_is_left_to_the_other_routes():
+    assert not vectors_pay(500, 500, 60, 5)
+    X = make_power_law(600, 400, alpha=1.0, random_state=0)
+    assert StreamingPCA(2, oversampling=50).fit(X).subspace_.n_components == 52
+
+
+@pytest.mark.parametrize("n", [200, 400])  # a Gram matrix, and products with vectors
+@pytest.mark.parametrize("as_past", [False, True])
+@pytest.mark.parametrize(("far", "weight"), [(1e5, 1e-12), (3e6, 1e-14)])
+def test_a_first_row_far_off_costs_no_digits_where_it_has_no_weight(n, as_past, far, weight):
+    """Found from outside: float32 has none left beside a shift that is far off."""
+    X = make_power_law(n, 300, alpha=0.7, random_state=0).astype(np.float32)
+    w = np.ones(n)
+    X[0] += np.float32(far)
+    w[0] = weight
+    pca = StreamingPCA(3, oversampling=10)
+    if as_past:
+        pca.partial_fit(X[:1], sample_weight=w[:1]).partial_fit(X[1:])
+    else:
+        pca.fit(X, sample_weight=w)
+    Z = X.astype(float)
+    Z = np.sqrt(w)[:, None] * (Z - w @ Z / w.sum())
+    lam = np.linalg.eigvalsh(Z.T @ Z)[::-1]
+    assert_allclose(pca.subspace_.scatter, lam.sum(), rtol=1e-6)
+    assert_allclose(pca.singular_values_.astype(float) ** 2, lam[:3], rtol=2e-5)
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e-80, 1e70, 1e77, 1e80, 1e300])
+def test_weights_beyond_the_range_of_float32_are_no_error(weight):
+    X = make_power_law(400, 300, alpha=1.0, random_state=0).astype(np.float32)
+    want = StreamingPCA(1).fit(X).explained_variance_ratio_
+    with np.errstate(over="ignore"):  # singular values are shown in float32
+        found = StreamingPCA(1).fit(X, sample_weight=np.full(400, weight))
+    assert_allclose(found.explained_variance_ratio_, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(4_000, 262, 1), (1_000, 1_000, 1), (377, 2_000, 5)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_weights_take_no_more_memory(n, d, r, dtype):
+    X = make_power_law(n, d, random_state=0).astype(dtype)
+    pca, w = StreamingPCA(r), np.full(n, 0.5)
+    pca.fit(X, sample_weight=w)
+    peak = peak_bytes(lambda: pca.fit(X, sample_weight=w))
+    assert peak < 1.05 * pca.memory_bytes(d, dtype=X.dtype) + w.nbytes
