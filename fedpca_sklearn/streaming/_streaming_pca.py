@@ -151,7 +151,8 @@ class StreamingPCA(SecondPassMixin):
     Of the first of them only the ``n_components`` are found; the others when more rows come, or
     when somebody reads ``subspace_``. Very few components of some hundred rows and columns, up to
     2^20 entries, come from products of the rows with some dozens of vectors: they are exact, and
-    what is kept beyond them is as close as these products tell.
+    what is kept beyond them is as close as these products tell, without an eigenvalue above twice
+    the least one kept that is missed.
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
     batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
