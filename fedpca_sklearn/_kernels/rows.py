@@ -14,6 +14,8 @@ from .threads import in_shares, usable_threads
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
+# Rows of which is told whether the mean is large.
+_SOME = 32
 # Least entries of rows of a thread.
 _ENTRIES_OF_THREAD = 2**20
 
@@ -76,6 +78,13 @@ def coordinates_and_norms(
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
         return Z.astype(dtype, copy=False)
     n, d = X.shape
+    n_threads = n * d // _ENTRIES_OF_THREAD
+    n_threads = min(n_threads, usable_threads()) if n_threads > 1 else 1
+    if squared_norms is None and scale is None and _mean_may_wait(X, V, mean):
+        parts = in_shares(n, n_threads, lambda at: product_with(V, at.stop - at.start)(X[at]))
+        Z = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        Z -= (V.astype(np.float64) @ mean).astype(dtype)
+        return Z
     step, Z = rows_within(d, least=len(V)), np.empty((n, len(V)), dtype)
 
     def fill(share: slice) -> None:
@@ -92,9 +101,22 @@ def coordinates_and_norms(
             if squared_norms is not None:
                 squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
 
-    n_threads = n * d // _ENTRIES_OF_THREAD
-    in_shares(n, min(n_threads, usable_threads()) if n_threads > 1 else 1, fill)
+    in_shares(n, n_threads, fill)
     return Z
+
+
+def _mean_may_wait(X: np.ndarray, V: np.ndarray, mean: np.ndarray) -> bool:
+    """Whether coordinates lose no digit if the mean is taken off after the product.
+
+    As it is no larger than the deviations of rows, of which some are looked at. That costs as much
+    as it saves where there are few entries, and rows are not to be copied for the product.
+    """
+    n, d = X.shape
+    if n * d < _ENTRIES_IN_CACHE or X.dtype != V.dtype or not X.flags.c_contiguous:
+        return False
+    some = X[:: -(-n // _SOME)] - mean
+    squares = float(np.median(np.einsum("ij,ij->i", some, some)))
+    return float(mean @ mean) <= squares < np.inf
 
 
 def scatter_product(

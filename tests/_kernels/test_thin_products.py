@@ -103,3 +103,19 @@ def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
 def test_no_rows_have_no_coordinates():
     found = rows.coordinates_and_norms(np.empty((0, 300)), np.eye(2, 300), np.zeros(300))
     assert found.shape == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("mean", [0, 0.1, 1, 10, 1e4])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_mean_that_is_taken_off_after_the_product_costs_no_digit(mean, order, dtype):
+    X = make_power_law(1_000, 400, random_state=0).astype(dtype)
+    X = np.asarray(X + np.array(mean, dtype), order=order)
+    m, V = X.mean(axis=0, dtype=float), np.linalg.qr(np.eye(400, 5) + 0.1)[0].T.astype(dtype)
+    exact = (X.astype(float) - m) @ V.T.astype(float)
+    Z = rows.coordinates_and_norms(X, V, m.astype(dtype))
+    assert Z.dtype == dtype
+    eps = np.finfo(dtype).eps
+    # the mean is rounded, and sums of 400 products
+    rounding = eps * (np.abs(m) @ np.abs(V.T.astype(float))).max() + 40 * eps * np.abs(exact).max()
+    assert_allclose(Z, exact, atol=rounding)
