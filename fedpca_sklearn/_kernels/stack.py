@@ -28,6 +28,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from .centring import Centring
 from .lanczos import leading_by_lanczos
 from .leading_first import LeadingFirst, first_pay, leading_first
 from .linalg import (
@@ -49,7 +50,7 @@ from .scatter import (
     row_scatter,
 )
 from .sizes import columns_at_once, rows_of_qr
-from .slices import row_slices, slices_of
+from .slices import slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
 from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
@@ -57,10 +58,8 @@ from .too_large import too_large
 
 # Rows of passes for which a thread of their own pays.
 _ROWS_OF_THREAD = 1024
-# Entries of which a mean is taken at once; and the share of a column's variance that the square of
-# the way to its mean may be, which costs five of its binary digits. A past of less than that share
-# of a block's weight does not show in the scatter how far off its mean is.
-_ENTRIES_OF_MEAN, _FAR, _LITTLE = 2**15, 2.0**10, 0.01
+# Share of a block's weight below which a past has hardly any.
+_LITTLE = 0.01
 # Squares of columns from which, and up to the inverse of which, products with vectors are safe.
 _SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
@@ -198,8 +197,9 @@ class DenseBlock(Block):
             self.shift = mean if n > 0 else dense(Y[:1])[0].astype(np.float64)
         self.offset = np.zeros(self.d)
         self.column_scatter = np.zeros(self.d)
-        # what is taken off rows one after the other
-        self._near, self._rest = self.shift.copy(), np.zeros(self.d)
+        # a past of hardly any weight does not show in the scatter how far off its mean is
+        unseen = w is not None or 0 < n < _LITTLE * self.n_block
+        self._centring = Centring(self.shift, w, self.n_block, unseen)
 
     _passes = RowsOfPasses
 
@@ -211,9 +211,9 @@ class DenseBlock(Block):
         Z = M[self.k : self.k + self.m]
         if self.center:
             if first_visit:
-                self._centred(Z, cols)
+                self.offset[cols] = self._centring.find(self.Y, cols, self.shift, Z)
             else:
-                self._less_the_mean(Z, cols)
+                self._centring.write(self.Y, cols, Z)
         else:
             Z[...] = self.Y[:, cols]
         if self.root_w is not None:
@@ -221,39 +221,6 @@ class DenseBlock(Block):
         if self.has_correction:
             M[-1] = self.correction_scale * self.offset[cols]
         return M
-
-    def _centred(self, Z: np.ndarray, cols: slice) -> None:
-        """Write rows less their mean, and set where it is.
-
-        Weights, or a past of little weight, may leave a mean far from the shift beside which
-        deviations are small; then rows are centred anew.
-        """
-        self._near[cols] = self.shift[cols]
-        self._centre_once(Z, cols)
-        unseen = self.w is not None or 0 < self.n < _LITTLE * self.n_block
-        if unseen and np.any(self._rest[cols] ** 2 > _FAR * self._mean_of(Z, 2)):
-            self._near[cols] += self._rest[cols]
-            self._centre_once(Z, cols)
-        self.offset[cols] = (self._near[cols] - self.shift[cols]) + self._rest[cols]
-
-    def _centre_once(self, Z: np.ndarray, cols: slice) -> None:
-        np.subtract(self.Y[:, cols], self._near[cols], out=Z, casting="same_kind")
-        self._rest[cols] = self._mean_of(Z)
-        Z -= self._rest[cols].astype(Z.dtype)
-
-    def _less_the_mean(self, Z: np.ndarray, cols: slice) -> None:
-        np.subtract(self.Y[:, cols], self._near[cols], out=Z, casting="same_kind")
-        Z -= self._rest[cols].astype(Z.dtype)
-
-    def _mean_of(self, Z: np.ndarray, power: int = 1) -> np.ndarray:
-        """Weighted mean of some columns, or of their squares, some rows at a time in float64."""
-        if self.w is None and power == 1:
-            return Z.mean(axis=0, dtype=np.float64)
-        total = np.zeros(Z.shape[1])
-        for rows in row_slices(len(Z), Z.shape[1], _ENTRIES_OF_MEAN):
-            part = Z[rows] if power == 1 else Z[rows] ** power
-            total += part.sum(axis=0, dtype=np.float64) if self.w is None else self.w[rows] @ part
-        return total / self.n_block
 
     def _chunks(self, n_columns: int) -> list[slice]:
         return list(slices_of(self.d, n_columns))
