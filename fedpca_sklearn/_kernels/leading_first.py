@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from .linalg import eigh_top, flip_signs, rounding_of_scatter, top_of_scatter
+from .linalg import (
+    eigh_top,
+    flip_signs,
+    largest_rounded,
+    rounding_of_scatter,
+    top_of_scatter,
+)
 from .sizes import few_of_all
 from .threads import threads_for
 
@@ -92,6 +98,7 @@ def leading_first(
     forced: bool = False,
     lost: float = 0.0,
     dtype: np.dtype = _FLOAT64,
+    apart: np.ndarray | None = None,
 ) -> LeadingFirst | None:
     """The first ``wanted`` directions of a lower triangle, which is kept.
 
@@ -101,9 +108,10 @@ def leading_first(
     m = len(columns)
     if m < d:
         G = np.asfortranarray(G[np.ix_(columns, columns)])
-    pairs = eigh_top(G, wanted)
-    found = top_of_scatter(*pairs, len, forced, wanted, lost, dtype)
+        apart = None if apart is None else apart[:, columns]
+    lam, W = eigh_top(G, wanted)
+    found = top_of_scatter(lam, W, len, forced, wanted, lost, dtype, apart)
     if found is None or len(found[1]) < wanted:
         return None
-    floor = m * rounding_of_scatter(pairs[0][0], lost, dtype)
+    floor = m * rounding_of_scatter(largest_rounded(lam, W, dtype, apart), lost, dtype)
     return LeadingFirst(G, *found, floor, columns, d, shown_in)

@@ -11,6 +11,7 @@ import scipy.linalg
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
+from .deflation import largest_left
 from .lanczos import leading_by_lanczos
 from .sizes import SMALL_EIGENPROBLEM, few_of_all, very_few_of_all
 from .slices import row_slices, slices_of
@@ -173,21 +174,22 @@ def top_of_scatter(
     wanted: int | None = None,
     lost: float = 0.0,
     dtype: np.dtype = _FLOAT64,
+    apart: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
     None where they are not certain to ten digits, or of products in float32 to three, unless
     ``forced``. ``count`` returns how many of the singular values are kept; of these the first
     ``wanted`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
-    taken off again.
+    taken off again. Parts along the directions ``apart`` were multiplied apart.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)
-    floor = rounding_of_scatter(s[0] ** 2, lost, dtype)
     least = p if wanted is None else min(wanted, p)
-    if not forced and (least == 0 or lam[least - 1] <= least_certain(s[0] ** 2, lost, dtype)):
+    largest = largest_rounded(lam[:least], W[:, :least], dtype, apart)
+    if not forced and (least == 0 or lam[least - 1] <= least_certain(largest, lost, dtype)):
         return None
-    p = min(p, int(np.sum(lam > len(W) * floor)))
+    p = min(p, int(np.sum(lam > len(W) * rounding_of_scatter(largest, lost, dtype))))
     return W[:, :p].T, s[:p].copy()
 
 
@@ -205,6 +207,25 @@ def rounding_of_scatter(largest: float, lost: float = 0.0, dtype: np.dtype = _FL
 def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:
     """Eigenvalue of a scatter matrix up to which it is not certain, see `top_of_scatter`."""
     return rounding_of_scatter(largest, lost, dtype) / ORTHONORMALITY_TOL[dtype]
+
+
+def energy_of_underflow(n_products: int, dtype: np.dtype) -> float:
+    """Sum of so many products at most that are zero in a precision, or have lost most digits."""
+    return n_products * float(np.finfo(dtype).tiny) * float(np.finfo(dtype).eps)
+
+
+def largest_rounded(
+    lam: np.ndarray, W: np.ndarray, dtype: np.dtype, apart: np.ndarray | None
+) -> float:
+    """Largest eigenvalue of what was multiplied in a precision, of leading pairs of the whole.
+
+    Without the parts along directions that were multiplied apart, whose roundings show only in
+    far smaller eigenvalues.
+    """
+    largest = float(lam[:1].max(initial=0.0))
+    if apart is None or not len(lam):
+        return largest
+    return max(largest_left(lam, W, apart), least_certain(largest, dtype=dtype))
 
 
 def eigh_top(

@@ -14,17 +14,21 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
+from .deflation import PartsAlong
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
-from .sizes import NARROW, NARROW_OF_FLOAT32, rows_of_scatter, threads_of_scatter
+from .sizes import (
+    ENTRIES_MOVED,
+    NARROW,
+    NARROW_OF_FLOAT32,
+    rows_of_scatter,
+    threads_of_scatter,
+)
 from .slices import row_slices, rows_within, slices_of
 from .threads import in_shares, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.
 _SAMPLE = 128
-# Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
-# multiplications as theirs all rows take.
-_ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
 # Multiplications of rows that threads share.
 _WORK_OF_THREADS = 2**26
 # Rows of few columns that are multiplied at once, where they need not be copied.
@@ -47,26 +51,32 @@ class RowScatter(NamedTuple):
 
 
 def row_scatter(
-    Y: Any, root_w: np.ndarray | None, n: float, center: bool, dtype: np.dtype
+    Y: Any,
+    root_w: np.ndarray | None,
+    n: float,
+    center: bool,
+    dtype: np.dtype,
+    apart: np.ndarray | None = None,
 ) -> RowScatter:
     """Scatter of rows with weights ``root_w**2``, whose sum is n, by products in ``dtype``.
 
     One pass about a guess of the mean from a few rows. Where the guess is too far off for a column,
-    a second pass goes about the mean.
+    a second pass goes about the mean. Parts along the directions ``apart`` are multiplied apart, so
+    that the others are rounded less; not of rows on a device.
     """
     d = Y.shape[1]
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
-        return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, none)
+        return RowScatter(_products(Y, root_w, none, none, dtype, apart)[0], shift, none, none)
     shift = rounded(guessed_mean(Y), dtype)
-    G, offset = _products(Y, root_w, shift, none, dtype)
+    G, offset = _products(Y, root_w, shift, none, dtype, apart)
     offset /= n
     G, lost = _about(G, offset, n)
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
     if np.any(n * offset**2 > LOST * squares):
         offset = rounded(of_few_digits(offset, np.sqrt(squares.clip(0) / n)), dtype)
-        G, rest = _products(Y, root_w, shift, offset, dtype)
+        G, rest = _products(Y, root_w, shift, offset, dtype, apart)
         rest /= n
         G, lost = _about(G, rest, n)
         offset += rest
@@ -117,6 +127,8 @@ def leading_directions(
     d, used = len(G), np.flatnonzero(G.diagonal())
     if 0 < len(used) < d:
         G = np.asfortranarray(G[np.ix_(used, used)])
+        if certificate.get("apart") is not None:
+            certificate["apart"] = certificate["apart"][:, used]
     found = top_of_scatter(*eigh_top(G, max_keep, overwrite=True), count, **certificate)
     if found is None or len(G) == d:
         return found
@@ -138,22 +150,6 @@ def guessed_mean(Y: Any) -> np.ndarray:
     if np.all(squares <= variances) and LOST * squares.sum() <= variances.sum():
         return np.zeros(len(mean))
     return of_few_digits(mean, np.sqrt(variances))
-
-
-def eigenvalues_of_sample(Y: Any, count: int) -> np.ndarray:
-    """Those of the scatter of some rows, in decreasing order.
-
-    None where they would take long beside the scatter of all rows, or are not finite.
-    """
-    n, d = Y.shape
-    m = _ROWS_FOR_EACH * count + _ROWS_AND_MORE
-    if n < m or n * d * d < _SHARE_OF_SAMPLE * min(m, d) ** 3:
-        return np.empty(0)
-    some = dense(Y[:: n // m]).astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
-        some -= some.mean(axis=0)
-        G = some.T @ some if len(some) > d else some @ some.T
-    return np.linalg.eigvalsh(G)[::-1] if np.isfinite(G.trace()) else np.empty(0)
 
 
 def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
@@ -186,6 +182,7 @@ def _products(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
+    apart: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
@@ -198,7 +195,7 @@ def _products(
     n_threads = usable_threads() if n * d * d >= _WORK_OF_THREADS else 1
     n_threads = threads_of_scatter(n, d, n_threads)
     how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
-    find = partial(_products_of, **how, alone=n_threads == 1)
+    find = partial(_products_of, **how, apart=apart, alone=n_threads == 1)
     (G, sums), *others = in_shares(n, n_threads, find)
     for more, more_sums in others:
         G += more
@@ -213,6 +210,7 @@ def _products_of(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
+    apart: np.ndarray | None,
     alone: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same of a share of the rows, ``alone`` or beside other threads.
@@ -221,7 +219,7 @@ def _products_of(
     """
     n, d = share.stop - share.start, Y.shape[1]
     moved, twice = bool(shift.any()), bool(offset.any())
-    as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype
+    as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype and apart is None
     by_numpy = not alone or d <= (NARROW if dtype == np.float64 else NARROW_OF_FLOAT32)
     in_cache = rows_of_scatter(d, dtype.itemsize, alone)
     in_order = isinstance(Y, np.ndarray) and Y.flags.c_contiguous
@@ -232,6 +230,7 @@ def _products_of(
     product = np.empty((d, d), dtype) if by_numpy else G
     shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
     ones = np.ones(step, dtype)
+    parts = None if apart is None else PartsAlong(apart, dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
         for part in slices_of(n, step):
             rows = slice(share.start + part.start, share.start + part.stop)
@@ -239,13 +238,19 @@ def _products_of(
             if space is None or sp.issparse(Z):
                 Z = dense(Z)
             weights = ones[: part.stop - part.start]
+            if root_w is not None:
+                weights = root_w[rows].astype(dtype, copy=False)
             if space is not None:
-                Z = np.subtract(Z, shift, out=space[: len(Z)], casting="same_kind")
-                if twice:
-                    Z -= offset.astype(dtype, copy=False)
-                if root_w is not None:
-                    weights = root_w[rows].astype(dtype, copy=False)
-                    Z *= weights[:, None]
+                out = space[: len(Z)]
+                for at in row_slices(len(out), d, ENTRIES_MOVED):
+                    some = np.subtract(Z[at], shift, out=out[at], casting="same_kind")
+                    if twice:
+                        some -= offset.astype(dtype, copy=False)
+                    if root_w is not None:
+                        some *= weights[at, None]
+                    if parts is not None:
+                        parts.take_off(some, weights[at])
+                Z = out
             sums += weights @ Z
             if by_numpy:
                 G += np.matmul(Z.T, Z, out=product).T  # in the order of G
@@ -253,4 +258,4 @@ def _products_of(
                 G += ssyrk(1.0, Z.T, lower=1)
             else:
                 G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-    return G, sums
+        return (G, sums) if parts is None else parts.added(G, sums)

@@ -57,6 +57,11 @@ FEW_ROWS = 512
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
+# Entries of rows of which a copy is changed step by step.
+ENTRIES_MOVED = 2**16
+# Directions whose parts may be taken off rows in float32.
+MOST_APART = 8
+
 # Vectors of the Krylov space that says whether a few eigenpairs are all there are.
 VECTORS_OF_DOUBT = 64
 
@@ -204,6 +209,9 @@ def peak_bytes(
         rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
         product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
         of_thread = itemsize * (d + 1) * rows + product + 2**15
+        if itemsize == 4:  # parts along some directions
+            some = min(rows, rows_within(d, ENTRIES_MOVED))
+            of_thread += some * (itemsize * d + 12 * MOST_APART)
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)

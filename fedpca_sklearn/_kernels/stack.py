@@ -33,6 +33,7 @@ from .lanczos import leading_by_lanczos
 from .leading_first import LeadingFirst, first_pay, leading_first
 from .linalg import (
     eigh_top,
+    energy_of_underflow,
     flip_signs,
     is_orthonormal,
     least_certain,
@@ -40,11 +41,11 @@ from .linalg import (
     top_right_singular,
     triangle,
 )
+from .precision import Precision, precisions
 from .scatter import (
     add_row,
     add_rows,
     dense,
-    eigenvalues_of_sample,
     leading_directions,
     mean_in_two_parts,
     row_scatter,
@@ -227,31 +228,21 @@ class DenseBlock(Block):
 
     def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
         """Return ``(V, s)``; see `Block.reduce`."""
-        dtypes = [np.dtype(self.V.dtype)]
-        if dtypes[0] == np.float32:
-            dtypes.append(np.dtype(np.float64))
-            if self._rounds_too_much(dtypes[0], max_keep, keep, wanted):
-                del dtypes[0]
-        for dtype in dtypes if solver != "qr" else ():
-            last = solver == "gram" and dtype == dtypes[-1]
+        for precision in self._precisions(max_keep, keep, wanted) if solver != "qr" else ():
+            forced = solver == "gram" and precision.dtype == np.float64
             if self.n_rows >= self.d:
-                result = self._by_scatter(max_keep, keep, past_scatter, dtype, last, wanted)
+                result = self._by_scatter(max_keep, keep, past_scatter, precision, forced, wanted)
             else:
-                result = self._by_gram(max_keep, keep, past_scatter, dtype, last)
+                result = self._by_gram(max_keep, keep, past_scatter, precision.dtype, forced)
             if result is not None:
                 return result
         return self._by_qr(max_keep, keep, past_scatter)
 
-    def _rounds_too_much(self, dtype, max_keep, keep, wanted):
-        """Whether a scatter matrix in float32 would most likely be made in vain.
-
-        By what the past, or else some of the rows, say of the eigenvalues that must be certain.
-        """
+    def _precisions(self, max_keep: int, keep: Keep | None, wanted: int | None) -> list[Precision]:
         count = min(wanted or max_keep, max_keep, self.d)
-        if self.n_rows < self.d or keep is not None or not count:
-            return False
-        lam = self.s**2 if self.k else eigenvalues_of_sample(self.Y, count)
-        return len(lam) >= count and lam[count - 1] <= least_certain(lam[0], dtype=dtype)
+        if self.n_rows < self.d or keep is not None:  # nothing is known of how many matter
+            count = 0
+        return precisions(self.Y, self.V.dtype, count, self.V, self.s)
 
     def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
         k, R = self.k, self.n_rows
@@ -372,23 +363,26 @@ class DenseBlock(Block):
         M[: self.k] *= self.s[:, None]
         return M
 
-    def _by_scatter(self, max_keep, keep, past_scatter, dtype, forced, wanted):
+    def _by_scatter(self, max_keep, keep, past_scatter, precision, forced, wanted):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
-        found = self._scatter_of_new(dtype)
+        found = self._scatter_of_new(*precision)
         if found is None:
-            if dtype == np.float32:
+            if precision.dtype == np.float32:
                 return None
             raise too_large("sum of squares", weight=self.w)
         G, lost = found
-        certificate = {"forced": forced, "wanted": wanted, "lost": lost.sum(), "dtype": dtype}
+        # underflow may take off as much as the roundings of another energy
+        gone = energy_of_underflow(self.m * self.d, precision.dtype) / np.finfo(precision.dtype).eps
+        certificate = {"forced": forced, "wanted": wanted, "lost": max(lost.sum(), gone)}
+        certificate |= precision._asdict()
         return self._leading(G, max_keep, keep, past_scatter, **certificate)
 
-    def _scatter_of_new(self, dtype):
+    def _scatter_of_new(self, dtype, apart=None):
         """Lower triangle of the scatter of all but V, and the energy lost by column; or None.
 
         None where it is not finite.
         """
-        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype)
+        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, apart)
         self._centre(rows.shift, rows.offset)
         G = rows.G
         self.column_scatter = G.diagonal().clip(0)

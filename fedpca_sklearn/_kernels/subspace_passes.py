@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from .device_rows import in_memory, sums_and_squares, times_scatter
-from .linalg import flip_signs, orthonormalised
+from .linalg import energy_of_underflow, flip_signs, orthonormalised
 from .nystrom import nystrom
 from .scatter import guessed_mean
 from .sizes import rows_of_product, step_of_passes, vectors_of_passes
@@ -169,8 +169,9 @@ def leading_by_passes(
 
     The first ``wanted`` of the ``max_keep`` directions are to be close to the best.
 
-    None where the least of them is within rounding errors of the largest, and where what is left
-    of a column shows a direction that no pass has found.
+    None where the least of them is within rounding errors of the largest, or of numbers so small
+    that their products underflow, and where what is left of a column shows a direction that no pass
+    has found.
     """
     d = past.shape[1]
     Q = _start(rows, past, max_keep, vectors_of_passes(max_keep, wanted))
@@ -181,6 +182,7 @@ def leading_by_passes(
         T = rows.scatter_times(Q) + past.T @ (past @ Q)
         basis, products = np.hstack([basis, Q]), np.hstack([products, T])
     off = 4 * basis.shape[1] * np.finfo(rows.dtype).eps * np.linalg.norm(basis.T @ products, 2)
+    off += energy_of_underflow(1, rows.dtype) * np.sqrt(len(rows.Y) * basis.size)  # of any sign
     V, s = (found[:max_keep] for found in nystrom(basis.T, products.T, off))
     if len(s) < max_keep or not s[-1] ** 2 > off:
         return None

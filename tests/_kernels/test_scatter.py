@@ -104,11 +104,11 @@ def test_roundings_of_float32_that_are_alike_in_many_rows_do_not_add_up(kind, ep
 
 @pytest.fixture
 def products_in(monkeypatch):
-    """Precisions of the scatter matrices that are made."""
+    """Precisions of the scatter matrices that are made, and whether some parts are apart."""
     made = []
 
     def noted(*args):
-        made.append(args[-1])
+        made.append((args[4], args[5] is not None))
         return row_scatter(*args)
 
     monkeypatch.setattr(stack, "row_scatter", noted)
@@ -121,7 +121,9 @@ def spread(n, alpha):
 
 
 @pytest.mark.parametrize("batches", [1, 4])
-@pytest.mark.parametrize(("alpha", "precision"), [(1.0, F4), (3.0, F8)])
+@pytest.mark.parametrize(
+    ("alpha", "precision"), [(1.0, (F4, False)), (3.0, (F4, True)), (4.0, (F8, False))]
+)
 def test_products_in_float32_are_not_made_in_vain(alpha, precision, batches, products_in):
     X = spread(20_000 * batches, alpha)
     model = StreamingPCA(10)
@@ -138,7 +140,10 @@ def test_rows_that_do_not_look_like_the_sample_are_as_certain(products_in):
     step = len(flat) // (4 * 10 + 32)
     steep_sample, flat_sample = flat.copy(), steep.copy()
     steep_sample[::step], flat_sample[::step] = steep[::step], flat[::step]
-    for X, precisions in ((steep_sample, [F8]), (flat_sample, [F4, F8])):
+    for X, precisions in (
+        (steep_sample, [(F4, True)]),
+        (flat_sample, [(F4, False), (F8, False)]),
+    ):
         products_in.clear()
         model = StreamingPCA(10).fit(X)
         assert products_in == precisions

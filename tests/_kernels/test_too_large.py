@@ -1,4 +1,4 @@
-"""Values that are too large are refused in the same words everywhere."""
+"""Values that are too large are refused in the same words everywhere; small ones are exact."""
 
 import re
 
@@ -17,8 +17,10 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceTracker,
     VerticalFederatedPCA,
+    make_power_law,
 )
 from fedpca_sklearn._kernels.too_large import TooLargeError
+from fedpca_sklearn.metrics import subspace_distance
 from fedpca_sklearn.summary._triangle import triangle_of_rows
 
 WORDS = re.compile(
@@ -79,3 +81,19 @@ def test_float32_whose_sums_overflow_is_exact_if_its_variance_does_not(shape):
     s = np.linalg.svd(Z, compute_uv=False)[:3]
     np.testing.assert_allclose(pca.singular_values_, s, rtol=1e-5)
     assert np.square(Z).sum() > np.finfo("f4").max
+
+
+@pytest.mark.parametrize("exponent", [-62, -66, -70, -74, -80])
+@pytest.mark.parametrize("shape", [(3_000, 60, 1.0), (20_000, 60, 2.0), (2_600, 700, 1.0)])
+def test_float32_whose_squares_vanish_has_the_directions_of_larger_units(shape, exponent):
+    """Products below 1e-38 lose their digits, so that other routes find the directions."""
+    n, d, alpha = shape
+    X = make_power_law(n, d, alpha=alpha, random_state=0).astype("f4")
+    pca, tiny = StreamingPCA(4), StreamingPCA(4)
+    pca.fit(X)
+    with np.errstate(under="ignore"):  # variances are shown in float32
+        tiny.fit(np.ldexp(X, exponent))
+    inexact = d == 700  # in passes, or updates
+    assert subspace_distance(tiny.components_, pca.components_) < (2e-2 if inexact else 1e-6)
+    s = np.ldexp(tiny.singular_values_, -exponent)
+    np.testing.assert_allclose(s, pca.singular_values_, rtol=1e-3 if inexact else 1e-6)

@@ -1,0 +1,93 @@
+"""Precisions in which the products of a scatter matrix are made, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .device_rows import DeviceRows
+from .linalg import least_certain
+from .scatter import dense
+from .sizes import MOST_APART
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+# Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
+# multiplications as theirs all rows take.
+_ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
+# Rows of a sample that tells the first few directions only.
+_FEW_ROWS = 128
+# Directions whose parts may be taken off the rows; a few more hardly take longer.
+_FEW = (4, MOST_APART)
+# Factor by which a sample's ratios of eigenvalues may be off: with 4 rows for each, power laws have
+# up to 1.5 times the ratio of a small one to the largest.
+_OFF = 1.5
+
+
+class Precision(NamedTuple):
+    """That of products, and directions whose parts are taken off the rows before."""
+
+    dtype: np.dtype
+    apart: np.ndarray | None = None
+
+
+class Sample:
+    """Eigenvalues of the scatter of some rows, in decreasing order, and the first directions."""
+
+    def __init__(self, rows: np.ndarray):
+        self._rows = rows
+        self._of_columns = len(rows) > rows.shape[1]
+        self._G = rows.T @ rows if self._of_columns else rows @ rows.T
+        self.is_finite = bool(np.isfinite(self._G.trace()))
+
+    def eigenvalues(self) -> np.ndarray:
+        return np.linalg.eigvalsh(self._G)[::-1]
+
+    def directions(self, q: int) -> np.ndarray:
+        W = np.linalg.eigh(self._G)[1][:, : -q - 1 : -1]
+        return (W if self._of_columns else np.linalg.qr(self._rows.T @ W)[0]).T
+
+
+def precisions(
+    Y: Any, dtype: np.dtype, count: int, V: np.ndarray, s: np.ndarray
+) -> list[Precision]:
+    """Those in which the scatter matrix of rows may be made for so many directions.
+
+    In float32 unless that would most likely be in vain, by what the directions of the past or else
+    some of the rows say of the eigenvalues that must be certain. ``count`` zero: nothing is known
+    of these.
+    """
+    exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
+    if dtype == _FLOAT64:
+        return [exact]
+    apart = not isinstance(Y, DeviceRows)
+    sample = None if len(s) or not count else _sample_of(Y, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
+    lam = sample.eigenvalues() if sample else s**2
+    if not 0 < count <= len(lam):
+        few = _sample_of(Y, _FEW_ROWS) if apart and count > MOST_APART else None
+        return [Precision(_FLOAT32, few.directions(MOST_APART)) if few else plain, exact]
+    share = least_certain(1.0, dtype=_FLOAT32)
+    least, largest, off = lam[count - 1], lam[0], _OFF if sample and apart else 1.0
+    if least > off * share * largest:
+        return [plain, exact]
+    if apart and least > off * share**2 * largest:
+        for q in _FEW:
+            if q < len(lam) and least > off * share * lam[q]:
+                return [Precision(_FLOAT32, sample.directions(q) if sample else V[:q]), exact]
+    return [exact]
+
+
+def _sample_of(Y: Any, m: int) -> Sample | None:
+    """That of about so many rows.
+
+    None where it would take long beside the scatter of all rows, or is not finite.
+    """
+    n, d = Y.shape
+    if n < m or n * d * d < _SHARE_OF_SAMPLE * min(m, d) ** 3:
+        return None
+    some = dense(Y[:: n // m]).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
+        some -= some[0].copy()  # so that columns that do not vary are zero
+        some -= some.mean(axis=0)
+        sample = Sample(some)
+    return sample if sample.is_finite else None
