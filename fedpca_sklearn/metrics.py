@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, svds
 from sklearn.utils import check_array
 
-from ._kernels.rows import centred_where_full
+from ._kernels.rows import centred_where_full, entries_once
 from ._validation.arrays import in_numpy
 from ._validation.checks import check_rows
 
@@ -110,7 +110,7 @@ def _centred(X: Any, mean: Any):
     if not sp.issparse(X):
         Z = X - mean
         return Z, np.zeros(d), float(np.einsum("ij,ij->", Z, Z))
-    Z, rest = centred_where_full(sp.csr_array(X, dtype=np.float64), mean)
+    Z, rest = centred_where_full(entries_once(sp.csr_array(X, dtype=np.float64)), mean)
     deviations, stored = Z.data - rest[Z.indices], np.bincount(Z.indices, minlength=d)
     return Z, rest, float(deviations @ deviations + (n - stored) @ rest**2)
 

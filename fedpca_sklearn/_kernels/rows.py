@@ -14,7 +14,7 @@ from .threads import in_shares, usable_threads
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
-# Rows of which is told whether the mean is large.
+# Rows of which is told whether the mean is large, and whether columns may be without a zero.
 _SOME = 32
 # Least entries of rows of a thread.
 _ENTRIES_OF_THREAD = 2**20
@@ -31,10 +31,16 @@ def entries_once(X: Any) -> Any:
 def centred_where_full(X: Any, mean: np.ndarray) -> tuple[Any, np.ndarray]:
     """Sparse rows less the mean in columns without an implicit zero, and the mean of the others.
 
-    So that nothing cancels: any other column has squares of at least its mean's times n.
+    So that nothing cancels: any other column has squares of at least its mean's times n. Entries
+    that are stored twice may be so afterwards. Most often a few rows tell that no column is full.
     """
-    X = entries_once(sp.csr_array(X))
-    full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
+    X = sp.csr_array(X)
+    n, d = X.shape
+    some = min(n, _SOME)
+    if not np.any(np.bincount(X.indices[: X.indptr[some]], minlength=d) >= some):
+        return X, mean
+    X = entries_once(X)
+    full = np.bincount(X.indices, minlength=d) == n
     if not full.any():
         return X, mean
     data = X.data - np.where(full, mean, 0.0)[X.indices]
@@ -73,6 +79,7 @@ def coordinates_and_norms(
         Z = X @ Vt
         Z -= mean @ Vt
         if squared_norms is not None:
+            X = entries_once(X)
             stored = sp.csr_array((X.data - mean[X.indices], X.indices, X.indptr), X.shape)
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
@@ -157,7 +164,7 @@ def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
     w = np.ones(n) if weight is None else weight
     if sp.issparse(X):
         X, mean = centred_where_full(X, mean)
-        squares = sp.csr_array(X, dtype=np.float64).power(2).sum(axis=1)
+        squares = sp.csr_array(entries_once(X), dtype=np.float64).power(2).sum(axis=1)
         return float(w @ squares - 2 * (w @ X) @ mean + w.sum() * (mean @ mean))
     total = 0.0
     for rows in row_slices(*X.shape):

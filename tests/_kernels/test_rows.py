@@ -90,3 +90,25 @@ def test_likelihoods_of_sparse_rows_with_a_column_of_times():
     assert_allclose(*noise, rtol=1e-4)  # products round to 1.7e9 eps of 290
     scaled = StreamingPCA(2, scale=True).fit(sparse.astype(np.float32))
     assert scaled.transform(sparse.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["full at first", "full after", "full", "stored twice"])
+def test_sparse_rows_are_centred_whatever_a_few_of_them_tell(kind):
+    rng = np.random.default_rng(0)
+    X = rng.poisson(0.5, (300, 6)).astype(np.float64)
+    rows = {"full at first": slice(0, 100), "full after": slice(40, None)}.get(kind, slice(None))
+    X[:, 4] = 0
+    X[rows, 4] = 1e3 + rng.random(len(X[rows]))
+    sparse = sp.csr_array(X)
+    if kind == "stored twice":  # in halves
+        parts = (np.repeat(a, 2) for a in (sparse.data / 2, sparse.indices))
+        sparse = sp.csr_array((*parts, 2 * sparse.indptr), X.shape)
+        assert sparse.nnz > np.count_nonzero(X)
+    mean, V, norms = X.mean(axis=0), np.linalg.qr(rng.standard_normal((6, 2)))[0].T, np.empty(300)
+    Z = X - mean
+    before = sparse.data.copy()
+    assert_allclose(coordinates_and_norms(sparse, V, mean, norms), Z @ V.T, atol=1e-9)
+    assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
+    assert_allclose(coordinates_and_norms(sparse, V, mean), Z @ V.T, atol=1e-9)
+    assert_allclose(scatter_about(sparse, mean, None), (Z**2).sum())
+    assert_allclose(sparse.data, before, rtol=0)
