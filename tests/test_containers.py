@@ -32,6 +32,7 @@ from fedpca_sklearn import (
     reconstruction_error,
     subspace_distance,
 )
+from fedpca_sklearn._validation import containers
 
 NAMES = ["heat", "light", "noise", "wind"]
 FRAME = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 4)), columns=NAMES)
@@ -373,3 +374,27 @@ def test_rows_of_long_doubles_are_those_of_doubles(as_rows):
     for model in (OnlineDistributedPCA(2), FederatedPowerPCA(2, random_state=0)):
         long = clone(model).fit(as_rows(X.astype(np.longdouble))).explained_variance_
         assert_allclose(long, clone(model).fit(as_rows(X)).explained_variance_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_arrays_of_floats_are_not_read_again(dtype, monkeypatch):
+    """Their width is all that is to be checked; whatever else is asked goes to scikit-learn."""
+    X = np.random.default_rng(0).standard_normal((30, 4)).astype(dtype)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    pca, named = StreamingPCA(2).fit(X), StreamingPCA(2).fit(frame)
+    with pytest.raises(ValueError, match="X has 3 features, but StreamingPCA is expecting 4"):
+        pca.transform(X[:, :3])
+    with pytest.raises(ValueError, match="0 sample"):
+        pca.fit(X[:0])
+    with pytest.raises(ValueError, match="infinity"):
+        pca.transform(np.where(np.arange(4) == 2, np.inf, X))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        named.transform(X)
+    assert not hasattr(named.fit(X), "feature_names_in_")
+    monkeypatch.setattr(containers, "_validate_data", None)
+    again = StreamingPCA(2).fit(X[:20]).partial_fit(X[20:])
+    assert again.n_features_in_ == 4
+    assert_allclose(again.transform(X), pca.transform(X), atol=1e-4)
+    for other in (frame, X.astype(">f8"), X.astype(int), X.tolist()):
+        with pytest.raises(TypeError, match="not callable"):
+            again.transform(other)

@@ -19,7 +19,7 @@ from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
-from .._kernels.tame import is_tame_row
+from .._kernels.tame import are_tame_rows
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.arrays import in_numpy
@@ -184,12 +184,12 @@ class SubspaceTransformer(
         return self.components_.shape[0]
 
     def _needs_no_check(self, X: Any) -> bool:
-        """Whether X is one row of what was fitted, of which only the entries are to be checked."""
+        """Whether X is rows of what was fitted, of which only the entries were to be checked."""
         fitted = vars(self)
         return (
             "components_" in fitted
             and "feature_names_in_" not in fitted
-            and is_tame_row(X, fitted["n_features_in_"])
+            and are_tame_rows(X, fitted["n_features_in_"])
         )
 
     def _check_X(self, X: Any) -> Any:

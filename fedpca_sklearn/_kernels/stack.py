@@ -41,7 +41,7 @@ from .linalg import (
     top_right_singular,
     triangle,
 )
-from .precision import Precision, precisions
+from .precision import Precision, precisions, refined_in_float64
 from .scatter import (
     add_row,
     add_rows,
@@ -343,10 +343,14 @@ class DenseBlock(Block):
         found = leading_by_lanczos(apply, squares * unit, wanted, max_keep - wanted, eps)
         if found is None:
             return None
-        lam, V = found
-        if len(lam) < wanted or lam[wanted - 1] <= least_certain(lam[0], dtype=dtype):
+        lam, V = found[0] / unit, found[1]
+        if len(lam) < wanted:
             return None
-        return flip_signs(V.astype(dtype, copy=False)), np.sqrt(lam / unit)
+        if lam[wanted - 1] <= least_certain(lam[0], dtype=dtype):
+            if len(lam) < max_keep or not refined_in_float64(M, lam[:wanted], V[:wanted]):
+                return None
+            lam[wanted:].clip(max=lam[wanted - 1], out=lam[wanted:])
+        return flip_signs(V.astype(dtype, copy=False)), np.sqrt(lam)
 
     def stack(self, order: Literal["C", "F"] | None = None, dtype: Any = np.float64) -> np.ndarray:
         """The whole scaled stack, in the given order of memory.

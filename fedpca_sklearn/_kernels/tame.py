@@ -24,8 +24,13 @@ def is_tame_state(mean: np.ndarray, variance: float, dtype: np.dtype) -> bool:
     return bool(variance < most and np.abs(mean).max(initial=0.0) < most**0.5)
 
 
-def is_tame_row(X: object, n_features: int) -> bool:
-    """Whether something is one row of floats in an array of numpy, all of them finite and small."""
+def are_tame_rows(X: object, n_features: int) -> bool:
+    """Whether something is rows of floats in an array of numpy, all of them finite and small."""
     return (
-        type(X) is np.ndarray and X.shape == (1, n_features) and X.dtype in _MOST and is_tame(X[0])
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and X.shape[1] == n_features
+        and X.dtype in _MOST
+        and (len(X) == 1 or (len(X) > 1 and X.flags.c_contiguous))
+        and is_tame(X.reshape(-1))
     )

@@ -16,7 +16,7 @@ from .._base.adjusting import AdjustingMixin
 from .._base.doc_link import DocLinkMixin
 from .._base.published_state import UnchangedOnErrorMixin
 from .._dask import refuse_dask
-from .._kernels.tame import is_tame_row
+from .._kernels.tame import are_tame_rows
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace
@@ -213,7 +213,7 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
         """Rows of floats, dense or CSR."""
         if not reset:
             fitted = vars(self)
-            if "feature_names_in_" not in fitted and is_tame_row(X, fitted["n_features_in_"]):
+            if "feature_names_in_" not in fitted and are_tame_rows(X, fitted["n_features_in_"]):
                 return X
         refuse_dask(self, X)
         tags = get_tags(self.estimator).input_tags

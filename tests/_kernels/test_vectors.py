@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import ortho_group
 
 from fedpca_sklearn import StreamingPCA, excess_error, make_power_law, subspace_distance
-from fedpca_sklearn._kernels import lanczos
+from fedpca_sklearn._kernels import lanczos, precision
 from fedpca_sklearn._kernels.lanczos import leading_by_lanczos
 from fedpca_sklearn._kernels.routes import passes_pay, rows_of_vectors, vectors_pay
 from fedpca_sklearn._kernels.stack import DenseBlock
@@ -99,6 +99,32 @@ def test_rows_of_float32_go_through_products_of_float32(X):
     want = by_vectors(Y.astype(float))[1]
     assert_allclose(s[:R], want[1][:R], rtol=1e-6)
     assert subspace_distance(V[:R].astype(float), want[0][:R]) < 1e-5
+
+
+@pytest.mark.parametrize("alpha", [3.0, 4.0, 5.0])
+@pytest.mark.parametrize("n", [2_000, 600])
+def test_small_variances_of_float32_are_found_where_residuals_in_float64_say_so(n, alpha):
+    """A scatter matrix in float32 would not do: they are 0.8 % to 0.03 % of the largest."""
+    Y = make_power_law(n, 500, alpha=alpha, random_state=0).astype(np.float32)
+    V, s = by_vectors(Y, wanted=5)[1]
+    Z = Y.astype(float) - Y.mean(axis=0, dtype=float)
+    best, W = np.linalg.svd(Z, full_matrices=False)[1:]
+    assert best[4] ** 2 < 0.01 * best[0] ** 2
+    assert_allclose(s[:5], best[:5], rtol=1e-5)
+    assert np.all(np.diff(s) <= 0)
+    # each direction by itself
+    sines = np.linalg.norm(V[:5] - (V[:5] * W[:5]).sum(axis=1)[:, None] * W[:5], axis=1)
+    assert sines.max() < 1e-5
+    assert_allclose(V @ V.T, np.eye(K), atol=1e-5)
+
+
+def test_what_residuals_in_float64_refuse_is_left_to_others(monkeypatch):
+    Y = make_power_law(2_000, 500, alpha=3.0, random_state=0).astype(np.float32)
+    assert by_vectors(Y, wanted=5)[1] is not None
+    steeper = make_power_law(2_000, 500, alpha=7.0, random_state=0).astype(np.float32)
+    assert by_vectors(steeper, wanted=5)[1] is None  # roundings hide what is to be kept beyond
+    monkeypatch.setitem(precision.ORTHONORMALITY_TOL, np.dtype("f4"), 1e-9)
+    assert by_vectors(Y, wanted=5)[1] is None
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
