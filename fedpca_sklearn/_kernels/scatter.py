@@ -140,11 +140,12 @@ def leading_directions(
 
 def guessed_mean(Y: Any) -> np.ndarray:
     """Near the mean: exactly that of a constant column, and zero where that is as good."""
-    some = dense(Y[:: -(-Y.shape[0] // _SAMPLE)]).astype(np.float64)
-    first = some[0].copy()
-    some -= first
-    mean = first + some.mean(axis=0)
-    some -= mean - first
+    some = dense(Y[:: -(-Y.shape[0] // _SAMPLE)])
+    first = some[0].astype(np.float64)
+    some = some - first
+    to_mean = np.add.reduce(some) / len(some)
+    mean = first + to_mean
+    some -= to_mean
     variances = np.einsum("ij,ij->j", some, some) / len(some)
     squares = mean**2
     if np.all(squares <= variances) and LOST * squares.sum() <= variances.sum():
