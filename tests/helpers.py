@@ -13,6 +13,8 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from fedpca_sklearn._kernels import scatter, stack
+
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # Trackers of batches as in Narayanamurthy et al. (2022): about the origin, by least squares, by the
@@ -144,3 +146,15 @@ def peak_bytes(function):
         return tracemalloc.get_traced_memory()[1] - start
     finally:
         tracemalloc.stop()
+
+
+def noted_precisions(monkeypatch):
+    """Precisions of the scatter matrices that are made from now on, and whether parts are apart."""
+    made, make = [], scatter.row_scatter
+
+    def noted(*args):
+        made.append((args[4], args[5] is not None))
+        return make(*args)
+
+    monkeypatch.setattr(stack, "row_scatter", noted)
+    return made

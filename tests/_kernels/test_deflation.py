@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from helpers import noted_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import StreamingPCA, make_power_law
-from fedpca_sklearn._kernels import precision, stack
+from fedpca_sklearn._kernels import precision
 from fedpca_sklearn._kernels.deflation import largest_left
 from fedpca_sklearn._kernels.precision import precisions
 from fedpca_sklearn._kernels.scatter import row_scatter
@@ -71,24 +72,12 @@ def test_small_variances_beside_large_ones_keep_their_digits(d, r, alpha, n_thre
     X = make_power_law(n, d, alpha=alpha, random_state=0).astype(F4) + F4.type(5)
     G, _ = oracle(X)
     lam, V = (found[..., ::-1] for found in np.linalg.eigh(G))
-    made = noted(monkeypatch)
+    made = noted_precisions(monkeypatch)
     pca = StreamingPCA(r).fit(X)
     assert made == [(F4, True)]
     gap = (lam[r - 1] - lam[r]) / lam[r - 1]
     assert subspace_distance(pca.components_, V[:, :r].T) < 1e-5 / gap
     assert_allclose(pca.singular_values_**2, lam[:r], rtol=1e-6)
-
-
-def noted(monkeypatch):
-    """Precisions of the scatter matrices that are made, and whether some parts are apart."""
-    made = []
-
-    def scatter(*args):
-        made.append((args[4], args[5] is not None))
-        return row_scatter(*args)
-
-    monkeypatch.setattr(stack, "row_scatter", scatter)
-    return made
 
 
 def test_what_is_left_is_at_most_what_the_leading_pairs_say():
@@ -114,7 +103,7 @@ def test_rows_with_a_direction_of_their_own_are_as_certain(sampled, monkeypatch)
     if sampled:  # in another order the sample shows some of them
         X = X[np.random.default_rng(1).permutation(len(X))]
     X = X.astype(F4)
-    made = noted(monkeypatch)
+    made = noted_precisions(monkeypatch)
     pca = StreamingPCA(12).fit(X)
     assert made[-1] == (F8, False)
     G, _ = oracle(X)
@@ -128,7 +117,7 @@ def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scat
     X[:, 3], X[:, 30], X[:, 31] = 0.1, 1e8, 7
     X[:, 50] *= 1e-6
     X = X.astype(F4)
-    made = noted(monkeypatch)
+    made = noted_precisions(monkeypatch)
     pca = StreamingPCA(12).fit(X)
     assert made == [(F4, True)]
     assert np.all(pca.components_[:, [3, 30, 31]] == 0)
@@ -140,7 +129,7 @@ def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scat
 
 def test_a_stream_takes_off_what_it_knows_of(monkeypatch):
     X = make_power_law(100_000, 100, alpha=2.0, random_state=0).astype(F4)
-    made = noted(monkeypatch)
+    made = noted_precisions(monkeypatch)
     pca = StreamingPCA(15)
     for batch in np.split(X, 4):
         pca.partial_fit(batch)

@@ -5,13 +5,14 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import noted_precisions
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import StreamingPCA, make_power_law
-from fedpca_sklearn._kernels import scatter, stack
+from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn._kernels.scatter import add_rows, of_few_digits, row_scatter
 from fedpca_sklearn._kernels.sizes import threads_of_scatter
 from fedpca_sklearn.metrics import subspace_distance
@@ -104,15 +105,7 @@ def test_roundings_of_float32_that_are_alike_in_many_rows_do_not_add_up(kind, ep
 
 @pytest.fixture
 def products_in(monkeypatch):
-    """Precisions of the scatter matrices that are made, and whether some parts are apart."""
-    made = []
-
-    def noted(*args):
-        made.append((args[4], args[5] is not None))
-        return row_scatter(*args)
-
-    monkeypatch.setattr(stack, "row_scatter", noted)
-    return made
+    return noted_precisions(monkeypatch)
 
 
 def spread(n, alpha):
