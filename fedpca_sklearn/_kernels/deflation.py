@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.blas import dsyr2k
 
+from .thin_products import sums_in_groups
+
 
 class PartsAlong:
     """Takes the parts along directions off rows, and adds them to a scatter matrix in the end.
@@ -26,25 +28,29 @@ class PartsAlong:
     def __init__(self, directions: np.ndarray, dtype: np.dtype):
         q, d = directions.shape
         self._U = directions.astype(dtype)
-        self._U[np.abs(self._U) < np.finfo(dtype).eps] = 0  # so that no scatter is none
         self._UT = np.ascontiguousarray(self._U.T)
-        self._across, self._within, self._sums = np.zeros((q, d)), np.zeros((q, q)), np.zeros(q)
+        self._across, self._within, self._squares = np.zeros((q, d)), np.zeros((q, q)), np.zeros(d)
 
-    def take_off(self, Z: np.ndarray, weights: np.ndarray) -> None:
-        """Change rows, which are added up with such weights, in place."""
+    def take_off(self, Z: np.ndarray) -> None:
+        """Change rows in place."""
+        self._squares += sums_in_groups(np.ones((len(Z), 1), Z.dtype), np.square(Z))[0]
         Y = Z @ self._UT
         Z -= Y @ self._U
-        self._across += Y.T @ Z
+        self._across += sums_in_groups(Y, Z)
         Y = Y.astype(np.float64)
         self._within += Y.T @ Y
-        self._sums += weights @ Y
 
-    def added(self, G: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lower triangle of the scatter of all, and their sum, from those of the changed rows."""
+    def added(self, G: np.ndarray) -> np.ndarray:
+        """Lower triangle of the scatter of all, from that of the changed rows.
+
+        Squares of columns are those of the rows as they were: of a column that is small beside a
+        direction's loading they would be a difference of larger numbers.
+        """
         U = self._U.astype(np.float64)
         B = self._across + self._within @ U / 2
         G = dsyr2k(1.0, U.T, B.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-        return G, sums + self._sums @ U
+        np.fill_diagonal(G, self._squares)
+        return G
 
 
 def largest_left(lam: np.ndarray, W: np.ndarray, directions: np.ndarray) -> float:

@@ -210,7 +210,7 @@ def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64)
 
 
 def energy_of_underflow(n_products: int, dtype: np.dtype) -> float:
-    """Sum of so many products at most that are zero in a precision, or have lost most digits."""
+    """What so many products in a precision lose where they are too small for all their digits."""
     return n_products * float(np.finfo(dtype).tiny) * float(np.finfo(dtype).eps)
 
 
@@ -219,8 +219,8 @@ def largest_rounded(
 ) -> float:
     """Largest eigenvalue of what was multiplied in a precision, of leading pairs of the whole.
 
-    Without the parts along directions that were multiplied apart, whose roundings show only in
-    far smaller eigenvalues.
+    Without the parts along directions that were multiplied apart. Products with these are rounded
+    to eps of both sides' sizes, which turns directions by far less than eps of the largest would.
     """
     largest = float(lam[:1].max(initial=0.0))
     if apart is None or not len(lam):

@@ -56,8 +56,8 @@ def precisions(
     """Those in which the scatter matrix of rows may be made for so many directions.
 
     In float32 unless that would most likely be in vain, by what the directions of the past or else
-    some of the rows say of the eigenvalues that must be certain. ``count`` zero: nothing is known
-    of these.
+    some of the rows say of the eigenvalues that must be certain. Nothing is known of these where
+    ``count`` is zero, or the past has fewer.
     """
     exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
     if dtype == _FLOAT64:

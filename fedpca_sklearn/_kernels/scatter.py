@@ -6,6 +6,7 @@ and rows are not copied where they need neither a shift nor weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,13 +19,14 @@ from .deflation import PartsAlong
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
 from .sizes import (
-    ENTRIES_MOVED,
     NARROW,
     NARROW_OF_FLOAT32,
+    rows_moved,
     rows_of_scatter,
     threads_of_scatter,
 )
 from .slices import row_slices, rows_within, slices_of
+from .thin_products import sums_in_groups
 from .threads import in_shares, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.
@@ -219,8 +221,10 @@ def _products_of(
     scipy's BLAS keeps other threads of Python from running, numpy's does not.
     """
     n, d = share.stop - share.start, Y.shape[1]
-    moved, twice = bool(shift.any()), bool(offset.any())
-    as_it_is = not moved and not twice and root_w is None and Y.dtype == dtype and apart is None
+    twice = bool(offset.any())
+    as_it_is = (
+        not shift.any() and not twice and root_w is None and Y.dtype == dtype and apart is None
+    )
     by_numpy = not alone or d <= (NARROW if dtype == np.float64 else NARROW_OF_FLOAT32)
     in_cache = rows_of_scatter(d, dtype.itemsize, alone)
     in_order = isinstance(Y, np.ndarray) and Y.flags.c_contiguous
@@ -230,7 +234,9 @@ def _products_of(
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
     product = np.empty((d, d), dtype) if by_numpy else G
     shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
-    ones = np.ones(step, dtype)
+    ones, unit = np.ones((step, 1), dtype), 1.0
+    if root_w is not None:  # in which sums of tiny weights do not underflow
+        unit = math.ldexp(1.0, math.frexp(float(root_w[share].max()))[1])
     parts = None if apart is None else PartsAlong(apart, dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
         for part in slices_of(n, step):
@@ -240,23 +246,24 @@ def _products_of(
                 Z = dense(Z)
             weights = ones[: part.stop - part.start]
             if root_w is not None:
-                weights = root_w[rows].astype(dtype, copy=False)
-            if space is not None:
-                out = space[: len(Z)]
-                for at in row_slices(len(out), d, ENTRIES_MOVED):
-                    some = np.subtract(Z[at], shift, out=out[at], casting="same_kind")
+                weights = (root_w[rows] / unit).astype(dtype)[:, None]
+            if space is None:
+                sums += sums_in_groups(weights, Z)[0]
+            else:
+                Z, before = space[: len(weights)], Z
+                for at in slices_of(len(Z), rows_moved(d)):
+                    some = np.subtract(before[at], shift, out=Z[at], casting="same_kind")
                     if twice:
                         some -= offset.astype(dtype, copy=False)
                     if root_w is not None:
-                        some *= weights[at, None]
+                        some *= root_w[rows][at, None].astype(dtype)
+                    sums += unit * sums_in_groups(weights[at], some)[0]
                     if parts is not None:
-                        parts.take_off(some, weights[at])
-                Z = out
-            sums += weights @ Z
+                        parts.take_off(some)
             if by_numpy:
                 G += np.matmul(Z.T, Z, out=product).T  # in the order of G
             elif dtype == np.float32:
                 G += ssyrk(1.0, Z.T, lower=1)
             else:
                 G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-        return (G, sums) if parts is None else parts.added(G, sums)
+        return G if parts is None else parts.added(G), sums

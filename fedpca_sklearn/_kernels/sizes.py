@@ -57,8 +57,9 @@ FEW_ROWS = 512
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
-# Entries of rows of which a copy is changed step by step.
-ENTRIES_MOVED = 2**16
+# Entries of rows of which a copy is changed step by step, and rows whose products with few vectors
+# are added up in float32.
+_ENTRIES_MOVED, ROWS_OF_GROUP = 2**16, 64
 # Directions whose parts may be taken off rows in float32.
 MOST_APART = 8
 
@@ -162,6 +163,11 @@ def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
 
 
+def rows_moved(n_features: int) -> int:
+    """Rows of which a copy is changed at once: some groups."""
+    return rows_within(n_features, _ENTRIES_MOVED, ROWS_OF_GROUP) // ROWS_OF_GROUP * ROWS_OF_GROUP
+
+
 def threads_of_scatter(n_rows: float, n_features: int, usable: int) -> int:
     """Threads of Python that share the rows of a scatter matrix, each with two of its own."""
     if n_features > COLUMNS_OF_THREADS:
@@ -210,8 +216,7 @@ def peak_bytes(
         product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
         of_thread = itemsize * (d + 1) * rows + product + 2**15
         if itemsize == 4:  # parts along some directions
-            some = min(rows, rows_within(d, ENTRIES_MOVED))
-            of_thread += some * (itemsize * d + 12 * MOST_APART)
+            of_thread += min(rows, rows_moved(d)) * (itemsize * d + 12 * MOST_APART)
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)

@@ -1,7 +1,8 @@
-"""Products of many rows with a few vectors, in pieces that some kernels of BLAS need not copy.
+"""Products of many rows with a few vectors.
 
-BLAS packs both factors before it multiplies. With a few vectors every number is multiplied a few
-times only, so that packing takes as long as the product.
+In pieces that some kernels of BLAS need not copy: it packs both factors before it multiplies. With
+a few vectors every number is multiplied a few times only, so that packing takes as long as the
+product.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from .sizes import ROWS_OF_GROUP
 from .slices import slices_of
 from .threads import blas_architectures, usable_threads
 
@@ -24,6 +26,21 @@ _SMALL = 10**6
 # Columns of a piece; the most vectors, as with more its rows are too few; and the most columns, as
 # sums of more pieces are rounded more often.
 _COLUMNS, _VECTORS, _FEATURES = 200, 48, 2**15
+
+
+def sums_in_groups(A: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """``A.T @ Z`` for few columns of A, of which those of some rows each are added up in float64.
+
+    Equal products, as of rows that repeat, are all rounded alike where they are added in float32.
+    """
+    if Z.dtype == np.float64:
+        return A.T @ Z
+    whole = len(A) - len(A) % ROWS_OF_GROUP
+    groups = [M[:whole].reshape(-1, ROWS_OF_GROUP, M.shape[1]) for M in (A, Z)]
+    total = np.add.reduce(groups[0].swapaxes(1, 2) @ groups[1], axis=0, dtype=np.float64)
+    if whole < len(A):
+        total += A[whole:].T @ Z[whole:]
+    return total
 
 
 def product_with(vectors: np.ndarray, n_rows: int) -> Product:

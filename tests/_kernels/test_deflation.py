@@ -127,6 +127,59 @@ def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scat
     assert_allclose(pca.subspace_.column_scatter, scatter, rtol=1e-5, atol=1e-30)
 
 
+def kinds(n_kinds, d, alpha, n, seed):
+    """Rows of a few kinds, sorted, as of a table of groups."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.standard_normal((n_kinds, d)) * np.arange(1, d + 1.0) ** -alpha
+    shares = rng.dirichlet(np.full(n_kinds, 3.0))
+    return kinds[np.sort(rng.choice(n_kinds, n, p=shares))].astype(F4) + F4.type(0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("d", "r", "alpha"), [(6, 4, 1.6), (9, 6, 1.5), (13, 10, 1.3)])
+def test_rows_that_repeat_one_after_the_other_lose_no_more(d, r, alpha, seed):
+    """Found from outside: sums in float32 rounded equal rows alike, up to 1e-3 of a direction."""
+    X = kinds(r + 1, d, alpha, 40_000, seed)
+    G, mean = oracle(X)
+    lam, V = (found[..., ::-1] for found in np.linalg.eigh(G))
+    pca = StreamingPCA(r).fit(X)
+    gap = (lam[r - 1] - lam[r]) / lam[r - 1]
+    assert subspace_distance(pca.components_, V[:, :r].T) < 2e-5 / gap
+    assert_allclose(pca.singular_values_**2, lam[:r], rtol=5e-5)
+    assert np.all(np.abs(pca.subspace_.mean - mean) < 1e-5 * np.sqrt(np.diagonal(G) / len(X)))
+
+
+def test_small_columns_keep_scatter_and_mean_whatever_the_sample_shows(monkeypatch):
+    """Found from outside: of columns 1e-6 as large they were differences of larger numbers."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 40)) * np.repeat([1.0, 0.03, 1e-6], [4, 16, 20])
+    X[:, 20:] += 1e-6
+    step = len(X) // (4 * 12 + 32)
+    sampled = np.arange(len(X)) % step == 0
+    X[sampled, 20:] *= 1e4  # so that the first directions have loadings there
+    X[np.ix_(~sampled, range(4))] *= 2
+    X = X.astype(F4)
+    made = noted_precisions(monkeypatch)
+    pca = StreamingPCA(12).fit(X)
+    assert made[0] == (F4, True)
+    G, mean = oracle(X)
+    deviations = np.sqrt(np.diagonal(G) / len(X))
+    assert_allclose(pca.subspace_.column_scatter, np.diagonal(G), rtol=1e-5)
+    assert np.all(np.abs(pca.subspace_.mean - mean) < 1e-5 * deviations)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.2])
+def test_tiny_weights_of_large_rows_do_not_move_the_mean(alpha):
+    """Found from outside: in float32 their products with rows vanished, in sums only."""
+    X = (make_power_law(20_000, 40, alpha=alpha, random_state=0) + 3).astype(F4) * F4.type(1e15)
+    w = np.full(len(X), 1e-66)
+    pca, plain = StreamingPCA(8).fit(X, sample_weight=w), StreamingPCA(8).fit(X)
+    deviations = np.sqrt(np.diagonal(oracle(X / F4.type(1e15))[0]) / len(X))
+    off = np.abs(pca.subspace_.mean - plain.subspace_.mean) / 1e15
+    assert np.all(off < 1e-5 * deviations)
+    assert subspace_distance(pca.components_, plain.components_) < 1e-5
+
+
 def test_a_stream_takes_off_what_it_knows_of(monkeypatch):
     X = make_power_law(100_000, 100, alpha=2.0, random_state=0).astype(F4)
     made = noted_precisions(monkeypatch)
