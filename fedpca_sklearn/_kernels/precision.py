@@ -17,10 +17,11 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
 # multiplications as theirs all rows take.
 _ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
-# Rows of a sample that tells the first few directions only.
-_FEW_ROWS = 128
-# Directions whose parts may be taken off the rows; a few more hardly take longer.
-_FEW = (4, MOST_APART)
+# Rows of a sample where that one takes too long, and the power law by which it is taken to go on.
+_FEW_ROWS, _FALL = 128, 2
+# Directions whose parts may be taken off the rows; a few more hardly take longer. Of fewer columns
+# products in float64 take no longer than that.
+_FEW, _LEAST_COLUMNS = (4, MOST_APART), 64
 # Factor by which a sample's ratios of eigenvalues may be off: with 4 rows for each, power laws have
 # up to 1.5 times the ratio of a small one to the largest.
 _OFF = 1.5
@@ -62,14 +63,19 @@ def precisions(
     exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
     if dtype == _FLOAT64:
         return [exact]
-    apart = not isinstance(Y, DeviceRows)
-    sample = None if len(s) or not count else _sample_of(Y, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
-    lam = sample.eigenvalues() if sample else s**2
-    if not 0 < count <= len(lam):
-        few = _sample_of(Y, _FEW_ROWS) if apart and count > MOST_APART else None
-        return [Precision(_FLOAT32, few.directions(MOST_APART)) if few else plain, exact]
-    share = least_certain(1.0, dtype=_FLOAT32)
-    least, largest, off = lam[count - 1], lam[0], _OFF if sample and apart else 1.0
+    apart = not isinstance(Y, DeviceRows) and Y.shape[1] >= _LEAST_COLUMNS
+    share, off, known = least_certain(1.0, dtype=_FLOAT32), 1.0, count
+    sample, lam = None, s**2
+    if count and not len(s):
+        sample = _sample_of(Y, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
+        if sample is None and apart:
+            known = min(count, (_FEW_ROWS - _ROWS_AND_MORE) // _ROWS_FOR_EACH)
+            sample = _sample_of(Y, _FEW_ROWS)
+        if sample is not None:
+            lam, off = sample.eigenvalues(), _OFF if apart else 1.0
+    if not 0 < known <= len(lam):
+        return [plain, exact]
+    least, largest = lam[known - 1] * (known / count) ** _FALL, lam[0]
     if least > off * share * largest:
         return [plain, exact]
     if apart and least > off * share**2 * largest:

@@ -110,7 +110,7 @@ def products_in(monkeypatch):
 
 def spread(n, alpha):
     """Rows whose tenth variance is 10^-alpha of the first; float32 is certain down to .012."""
-    return make_power_law(n, 60, alpha=alpha, random_state=0).astype(F4)
+    return make_power_law(n, 70, alpha=alpha, random_state=0).astype(F4)
 
 
 @pytest.mark.parametrize("batches", [1, 4])
