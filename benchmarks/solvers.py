@@ -64,7 +64,7 @@ _MOST_TURNS, _SECONDS = 40, 0.5
 
 def drawn(count):
     """Dense shapes at random, most of which are small."""
-    rng, shapes = np.random.default_rng(20261123), []
+    rng, shapes = np.random.default_rng(20261124), []
     while len(shapes) < count:
         n, d = int(10 ** rng.uniform(2.3, 5)), int(10 ** rng.uniform(1.2, 3.7))
         r = int(rng.choice([1, 2, 3, 5, 10, 20, 50]))

@@ -233,7 +233,8 @@ class DenseBlock(Block):
             if self.n_rows >= self.d:
                 result = self._by_scatter(max_keep, keep, past_scatter, precision, forced, wanted)
             else:
-                result = self._by_gram(max_keep, keep, past_scatter, precision.dtype, forced)
+                dtype = precision.dtype
+                result = self._by_gram(max_keep, keep, past_scatter, dtype, forced, wanted)
             if result is not None:
                 return result
         return self._by_qr(max_keep, keep, past_scatter)
@@ -244,7 +245,7 @@ class DenseBlock(Block):
             count = 0
         return precisions(self.Y, self.V.dtype, count, self.V, self.s)
 
-    def _by_gram(self, max_keep, keep, past_scatter, dtype, forced):
+    def _by_gram(self, max_keep, keep, past_scatter, dtype, forced, wanted):
         k, R = self.k, self.n_rows
         G, turned = self._gram(dtype)
         if not math.isfinite(self.scatter + G.trace()):  # products in float32 overflow earlier
@@ -268,7 +269,8 @@ class DenseBlock(Block):
         W[:k] *= self.s[:, None]
         V = turned(np.ascontiguousarray(W.T, dtype=dtype))
         if not is_orthonormal(V, tol):
-            if not forced:
+            # the first may be certain, and the others hold a little of them, which is taken off
+            if not forced and (wanted is None or not is_orthonormal(V[:wanted], tol)):
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
