@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
 # multiplications as theirs all rows take.
 _ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
-# Rows of a sample where that one takes too long, and the power law by which it is taken to go on.
-_FEW_ROWS, _FALL = 128, 2
+# Rows of a sample where that one takes too long; its eigenvalues are taken to go on as a power law.
+_FEW_ROWS = 128
 # Directions whose parts may be taken off the rows; a few more hardly take longer. Of fewer columns
 # products in float64 take no longer than that.
 _FEW, _LEAST_COLUMNS = (4, MOST_APART), 64
@@ -75,7 +76,10 @@ def precisions(
             lam, off = sample.eigenvalues(), _OFF if apart else 1.0
     if not 0 < known <= len(lam):
         return [plain, exact]
-    least, largest = lam[known - 1] * (known / count) ** _FALL, lam[0]
+    least, largest = lam[known - 1], lam[0]
+    if least > 0 and known < count:
+        fall = math.log2(lam[known // 2 - 1] / least)
+        least *= (known / count) ** fall
     if least > off * share * largest:
         return [plain, exact]
     if apart and least > off * share**2 * largest:
