@@ -244,9 +244,10 @@ def _products_of(
             Z: Any = Y[rows]
             if space is None or sp.issparse(Z):
                 Z = dense(Z)
-            weights = ones[: part.stop - part.start]
+            weights = roots = ones[: part.stop - part.start]
             if root_w is not None:
-                weights = (root_w[rows] / unit).astype(dtype)[:, None]
+                roots = root_w[rows, None].astype(dtype)
+                weights = (root_w[rows, None] / unit).astype(dtype)
             if space is None:
                 sums += sums_in_groups(weights, Z)[0]
             else:
@@ -256,7 +257,7 @@ def _products_of(
                     if twice:
                         some -= offset.astype(dtype, copy=False)
                     if root_w is not None:
-                        some *= root_w[rows][at, None].astype(dtype)
+                        some *= roots[at]
                     sums += unit * sums_in_groups(weights[at], some)[0]
                     if parts is not None:
                         parts.take_off(some)

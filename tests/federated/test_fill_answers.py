@@ -173,7 +173,7 @@ def test_files_of_strangers():
     for hostile, why in (
         (b"", "too few"),
         (data[:-1], "checksum|header"),
-        (b"FEDXXXX" + data[7:], "does not start as one"),
+        (b"FEDNONE" + data[7:], "does not start as one"),
         (signed(huge), "header"),
         (signed(negative), "missing must"),
         (signed(many), "missing must"),
