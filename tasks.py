@@ -98,6 +98,43 @@ def coverage(*arguments):
     pytest("-q", "--cov", "--cov-report=term-missing:skip-covered", *arguments)
 
 
+def mutants(*words):
+    """Break the core in 71 ways, each of which a named test has to see; words choose some."""
+    text = (ROOT / "tests" / "mutants.toml").read_text()
+    chosen = [
+        one
+        for one in tomllib.loads(text)["mutant"]
+        if all(w.lower() in one["says"].lower() + one["file"] for w in words)
+    ]
+    if not chosen:
+        sys.exit(f"no mutant has the words {' '.join(words)}")
+    command = (environment(), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = clone(Path(folder))
+        print("all tests without a mutant ...", flush=True)
+        run(*command, *dict.fromkeys(test for one in chosen for test in one["tests"]), cwd=folder)
+        survived = [one["says"] for one in chosen if not killed(one, folder, command)]
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} killed")
+    if survived:
+        sys.exit("\n".join(["survived:", *survived]))
+
+
+def killed(mutant, folder, command):
+    """Whether the tests of a mutant fail in a copy of the project; print it."""
+    file = folder / "fedpca_sklearn" / mutant["file"]
+    whole, start = file.read_text(), time.monotonic()
+    if whole.count(mutant["old"]) != 1:
+        sys.exit(f"{mutant['file']}: the text of this mutant has to be there once: {mutant}")
+    file.write_text(whole.replace(mutant["old"], mutant["new"]))
+    call, settings = [str(c) for c in (*command, *mutant["tests"])], {**os.environ, **SETTINGS}
+    done = subprocess.run(call, cwd=folder, env=settings, capture_output=True)
+    file.write_text(whole)
+    died = done.returncode == 1  # of failing tests; other codes are errors of the call
+    seconds = time.monotonic() - start
+    print(f"{'killed' if died else 'SURVIVED'} in {seconds:.0f} s: {mutant['says']}", flush=True)
+    return died
+
+
 def oldest():
     """Run the tests with the oldest supported release of all that they need."""
     if sys.version_info >= (3, 12):
@@ -259,7 +296,8 @@ def stranger(folder, wheel):
     install(clean, wheel)
     run(clean, "-c", code[0], cwd=folder)
     print(f"from pip install to a first result: {time.monotonic() - start:.0f} s", flush=True)
-    run(clean, "-c", "".join(code), cwd=folder)
+    for block in code[1:]:  # each as it is pasted, without the others
+        run(clean, "-c", block, cwd=folder)
     install(clean, "--dry-run", f"{wheel}[all]")
     start = time.monotonic()
     run(*commands.partition("#")[0].split(), cwd=folder / "copy")
@@ -288,7 +326,7 @@ def bench(*arguments):
 TASKS = {
     f.__name__: f
     for f in (
-        *(quickstart, flower, test, slow, fast, coverage, oldest, pythons),
+        *(quickstart, flower, test, slow, fast, coverage, mutants, oldest, pythons),
         *(lint, examples, docs, screenshots, wheel, release, bench),
     )
 }

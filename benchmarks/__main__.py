@@ -1,6 +1,7 @@
 """Run scenarios by name, or all: ``python -m benchmarks [--quick] [NAME ... | all]``.
 
-``python -m benchmarks arrays --device cuda`` is for a machine with a GPU.
+``python -m benchmarks arrays --device cuda`` is for a machine with a GPU, and
+``python -m benchmarks stream_batches --seed 1`` draws other rows.
 """
 
 import os
@@ -19,10 +20,11 @@ SCENARIOS = sorted(p.stem for p in Path(__file__).parent.glob("[a-z]*.py"))
 def main(arguments):
     """Run what the arguments name; 1 if a part had to be left out, 2 for an unknown name."""
     quick, options = "--quick" in arguments, {}
-    if "--device" in arguments:
-        at = arguments.index("--device")
-        options["device"] = "".join(arguments[at + 1 : at + 2])
-        arguments = arguments[:at] + arguments[at + 2 :]
+    for name, kind in (("device", str), ("seed", int)):
+        if f"--{name}" in arguments:
+            at = arguments.index(f"--{name}")
+            options[name] = kind("".join(arguments[at + 1 : at + 2]))
+            arguments = arguments[:at] + arguments[at + 2 :]
     names = [a for a in arguments if not a.startswith("-")]
     unknown = [n for n in names if n not in SCENARIOS and n != "all"]
     if unknown:

@@ -154,6 +154,21 @@ def schedule():
     return rows
 
 
+def updates():
+    """Section 4: floats of the busiest way of messages, of the first rows and of each update."""
+    rng, rows = np.random.default_rng(0), []
+    for s in CLIENTS[1:]:
+        pca, sent = DistributedPCA(n_clients=s), [0]
+        for _ in range(4):
+            pca.partial_fit(rng.standard_normal((N, P)))
+            sent.append(pca.communication_.floats_busiest)
+        first, *later = np.diff(sent)
+        T_b = P * (P + 1) // 2 * int(np.ceil(np.log2(s))) + s * (P + 1)
+        rows.append({"s": s, "first": first, "T_b": T_b, "each update": later[0]})
+        rows[-1] |= {"beyond T_b": later[0] - T_b, "updates differ by": np.ptp(later)}
+    return rows
+
+
 def main(quick=False):
     found = simulations(quick)
     rows = beside_paper(found)
@@ -169,6 +184,8 @@ def main(quick=False):
     table("distributed_table_spectrum", [{str(i): v for i, v in enumerate(spectrum(), 1)}])
     print("\nFig. 4, eight processors, as 'step: processors':")
     table("distributed_table_schedule", schedule())
+    print("\nSection 4, floats of the first rows and of each update, 6,000 rows each:")
+    table("distributed_table_updates", updates())
     draw_all(found)
 
 

@@ -43,6 +43,8 @@ def originals():
         Subspace.from_rows(rows, center=False),
         Subspace.empty(7),
     ]
+    fields = plain.components, plain.singular_values, plain.mean, 30, plain.scatter
+    model = Subspace(*fields, feature_names=names, model=(3, True, (0, 2), 0.1)).to_bytes()
     wide = np.linalg.qr(rng.standard_normal((700, 700)))[0]
     large = [
         Subspace(wide, np.zeros(700), np.zeros(700), 9, 0.0),
@@ -50,7 +52,7 @@ def originals():
         Subspace.empty(30_000)._named([f"word {i}" for i in range(30_000)]),
     ]
     small, large = ([s.to_bytes() for s in group] for group in (small, large))
-    return small + [old for data in small if (old := as_old(data))], large
+    return [*small, model, *(old for data in small if (old := as_old(data)))], large
 
 
 def as_old(data):

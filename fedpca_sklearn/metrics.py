@@ -11,6 +11,8 @@ from scipy.sparse.linalg import LinearOperator, svds
 from sklearn.utils import check_array
 
 from ._kernels.rows import centred_where_full, entries_once
+from ._kernels.threads import threads_for_call
+from ._kernels.too_large import too_large
 from ._validation.arrays import in_numpy
 from ._validation.checks import check_rows
 
@@ -100,6 +102,15 @@ def _centred(X: Any, mean: Any):
     are, so that nothing is densified, and nothing cancels.
     """
     X = check_rows(in_numpy(X))
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = _about(X, mean)
+    if not np.isfinite(centred[-1]):
+        raise too_large("sum of squares")
+    return centred
+
+
+def _about(X: Any, mean: Any):
+    """The same, of which the sum of squares may overflow."""
     n, d = X.shape
     if mean is None:
         mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
@@ -150,6 +161,18 @@ def reconstruction_error(X: Any, components: Any, mean: Any = None) -> float:
     return max(total - _captured(Z, mean, basis), 0.0)
 
 
+def _least_error(Z: Any, mean: np.ndarray, total: float, k: int) -> float:
+    """Error of the best k components of centred rows."""
+    n, d = Z.shape
+    if k >= min(n, d) or total == 0:
+        return 0.0
+    if not sp.issparse(Z) and min(n, d) <= 2500:
+        G = Z.T @ Z if n >= d else Z @ Z.T
+        return total - float(np.linalg.eigvalsh(G)[-k:].sum())
+    start = np.random.default_rng(0).standard_normal(min(n, d))
+    return total - float((svds(_operator(Z, mean), k=k, v0=start, tol=1e-10)[1] ** 2).sum())
+
+
 def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     """Reconstruction error relative to the best subspace of the same dimension, minus one.
 
@@ -181,18 +204,11 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     0.0000
     """
     Z, mean, total = _centred(X, mean)
-    basis = _basis(components, Z)
-    k = basis.shape[1]
     n, d = Z.shape
-    if k >= min(n, d) or total == 0:
-        best = 0.0
-    elif not sp.issparse(Z) and min(n, d) <= 2500:
-        G = Z.T @ Z if n >= d else Z @ Z.T
-        best = total - float(np.linalg.eigvalsh(G)[-k:].sum())
-    else:
-        start = np.random.default_rng(0).standard_normal(min(n, d))
-        best = total - float((svds(_operator(Z, mean), k=k, v0=start, tol=1e-10)[1] ** 2).sum())
-    error = total - _captured(Z, mean, basis)
+    with threads_for_call(max(Z.size, 16 * min(n, d) ** 2)):
+        basis = _basis(components, Z)
+        error = total - _captured(Z, mean, basis)
+        best = _least_error(Z, mean, total, basis.shape[1])
     noise = 1e-13 * total
     if best <= noise:
         return 0.0 if error <= 10 * noise else float("inf")

@@ -12,6 +12,7 @@ the garbage collector, which walked through all of it again and again, is told t
 import gc
 import os
 import re
+import tempfile
 from collections import defaultdict
 
 import pytest
@@ -19,6 +20,10 @@ from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+# where commands keep the logs of what they have answered
+_STATE = tempfile.TemporaryDirectory(prefix="fedpca-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 MAY_BE_SKIPPED = {
     "the data set .* is not beside the repository": "measured data that are not in the repository",

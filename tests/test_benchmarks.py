@@ -6,6 +6,7 @@ import inspect
 import io
 import math
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -286,7 +287,7 @@ def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
         for name in ("sonar.npz", "college.npz", "video_person.npz"):
             assert _tools.load(name) is None
 
-    monkeypatch.setattr(_tools, "RESULTS", tmp_path)
+    monkeypatch.setattr(_tools, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(scenario("accuracy"), "main", main)
     monkeypatch.setattr(scenario("privacy"), "main", lambda quick=False: None)
     assert __main__.main(["accuracy", "privacy"]) == 1
@@ -612,12 +613,99 @@ def test_mutated_files_and_labels_end_in_value_errors_or_valid_summaries():
     assert by_name["cut"]["valid"] == 0
 
 
-def test_damaged_files_of_rows_end_in_one_line():
-    rows = scenario("fuzz_rows").measured(50, seed=1)
+def test_every_way_to_feed_a_stream_leads_to_the_components():
+    module = scenario("stream_batches")
+    X = fedpca_sklearn.make_power_law(400, 20, alpha=1.0, random_state=3)
+    weights = 2.0 ** -((module.TIMES[399] - module.TIMES[:400]) / np.timedelta64(1, "h"))
+    faded = fedpca_sklearn.StreamingPCA(10).fit(X, sample_weight=weights).components_
+    for size in (1, 10, 400):
+        by_hand = module.Products()
+        way = partial(module.by_partial_fit, by_hand)
+        seconds, expected = module.fed(way, X, size, np.inf)
+        assert 0 < by_hand.of_checks < 400 * seconds
+        V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2]
+        assert fedpca_sklearn.subspace_distance(expected, V[:10]) < 1e-10
+        for name in module.WAYS.keys() - {"IncrementalPCA"}:
+            _, found = module.fed(module.WAYS[name], X, size, np.inf)
+            target = faded if name == "half-life" else expected
+            assert fedpca_sklearn.subspace_distance(found, target) < 1e-10, name
+
+
+def test_a_way_to_feed_a_stream_gets_no_batch_after_its_time():
+    module, sizes = scenario("stream_batches"), []
+
+    def way(batches):
+        sizes.extend(len(rows) for rows in batches)
+
+    module.fed(way, np.zeros((100, 3)), 20, -1.0)
+    module.fed(way, np.zeros((100, 3)), 50, np.inf)
+    assert sizes == [20, 50, 50]
+
+
+def test_the_rows_of_a_scenario_follow_from_a_seed(monkeypatch, tmp_path, capsys):
+    module, tables = scenario("stream_batches"), {}
+    monkeypatch.setattr(_tools, "RESULTS", tmp_path)
+    drawn = []
+
+    def few(X, size, *_):
+        drawn.append(X)
+        return {"products": 2e-6, "read": 3e-6}, 0.25
+
+    monkeypatch.setattr(module, "measured", few)
+    monkeypatch.setattr(module, "table", lambda name, rows: tables.update({name: rows}))
+    for seed in ("3", "4"):
+        assert __main__.main(["--quick", "stream_batches", "--seed", seed]) == 0
+        assert f"seed {seed}\n" in capsys.readouterr().out
+    half = len(drawn) // 2
+    assert [X.shape for X in drawn[:half]] == [X.shape for X in drawn[half:]]
+    assert all(abs(X - Y).max() > 1 for X, Y in zip(drawn[:half], drawn[half:], strict=True))
+    assert tables["stream_batches"][0]["products"] == 2.0
+    assert tables["stream_batches"][0]["of it checks"] == 0.25
+    assert tables["stream_batches_ratios"][0]["read"] == pytest.approx(1.5)
+
+
+def test_bombs_and_damaged_files_of_rows_end_in_one_line():
+    rows = scenario("fuzz_rows").measured(6, seed=1)
+    assert [row["format"] for row in rows[:3]] == [".csv", ".tsv", ".npy"]
     for row in rows:
-        assert row["other"] == 0, row
+        assert row["bare errors"] == row["over memory"] == row["over time"] == 0, row
+        assert row["read"] + row["refused"] == row["files"] == 6
         assert row["refused"] > 0
-    assert sum(row["fitted"] for row in rows) > 0
+    assert sum(row["read"] for row in rows) > 0
+
+
+def what_came_of(path, monkeypatch, fit):
+    """The outcome that the benchmark counts where `fedpca` is another function."""
+    module = scenario("fuzz_rows")
+    monkeypatch.setattr(module, "fedpca", fit)
+    monkeypatch.setattr(module.resource, "setrlimit", lambda *limit: None)
+    sent = []
+    module.what_came(str(path), "none", SimpleNamespace(send=sent.append))
+    return sent[0][0]
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        ("error: rows.csv: it is no csv.\n", "refused"),
+        ("error: MemoryError\n", "over memory"),
+        ("error: Unable to allocate 7.45 GiB for an array with shape (9, 9)\n", "over memory"),
+        ("error: rows.csv: two\nlines.\n", "bare errors"),
+        ("Traceback\n", "bare errors"),
+        (ValueError("text"), "bare errors"),
+        (MemoryError(), "over memory"),
+    ],
+)
+def test_what_comes_of_a_file_of_rows_is_counted_as_what_it_is(
+    tmp_path, monkeypatch, message, outcome
+):
+    def fit(command):
+        if isinstance(message, Exception):
+            raise message
+        sys.stderr.write(message)
+        return 1
+
+    assert what_came_of(tmp_path / "rows.csv", monkeypatch, fit) == outcome
 
 
 @pytest.mark.slow
@@ -744,3 +832,32 @@ def test_rows_reach_a_device_in_each_way_and_lead_to_the_same(on_host, monkeypat
     for row in ours:
         assert row["distance"] < 2 * np.finfo(np.float32).eps / gap, row
         assert row["excess"] < 1e-6, row
+
+
+def line_of(commit, processor="a", **gauges):
+    """A line of the history of speed."""
+    named = {f"solvers: {name}": str(ratio) for name, ratio in gauges.items()}
+    return {"commit": commit, "date": "2026-01-01", "processor": processor, **named}
+
+
+def test_what_got_slower_on_a_processor_is_named():
+    gauges = scenario("gauges")
+    lines = [line_of("1", x=1.0, y=2.0), line_of("2", processor="b", x=9.0)]
+    assert gauges.slower(lines, line_of("3", x=1.2, y=2.2)) == {"solvers: x": 1.2}
+    assert gauges.slower(lines, line_of("3", x=1.1, z=7.0)) == {}
+    assert gauges.slower(lines, line_of("3", processor="c", x=5.0)) == {}
+
+
+def test_a_commit_has_one_line_for_each_processor(monkeypatch, tmp_path):
+    gauges, measured = scenario("gauges"), {"x": 0.5}
+    monkeypatch.setattr(gauges, "FILE", tmp_path / "gauges.csv")
+    monkeypatch.setattr(gauges, "GAUGES", {"solvers": lambda quick: measured})
+    monkeypatch.setattr(gauges, "commit", lambda: "1")
+    monkeypatch.setattr(_tools, "RESULTS", tmp_path / "results")
+    gauges.main()
+    measured |= {"x": 0.6, "y": 3.0}
+    gauges.main()
+    (line,) = gauges.history()
+    assert (line["commit"], line["solvers: x"], line["solvers: y"]) == ("1", "0.6", "3")
+    gauges.main(quick=True)
+    assert len(gauges.history()) == 1

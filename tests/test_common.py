@@ -729,17 +729,19 @@ def test_memory_does_not_grow_with_the_stream(case, caplog):
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
+    def most(n):
+        """Most memory after any of some calls, between which rows may be collected."""
+        return max([go_on(4), traced()][1] for _ in range(n // 4))
+
     go_on(6)
     tracemalloc.start()
     try:
-        go_on(3)
-        before = traced()
-        go_on(16)
-        growth = traced() - before
+        before = most(64)
+        growth = most(64) - before
     finally:
         tracemalloc.stop()
-    # a log of ranks or of messages may grow, by less than half of the rows that went through
-    assert growth < 16 * batches[0].nbytes / 2
+    # a log of ranks or of messages may grow, by less than a quarter of the rows that went through
+    assert growth < 64 * batches[0].nbytes / 4
 
 
 @every_case

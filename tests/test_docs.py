@@ -51,7 +51,10 @@ def imports(page):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
 def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys, caplog):
-    """In an empty folder, with no names but its own; what it says that it prints, it prints."""
+    """In an empty folder, with no names but its own; what it says that it prints, it prints.
+
+    Those who paste a block of the first page have not pasted the others.
+    """
     monkeypatch.chdir(tmp_path)
     caplog.set_level("WARNING", "fedpca_sklearn")  # a page may set another, which ends with it
     names = {}
@@ -63,6 +66,7 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys, caplo
         pytest.importorskip("flwr")
         names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of
     for code in blocks(page):
+        names = {} if page.name == "README.md" else names
         capsys.readouterr()
         exec(compile(code, page.name, "exec"), names)
         said = re.search(r"(?:^# .*\n)+\Z", code, flags=re.MULTILINE)
@@ -70,10 +74,9 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys, caplo
             words = said[0].replace("#", " ").split(), capsys.readouterr().out.split()
             for told, printed in zip(*words, strict=True):
                 assert printed == told or float(printed) == pytest.approx(float(told), rel=0.2)
-    if page.name == "README.md":
-        assert_allclose(
-            names["merged"].explained_variance_, PCA(20).fit(names["X"]).explained_variance_
-        )
+        if "merged" in names and page.name == "README.md":
+            oracle = PCA(20).fit(names["X"]).explained_variance_
+            assert_allclose(names["merged"].explained_variance_, oracle)
 
 
 def refused_at_the_prompt(code):

@@ -1,7 +1,9 @@
 """Parameters at the ends of what their types allow: a finite result, or an error by name."""
 
+import importlib
 import re
 from numbers import Integral, Real
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -118,6 +120,40 @@ def test_no_interval_takes_numbers_that_arithmetic_does_not():
         if issubclass(interval.type, Real) or interval.type is Real:
             assert 5e-324 not in interval or interval.left <= 0, (owner, name)
             assert -1e300 not in interval, (owner, name)
+
+
+KINDS = [
+    (FederatedPCA(), "merge", ["MergeStrategy"]),
+    (FederatedPCA(), "mechanism", ["base.SecondMomentMechanism"]),
+    (FederatedPCA(), "missing", ["AvailablePairs", "ConditionalFill"]),
+    (DistributedPCA(), "missing", ["AvailablePairs"]),
+    (FederatedPowerPCA(), "channel", ["Channel"]),
+    (FederatedPowerPCA(), "mechanism", ["FedPowerNoise"]),
+    (StreamingPCA(), "rank_rule", ["RankRule"]),
+    (VerticalFederatedPCA(), "method", ["VerticalMethod"]),
+    (VerticalFederatedKernelPCA(), "aggregation", ["VFedPCA"]),
+    (AnalyzeGauss(1.0, 0.1, 1.0), "ledger", ["PrivacyLedger"]),
+    (AnalyzeGauss(1.0, 0.1, 1.0), "noise", ["privacy.DiscreteGaussian"]),
+]
+
+
+@pytest.mark.parametrize("value", ["pairs", 5], ids=repr)
+@pytest.mark.parametrize(("model", "name", "kinds"), KINDS, ids=lambda case: str(case)[:25])
+def test_errors_name_classes_as_users_import_them(model, name, kinds, value):
+    model = clone(model).set_params(**{name: value})
+    with pytest.raises(ValueError, match=rf"'{name}' .* Got {value!r} instead") as error:
+        model.fit(rows()) if hasattr(model, "fit") else model.validate()
+    named = re.findall(r"'fedpca_sklearn\.([\w.]+)'", str(error.value))
+    assert named == kinds
+    for path in named:
+        importlib.import_module(".".join(["fedpca_sklearn", *path.split(".")[:-1]]))
+        assert attrgetter(path)(fedpca_sklearn)
+
+
+def test_missing_that_is_no_strategy_says_which_there_are():
+    words = r"'missing' .* 'fedpca_sklearn.AvailablePairs' or 'fedpca_sklearn.ConditionalFill' .*"
+    with pytest.raises(ValueError, match=words + "Got 'pairs' instead"):
+        FederatedPCA(2, missing="pairs").fit(rows())
 
 
 NARROW = [

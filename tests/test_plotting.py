@@ -213,3 +213,44 @@ def test_constant_columns_and_wrong_components_of_a_plane():
             ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=components)
     with pytest.raises(ValueError, match="kind must be 'circle' or 'bars', got 'pie'"):
         LoadingsDisplay.from_estimator(PLANE, kind="pie")
+
+
+def inside(display, point):
+    """Whether a point of a display's axes is drawn."""
+    return display.ax_.viewLim.contains(*point)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_longest_arrow_of_a_biplot_stays_in_the_axes(turn):
+    """Rows that are far out on one side only, and a column that points to the other."""
+    Z = np.random.default_rng(0).exponential(size=(300, 4)) * [6, 3, 1, 1]
+    Z[:, 1] -= Z[:, 0]
+    display = BiplotDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(turn * Z), turn * Z)
+    assert len(display.texts_) == 4
+    assert all(inside(display, text.xy) for text in display.texts_)
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.5, "linear"), (100, "symlog")])
+def test_ticks_of_evidence_are_plain_numbers(shift, scale):
+    rows = np.random.default_rng(0).standard_normal((200, 5)) * [5, 4, 1, 1, 1]
+    rows[:20] += shift
+    display = SuspectsDisplay.from_estimator(
+        FederatedPCA(2, merge=RobustMerge(), n_clients=10).fit(rows)
+    )
+    display.figure_.canvas.draw()
+    ticks = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert [str(float(text)) for text in ticks]
+    assert all(len(text) <= 5 for text in ticks), ticks
+    assert display.ax_.get_yscale() == scale
+    assert display.ax_.get_ylim()[0] == 0
+    assert inside(display, (0.5, 1.0))  # the limit
+    assert all(inside(display, point) for point in display.line_.get_xydata())
+
+
+def test_communication_of_one_round_is_a_line():
+    display = CommunicationDisplay.from_estimator(FederatedPCA(2).fit(X, clients=CLIENTS))
+    total = display.line_.get_ydata()[0]
+    flat = [line for line in display.ax_.lines if list(line.get_ydata()) == [total, total]]
+    assert [list(line.get_xdata()) for line in flat] == [[0.5, 1.5]]
+    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert names == ["FederatedPCA", "the rows themselves"]

@@ -1,6 +1,7 @@
 """Everything that holds batches of rows gives those batches, and estimators of streams take it."""
 
 import tracemalloc
+from collections import deque
 
 import numpy as np
 import pandas as pd
@@ -159,8 +160,57 @@ def test_columns_of_dicts_stay_in_their_order():
     assert_array_equal(batches[1], FRAME[["wind", "heat"]])
 
 
+class Sized:
+    """Batches of a known number, as loaders that are not torch's hold them."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+class Indexed(Sized):
+    """Items that can be read in any order as well: batches, or rows."""
+
+    def __getitem__(self, i):
+        return self.batches[i]
+
+
+PARTS = np.split(X, 4)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        Sized(PARTS),
+        Indexed(PARTS),
+        deque(PARTS),
+        dict(zip("abcd", PARTS, strict=True)).values(),
+        Sized([(part, np.zeros(15)) for part in PARTS]),
+        Indexed([(part, np.zeros(15)) for part in PARTS]),
+    ],
+    ids=lambda batches: type(batches).__name__,
+)
+def test_batches_of_a_known_number_are_taken(batches):
+    assert_array_equal(np.concatenate(list(iter_batches(batches))), X)
+    for model in (StreamingPCA(2), SubspaceTracker(2, batch_size=9)):
+        want = model.fit(X).components_
+        assert_allclose(model.fit(batches).components_, want, atol=1e-12)
+
+
+def test_items_of_an_object_that_are_rows_are_no_batches():
+    held = Indexed(X.tolist())
+    assert_allclose(StreamingPCA(2).fit(held).components_, StreamingPCA(2).fit(X).components_)
+    with pytest.raises(TypeError, match="X must hold batches of rows, got Indexed"):
+        iter_batches(held)
+
+
 def test_what_is_no_stream_is_refused():
-    for held in (X, FRAME, 3, "rows.parquet"):
+    for held in (X, FRAME, 3, "rows.parquet", {1, 2}, {"a": X}, X.tolist()):
         with pytest.raises(TypeError, match="X must hold batches of rows, got"):
             iter_batches(held)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got 0"):

@@ -123,19 +123,23 @@ fedpca(f"remove south {files} -o model.subspace --align {model} --force")
 # %%
 # Back at the clinics
 # -------------------
-# Each computes the scores of its patients. The file of the model is a summary of the columns as
-# they are, so the options are named again.
+# Each computes the scores of its patients. The file keeps the options of its model, so that none
+# is named again. ``show`` prints the components that the scores are along.
 
 left = [site for site in sites if site != "south"]
 for site in left:
-    fedpca(f"transform model.subspace {site}.parquet -o {site}_scores.parquet {model}")
+    fedpca(f"transform model.subspace {site}.parquet -o {site}_scores.parquet")
+
+fedpca("show model.subspace --top 3")
 
 # %%
 # The biplot, and the same of pooled rows
 # ---------------------------------------
 
+summary = Subspace.load("model.subspace")
+stated = summary.model
 pca = FederatedPCA.from_subspaces(
-    [Subspace.load("model.subspace")], "parallel", scale=True, partial_out="age"
+    [summary], stated.n_components, scale=stated.scale, partial_out=stated.partial_out
 )
 pooled = pd.concat([clinics[site] for site in left])[list(pca.feature_names_in_)]
 labels = np.repeat(left, [len(clinics[site]) for site in left])

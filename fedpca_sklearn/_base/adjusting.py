@@ -284,7 +284,8 @@ class AdjustingMixin(SubspaceTransformer):
         precision = super().get_precision()
         how = self._how()
         if how is not None:
-            precision = (precision / how.scale / how.scale[:, None]).astype(precision.dtype)
+            with np.errstate(over="ignore"):
+                precision = (precision / how.scale / how.scale[:, None]).astype(precision.dtype)
         return precision
 
     def to_sklearn(self) -> PCA | Pipeline:

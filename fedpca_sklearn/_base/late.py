@@ -33,9 +33,11 @@ class Late:
     takes_nan : bool
         Whether entries may be missing.
     checked : bool
-        Whether nothing else is to be checked of a row than its shape, dtype and entries.
+        Whether nothing else is to be checked of rows than their shape, dtype and entries.
     shown : bool, default=True
         Whether ``base`` has the fitted attributes with the rows that wait already.
+    most : int, default=1
+        Rows that may come at once.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class Late:
         takes_nan: bool,
         checked: bool,
         shown: bool = True,
+        most: int = 1,
     ):
         self.base, self.rows, self.n, self.dtype = base, rows, n, dtype
         self.takes_nan = takes_nan
-        self.shape = (1, rows.shape[1]) if checked else None
+        self.most = most if checked else 0
         self.made = (n if shown else -1, base)
 
     @property
@@ -59,14 +62,16 @@ class Late:
         return self.rows[: self.n]
 
     def take(self, X: Any) -> bool:
-        """Keep a copy of a row, if it is one that needs no other check."""
-        if type(X) is not np.ndarray or X.shape != self.shape or X.dtype != self.dtype:
+        """Keep a copy of a row, or of few, if they need no other check."""
+        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != self.dtype:
             return False
-        row, n = X[0], self.n
-        if n + 1 >= len(self.rows) or not is_tame(row, self.takes_nan):
+        m, end = len(X), self.n + len(X)
+        if not 0 < m <= self.most or X.shape[1] != self.rows.shape[1] or end >= len(self.rows):
             return False
-        self.rows[n] = row
-        self.n = n + 1
+        if not is_tame(X[0] if m == 1 else X.ravel(), self.takes_nan):
+            return False
+        self.rows[self.n : end] = X
+        self.n = end
         return True
 
     def attributes(self, kind: type) -> dict[str, Any]:
@@ -105,7 +110,7 @@ class LateMixin(UnchangedOnErrorMixin):
         """
 
     def _waits(self, X: Any) -> bool:
-        """Keep a row for later, if it is one that needs no other check."""
+        """Keep a row for later, or few, if they need no other check."""
         state = vars(self)
         late = state.get(LATE)
         if late is None or BEFORE in state or not late.take(X):

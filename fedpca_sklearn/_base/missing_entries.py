@@ -22,6 +22,13 @@ def _has_holes(X: Any) -> bool:
     return bool(np.isnan(X.data if sp.issparse(X) else X).any())
 
 
+def _unit_of(X: Any, mean: np.ndarray) -> float:
+    """Power of two near the largest entry of rows or mean, in units of which squares are finite."""
+    values = np.abs(X.data if sp.issparse(X) else X)
+    largest = np.max(values, initial=np.abs(mean).max(), where=~np.isnan(values))
+    return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1021))) if largest > 0 else 1.0
+
+
 class ObservedEntriesMixin(SubspaceTransformer):
     """Transform, imputation and likelihood of rows of which some entries are there."""
 
@@ -170,9 +177,11 @@ class MissingEntriesMixin(ObservedEntriesMixin):
         ridge = self._ridge()
         rng = np.random.default_rng(0)
         error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
+        unit = _unit_of(X, mean)
+        mean = mean / unit
         for at in slices_of(X.shape[0], ROWS_AT_ONCE):
             rows = X[at]
-            rows = rows.toarray() if sp.issparse(rows) else rows
+            rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
             seen = ~np.isnan(rows)
             if origin is None:  # a feature's first entry, so that constant ones vary by nothing
                 origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,24 @@ def is_stream(X: Any) -> bool:
     """Whether X holds batches of rows: a reader of them, a list of 2-D arrays, or an iterable."""
     if isinstance(X, np.ndarray):
         return False
-    if isinstance(X, (list, tuple)):
-        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
-    array_like = ("shape", "__array__", "__dataframe__", "__len__")
-    return (
-        hasattr(X, "__next__")
-        or (hasattr(X, "__iter__") and not any(hasattr(X, name) for name in array_like))
-        or _reader(X) is not None
-    )
+    if hasattr(X, "__next__") or _reader(X) is not None:
+        return True
+    array_like = ("shape", "__array__", "__dataframe__")
+    if not hasattr(X, "__iter__") or any(hasattr(X, name) for name in array_like):
+        return False
+    if hasattr(X, "__len__") and hasattr(X, "__getitem__"):  # of batches, or of rows
+        return _begins_with_a_batch(X)
+    return not isinstance(X, Set)
+
+
+def _begins_with_a_batch(X: Any) -> bool:
+    """Whether the first item of a list, or of what can be read like one, is an array of rows."""
+    if isinstance(X, Mapping) or not len(X):
+        return False
+    try:
+        return len(getattr(_without_targets(X[0]), "shape", ())) == 2
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def iter_batches(
@@ -97,7 +107,8 @@ def iter_batches(
           reader;
         - ``polars.LazyFrame``, read by its streaming engine; a relation of duckdb;
         - ``torch.utils.data.DataLoader``; a data set of Hugging Face ``datasets``;
-        - an iterable, or a list, of batches: whatever estimators take as rows.
+        - an iterable, or a list, of batches: whatever estimators take as rows. Also one of known
+          length, as loaders have.
 
     batch_size : int, default=None
         Rows of a batch, at most, where X lets it be chosen; None: 4,096. Loaders and iterables have

@@ -259,7 +259,8 @@ class SubspaceTransformer(
         """
         check_is_fitted(self, "components_")
         if not isinstance(X, DeviceRows):
-            X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+            with np.errstate(over="ignore", invalid="ignore"):  # of sums of finite values
+                X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         if X.shape[1] != self.components_.shape[0]:
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."

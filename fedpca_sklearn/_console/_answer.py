@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import reduce
+from itertools import chain
 from typing import Any
 
-from .._validation.files import written
+import numpy as np
+
+from ..engines._site_holes import check_entries
+from ..engines._site_policy import RefusedError
 from ..federated import FillAnswer
+from ..federated._conditional_fill import entries_of_client
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
+from ._owner import Answering, add_min_rows, add_rules, asked, enough, log_of, noted_in
 from ._rows import Rows, add_rows
 from ._summaries import add_fill, add_site, checked_site, load
 from ._texts import number, printable
@@ -34,12 +39,14 @@ def add(commands: Any) -> None:
         help="with --fill: components that are wanted, as in fit (default: all)",
         metavar="N",
     )
+    add_min_rows(parser)
+    add_rules(parser)
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> Report:
-    """Add the answers of the batches up."""
-    check_output(options, [options.query, *options.rows])
+    """Answer, if the owner's rules allow it."""
+    check_output(options, [options.query, *options.rows, log_of(options)])
     checked_site(options)
     query = load(options.query)
     rows = Rows(options.rows, options, query.feature_names)
@@ -47,50 +54,61 @@ def run(options: argparse.Namespace) -> Report:
         return _filled(options, query, rows)
     if options.n_components is not None:
         raise ValueError("-n is of answers with --fill; a query says how many directions it has.")
-    parts = (RefinementAnswer.from_rows(query, batch, site=options.site) for batch in rows)
-    first = next(parts, None)
+    with asked(options, "products", query.to_bytes()) as answering:
+        answer = _products(options, query, rows)
+        answering.send(answer)
+    k = len(answer.products)
+    text = f"{printable(options.output)}\n  answers about {k} directions\n{noted_in(options)}"
+    facts = {"directions": k, "rows": answer.n_samples, "log": log_of(options)}
+    return Report(text, {"output": options.output, **facts})
+
+
+def _products(options: argparse.Namespace, query: Any, rows: Rows) -> RefinementAnswer:
+    """Answer with the rows of all batches together."""
+    batches = iter(enough(rows, options))
+    first = next(batches, None)
     if first is None:
         raise no_row(options)
-    answer = reduce(_of_both, parts, first)
-    with written(options.output) as path:
-        answer.save(path)
-    k = len(answer.products)
-    text = f"{printable(options.output)}\n  answers about {k} directions"
-    return Report(text, {"output": options.output, "directions": k, "rows": answer.n_samples})
+    pairs = ((batch, None) for batch in chain([first], batches))
+    return RefinementAnswer._from_batches(query, pairs, options.site)
 
 
 def _filled(options: argparse.Namespace, query: Any, rows: Rows) -> Report:
     """Answer with a summary of the rows as they are filled in."""
-    answer = fill_answer(options, query, rows)
+    with asked(options, "filled", query.to_bytes()) as answering:
+        answer = fill_answer(options, query, rows, answering)
     summary = answer.summary
     text = f"{printable(options.output)}\n  {summary.n_components} directions of filled rows"
+    text += f"\n{noted_in(options)}"
     facts = {"directions": summary.n_components, "rows": summary.n_samples}
-    return Report(text, {"output": options.output, **facts, "missing": answer.missing})
+    more = {"missing": answer.missing, "log": log_of(options)}
+    return Report(text, {"output": options.output, **facts, **more})
 
 
-def fill_answer(options: argparse.Namespace, query: Any, rows: Rows) -> FillAnswer:
+def fill_answer(
+    options: argparse.Namespace, query: Any, rows: Rows, answering: Answering
+) -> FillAnswer:
     """Write what a site says of rows that are filled in; without a query of their means."""
-    batches = list(rows)
+    batches = list(enough(rows, options))
     if not batches:
         raise no_row(options)
+    _check_entries(options, batches)
     answer = FillAnswer.from_rows(query, batches, options.n_components, site=options.site)
     answer = replace(answer, summary=answer.summary._named(rows.names))
-    with written(options.output) as path:
-        answer.save(path)
+    answering.send(answer)
     return answer
+
+
+def _check_entries(options: argparse.Namespace, batches: list[Any]) -> None:
+    """Raise where sums of columns would tell entries of few rows."""
+    there = np.sum([entries_of_client(None, batch, None)[1] for batch in batches], axis=0)
+    try:
+        check_entries(there, sum(batch.shape[0] for batch in batches), options.min_rows)
+    except RefusedError as error:
+        paths = ", ".join(map(printable, options.rows))
+        raise RefusedError(f"{paths}: {error}; --min-rows is the owner's rule.") from None
 
 
 def no_row(options: argparse.Namespace) -> ValueError:
     """Error for files without rows."""
     return ValueError(f"there is no row in {', '.join(options.rows)}.")
-
-
-def _of_both(one: RefinementAnswer, other: RefinementAnswer) -> RefinementAnswer:
-    """Answer of the rows of both."""
-    return replace(
-        one,
-        products=one.products + other.products,
-        deviation=one.deviation + other.deviation,
-        scatter=one.scatter + other.scatter,
-        n_samples=one.n_samples + other.n_samples,
-    )

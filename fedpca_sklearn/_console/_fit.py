@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._base.adjusting import confounders_of
@@ -10,8 +11,17 @@ from .._validation.files import written
 from ..streaming import StreamingPCA
 from ._answer import fill_answer, no_row
 from ._output import Report, add_output, check_output
+from ._owner import add_min_rows, add_rules, asked, check_rules, log_of, noted_in
 from ._rows import Rows, add_rows
-from ._summaries import add_adjusting, add_fill, add_site, checked_site, load, site_of
+from ._summaries import (
+    add_adjusting,
+    add_fill,
+    add_site,
+    checked_site,
+    load,
+    site_of,
+    stating_model,
+)
 from ._texts import described, facts, number, printable
 from ._units import unlike_units
 
@@ -34,20 +44,42 @@ def add(commands: Any) -> None:
         metavar="N",
     )
     add_adjusting(parser)
+    add_min_rows(parser)
     gaps = parser.add_mutually_exclusive_group()
     gaps.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
     add_fill(gaps, "keep rows with gaps, and send the means of columns: rounds follow")
+    add_rules(parser)
     parser.set_defaults(command=run)
+
+
+class _EnoughRows(Rows):
+    """Batches of rows, and an error at their end if they are fewer than the owner allows."""
+
+    def __init__(self, options: argparse.Namespace, names: Sequence[str] | None):
+        super().__init__(options.rows, options, names)
+        self._paths, self._least = ", ".join(options.rows), options.min_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        n = 0
+        for batch in super().__iter__():
+            n += batch.shape[0]
+            yield batch
+        if 0 < n < self._least:
+            raise ValueError(
+                f"{self._paths}: {n} row{'s' if n > 1 else ''}, and --min-rows is {self._least}, "
+                f"as a summary of few rows tells much of each; --min-rows {n} allows it."
+            )
 
 
 def run(options: argparse.Namespace) -> Report:
     """Go over the rows once."""
     check_output(options, [*options.rows, *([options.like] if options.like else [])])
+    check_rules(options)
     site = checked_site(options)
     like = load(options.like) if options.like else None
     if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
-    rows = Rows(options.rows, options, None if like is None else like.feature_names)
+    rows = _EnoughRows(options, None if like is None else like.feature_names)
     if options.fill:
         return _means(options, rows)
     pca = StreamingPCA(options.n_components, scale=options.scale)
@@ -60,6 +92,8 @@ def run(options: argparse.Namespace) -> Report:
     summary = pca.subspace_._replace(feature_names=rows.names)
     if site is not None:
         summary = summary._replace(site=site)
+    if options.scale or options.partial_out:
+        summary = stating_model(pca, summary)
     with written(options.output) as path:
         summary.save(path)
     text = f"{printable(options.output)}\n{described(summary)}"
@@ -77,8 +111,12 @@ def _means(options: argparse.Namespace, rows: Rows) -> Report:
     """The first of the answers with which rows are filled in, of their means."""
     if options.n_components is not None or options.scale or options.partial_out:
         raise ValueError("--fill sends means of columns, without -n, --scale and --partial-out.")
-    answer = fill_answer(options, None, rows)
+    check_output(options, [log_of(options)])
+    with asked(options, "means", b"") as answering:
+        answer = fill_answer(options, None, rows, answering)
     n, share = answer.summary.n_samples, float(answer.missing.sum())
     share /= n * len(answer.missing)
     text = f"{printable(options.output)}\n  means of {n:.6g} rows, {share:.1%} missing"
-    return Report(text, {"output": options.output, "rows": n, "missing": answer.missing})
+    text += f"\n{noted_in(options)}"
+    report = {"output": options.output, "rows": n, "missing": answer.missing}
+    return Report(text, {**report, "log": log_of(options)})

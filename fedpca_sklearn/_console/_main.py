@@ -8,14 +8,14 @@ import warnings
 from collections.abc import Sequence
 
 from .._version import VERSION
-from . import _answer, _audit, _fit, _inspect, _merge, _refine, _remove, _scale, _transform
+from . import _answer, _audit, _fit, _inspect, _merge, _refine, _remove, _scale, _show, _transform
 from ._texts import one_line
 
 _ABOUT = """PCA of rows at several sites, by files. A site: fit ROWS -o FILE. The coordinator: merge
 FILE... -o FILE, remove a site, scale for means and deviations, refine and answer for more digits.
-Anybody: inspect, and transform MODEL ROWS -o SCORES. Exit codes: 0, 1 after an error or for a log
-that is not whole, 2 for a command that is none."""
-_COMMANDS = _fit, _inspect, _merge, _scale, _remove, _refine, _answer, _transform, _audit
+Anybody: inspect, show the components, and transform MODEL ROWS -o SCORES. Exit codes: 0, 1 after
+an error or for a log that is not whole, 2 for a command that is none."""
+_COMMANDS = _fit, _inspect, _merge, _scale, _remove, _refine, _answer, _show, _transform, _audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

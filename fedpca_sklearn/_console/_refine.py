@@ -9,7 +9,7 @@ from .._validation.files import written
 from ..federated import FillAnswer
 from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
-from ._summaries import add_fill, add_model, load, model_of
+from ._summaries import add_fill, add_model, load, model_in, stating_model
 from ._texts import described, facts, printable
 
 
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Report:
     """Write the query, or with answers the refined summary."""
     check_output(options, [options.file, *options.answers])
-    fitted = model_of(options, [load(options.file)])
+    fitted = model_in(options, options.file, load(options.file))
     if not options.answers:
         query = fitted.refinement_query()
         with written(options.output) as path:
@@ -36,15 +36,16 @@ def run(options: argparse.Namespace) -> Report:
         return Report(text, {"output": options.output, "directions": query.n_components})
     kind = FillAnswer if options.fill else RefinementAnswer
     fitted.refine_from([load(file, kind) for file in options.answers])
+    summary = stating_model(fitted, fitted.subspace_)
     with written(options.output) as path:
-        fitted.subspace_.save(path)
+        summary.save(path)
     bound, k = fitted.subspace_error_bound_, fitted.n_components_
     text = "\n".join(
         [
             printable(options.output),
-            described(fitted.subspace_),
+            described(summary),
             f"  {'error':<11}at most {bound:.1e}, of {k}",
         ]
     )
-    report = {"output": options.output, **facts(fitted.subspace_), "error_bound": bound}
+    report = {"output": options.output, **facts(summary), "error_bound": bound}
     return Report(text, {**report, "of_components": k})

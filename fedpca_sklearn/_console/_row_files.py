@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import islice
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from .._base.sources import iter_batches
+from ..streaming._npy_rows import npy_header
 
 # Entries of a batch, at most, and rows.
-ENTRIES, ROWS = 2**22, 4096
-# Characters of a line of csv, at most, and what stands for a value that is not there.
-_LINE = 2**24
+ENTRIES, ROWS = 2**22, 2**16
+# Bytes of rows that are read whatever the size of their file is.
+_FREE = 2**26
+# Characters of a line of csv, at most, and of the lines of a batch, which ends above that.
+_LINE, _TEXT = 2**24, 2**26
+# What stands for a value that is not there, and what for one that is.
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
+)
 # What pandas calls the index of a frame in parquet.
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
+class Limits(NamedTuple):
+    """What a file may announce before a row of it is read.
+
+    Parameters
+    ----------
+    columns : int
+        A batch has a row at least. 2^20 are more than the 935,000 sites of a methylation array.
+    ratio : float
+        Bytes of the rows in double precision over bytes of the file; an entry of a sparse matrix
+        that is not stored counts four. Counts of cells reach 100, texts of 1 word in 1,000 reach
+        300 to 1,000, and dummies in parquet 270 if one row in 100 has them, 750 if one in 1,000.
+    """
+
+    columns: int = 2**20
+    ratio: float = 1000.0
+
+
 class RowFile(ABC):
     """Rows of a file; a subclass opens it and reads some of its columns.
+
+    Parameters
+    ----------
+    path : str
+    limits : Limits
 
     Attributes
     ----------
@@ -42,8 +71,26 @@ class RowFile(ABC):
     n_rows: int | None = None
     not_numbers: dict[int, str] = {}
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, path: str, limits: Limits):
+        self.path, self.limits = path, limits
+
+    def check_columns(self) -> None:
+        """Raise if there are more columns than the limit."""
+        if self.n_columns > self.limits.columns:
+            raise ValueError(
+                f"it announces {self.n_columns:,} columns, at most {self.limits.columns:,} are "
+                "read; --max-columns raises the limit."
+            )
+
+    def check_bytes(self, n_bytes: int) -> None:
+        """Raise if the rows take too many bytes for the size of the file."""
+        size = os.stat(self.path).st_size
+        if n_bytes > max(_FREE, self.limits.ratio * size):
+            raise ValueError(
+                f"it announces {self.n_rows:,} rows of {self.n_columns:,} columns, which take "
+                f"{n_bytes:.3g} bytes, {n_bytes / size:.3g} times the {size:,} bytes of the file; "
+                f"at most {self.limits.ratio:g} times are read; --max-ratio raises the limit."
+            )
 
     @abstractmethod
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
@@ -55,97 +102,167 @@ class RowFile(ABC):
 
 
 class CsvRows(RowFile):
-    """Text with a line of names; the separator is a comma unless another one is given."""
+    """Text with a line of names.
 
-    def __init__(self, path: str, separator: str = ","):
-        super().__init__(path)
-        self._separator = separator
+    Parameters
+    ----------
+    path : str
+    limits : Limits
+    separator : str, default=None
+        None: a tab in files of that name; a comma, or a semicolon beside a decimal comma.
+    decimal : {".", ","}, default="."
+        What stands before the decimals of a number.
+    """
+
+    def __init__(self, path: str, limits: Limits, separator: str | None = None, decimal: str = "."):
+        super().__init__(path, limits)
+        usual = "\t" if path.lower().endswith(".tsv") else "," if decimal == "." else ";"
+        self._separator, self._decimal = separator or usual, decimal
         with self._open() as stream:
-            header = next(self._cells(stream), [])
+            _, _, header = next(self._records(stream), (0, 0, []))
         if not header:
             raise ValueError("the first line must hold the names of the columns, it is empty.")
-        if all(map(_is_number, header)):
-            raise ValueError("the first line must hold the names of the columns, got numbers.")
         self.names, self.n_columns = tuple(header), len(header)
+        self.check_columns()
+        if all(self._number(name) is not None for name in header):
+            raise ValueError("the first line must hold the names of the columns, got numbers.")
+        other = next((c for c in ";\t|," if c in header[0] and c != self._separator), None)
+        if len(header) == 1 and separator is None and other:
+            raise ValueError(
+                f"the first line holds one name, {header[0][:40]!r}, if {usual!r} separates names; "
+                f"see --separator{_DECIMAL if other == ';' else ''}."
+            )
 
     def _open(self) -> TextIO:
         return open(self.path, newline="", encoding="utf-8-sig")
 
-    def _cells(self, stream: TextIO) -> Iterator[list[str]]:
+    def _records(self, stream: TextIO) -> Iterator[tuple[int, int, list[str]]]:
+        """Number of the last line, characters and cells of each row that is not empty."""
+        lines = _Lines(stream, self._separator, self.limits.columns)
+        reader = csv.reader(lines, delimiter=self._separator)
         try:
-            yield from filter(None, csv.reader(_lines(stream), delimiter=self._separator))
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, lines.length, cells
+                lines.length = 0
         except csv.Error as error:
             raise ValueError(f"it is no csv: {error}.") from None
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
-        everything = list(columns) == list(range(self.n_columns))
+        most, before = self.at_once(max(self.n_columns, 1024)), 0  # cells take 60 bytes and more
         with self._open() as stream:
-            lines, before = self._cells(stream), 0
-            next(lines)
-            while rows := list(islice(lines, self.at_once(self.n_columns))):
-                for i, row in enumerate(rows):
-                    if len(row) != self.n_columns:
-                        raise ValueError(
-                            f"row {before + i + 1} has {len(row)} cells, expected {self.n_columns}."
-                        )
-                chosen = rows if everything else [[row[j] for j in columns] for row in rows]
-                try:
-                    yield np.array(chosen, dtype=np.float64)
-                except ValueError:  # once more, cell by cell
-                    yield np.array(
-                        [
-                            [self._value(row[j], j, before + i + 1) for j in columns]
-                            for i, row in enumerate(rows)
-                        ]
-                    )
+            records = self._records(stream)
+            next(records)
+            while rows := self._some(records, most, before):
+                yield self._numbers(rows, columns, before)
                 before += len(rows)
 
-    def _value(self, cell: str, column: int, row: int) -> float:
+    def _some(
+        self, records: Iterator[tuple[int, int, list[str]]], most: int, before: int
+    ) -> list[tuple[int, list[str]]]:
+        """Lines and cells of the next rows."""
+        rows: list[tuple[int, list[str]]] = []
+        text = 0
+        for line, length, cells in records:
+            rows.append((line, cells))
+            text += length
+            if len(cells) != self.n_columns:
+                raise ValueError(
+                    f"row {before + len(rows)} has {len(cells)} cells, expected {self.n_columns} "
+                    f"as in the first line (line {line}{self._hint})."
+                )
+            if len(rows) == most or text > _TEXT:
+                break
+        return rows
+
+    def _numbers(
+        self, rows: list[tuple[int, list[str]]], columns: Sequence[int], before: int
+    ) -> np.ndarray:
+        everything = list(columns) == list(range(self.n_columns))
+        chosen = [c for _, c in rows] if everything else [[c[j] for j in columns] for _, c in rows]
+        text = "".join(map("".join, chosen))
+        if text.isascii() and "_" not in text and (self._decimal == "." or "." not in text):
+            if self._decimal == ",":
+                chosen = [[cell.replace(",", ".") for cell in row] for row in chosen]
+            try:
+                return np.array(chosen, dtype=np.float64)
+            except ValueError:  # once more, cell by cell
+                pass
+        return np.array(
+            [
+                [self._value(row[j], j, before + i + 1, line) for j in columns]
+                for i, (line, row) in enumerate(rows)
+            ]
+        )
+
+    def _number(self, text: str) -> float | None:
+        """The number that a text is, in ASCII digits without separators of thousands."""
+        if self._decimal == ",":
+            text = text.replace(".", "_").replace(",", ".")
+        return float(text) if _NUMBER.fullmatch(text.strip()) else None
+
+    def _value(self, cell: str, column: int, row: int, line: int) -> float:
         if cell.strip().lower() in _MISSING:
             return np.nan
-        try:
-            return float(cell)
-        except ValueError:
-            assert self.names is not None
-            hint = f" (one column, if {self._separator!r} separates them; see --separator)"
-            raise ValueError(
-                f"column {self.names[column][:40]!r} must hold numbers, got {cell[:40]!r} in row "
-                f"{row}{hint if self.n_columns == 1 else ''}."
-            ) from None
+        value = self._number(cell)
+        if value is not None:
+            return value
+        assert self.names is not None
+        comma = self._decimal == "." and _NUMBER.fullmatch(cell.strip().replace(",", ".", 1))
+        raise ValueError(
+            f"column {self.names[column][:40]!r} must hold numbers, got {cell[:40]!r} in row {row} "
+            f"(line {line}{self._hint}{_DECIMAL if comma else ''})."
+        )
+
+    @property
+    def _hint(self) -> str:
+        if self.n_columns > 1:
+            return ""
+        return f"; one column, if {self._separator!r} separates them; see --separator"
 
 
-def _lines(stream: TextIO) -> Iterator[str]:
-    while line := stream.readline(_LINE):
-        if len(line) == _LINE:
-            raise ValueError(f"it has a line of {_LINE} characters or more.")
-        yield line
+_DECIMAL = "; --decimal , reads numbers with a decimal comma"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+class _Lines:
+    """Lines of a text, of which neither one nor those of one row are too long."""
+
+    def __init__(self, stream: TextIO, separator: str, n_columns: int):
+        self._stream, self._separator, self._n_columns = stream, separator, n_columns
+        self.length = 0  # characters since whoever reads has set it to 0
+
+    def __iter__(self) -> Iterator[str]:
+        most = self._n_columns
+        while line := self._stream.readline(_LINE):
+            self.length += len(line)
+            if self.length >= _LINE:
+                raise ValueError(f"it has a line of {_LINE} characters or more.")
+            if len(line) > most and (n := line.count(self._separator)) > most:
+                raise ValueError(
+                    f"it has a line of {n:,} separators, at most {most:,} columns are read; "
+                    "--max-columns raises the limit."
+                )
+            yield line
 
 
 class NpyRows(RowFile):
     """An array of numpy, which knows no names."""
 
-    def __init__(self, path: str):
-        super().__init__(path)
+    def __init__(self, path: str, limits: Limits):
+        super().__init__(path, limits)
         try:
-            with np.errstate(over="raise"):  # a shape of more entries than can be counted
-                rows = np.lib.format.open_memmap(path, mode="r")
-        except Exception as error:  # of the parser of Python's literals, too
-            raise ValueError(f"it is no .npy file: {error}") from None
-        if rows.ndim != 2 or rows.dtype.kind not in "biuf":
-            raise ValueError(
-                f"it must hold a 2-D array of numbers, got shape {rows.shape} of {rows.dtype}."
-            )
-        self._rows = rows
-        self.n_rows, self.n_columns = rows.shape
+            shape, fortran, dtype, offset = npy_header(path)
+        except ValueError as error:
+            raise ValueError(f"it {error}") from None
+        self.n_rows, self.n_columns = shape
+        self.check_columns()
+        order: Any = "F" if fortran else "C"
+        self._rows = (
+            np.memmap(path, dtype, "r", offset, shape, order)
+            if self.n_rows and self.n_columns
+            else np.empty(shape, dtype)
+        )
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
@@ -158,8 +275,8 @@ class NpyRows(RowFile):
 class ParquetRows(RowFile):
     """A parquet file, of which one row group at a time is looked into."""
 
-    def __init__(self, path: str):
-        super().__init__(path)
+    def __init__(self, path: str, limits: Limits):
+        super().__init__(path, limits)
         pyarrow, parquet = needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
         self._errors = (pyarrow.ArrowException, OSError)
         try:
@@ -167,15 +284,17 @@ class ParquetRows(RowFile):
         except self._errors as error:
             raise ValueError(f"it is no parquet file: {error}") from None
         schema = self._file.schema_arrow
+        self.n_rows, self.n_columns = self._file.metadata.num_rows, len(schema)
+        self.check_columns()
         kinds = pyarrow.types
         numbers = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal
-        self.names, self.n_columns = tuple(schema.names), len(schema.names)
-        self.n_rows = self._file.metadata.num_rows
+        self.names = tuple(schema.names)
         self.not_numbers = {
             j: "the index of a frame" if _INDEX.fullmatch(field.name) else str(field.type)
             for j, field in enumerate(schema)
             if _INDEX.fullmatch(field.name) or not any(kind(field.type) for kind in numbers)
         }
+        self.check_bytes(8 * self.n_rows * max(1, self.n_columns - len(self.not_numbers)))
         self._single = all(kinds.is_float32(field.type) for field in schema)
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:

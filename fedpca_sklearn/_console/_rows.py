@@ -16,16 +16,16 @@ from .._validation.feature_names import check_names, composed_names
 from ..summary._codec import check_regular
 from ._h5ad import H5adRows
 from ._progress import progress_bar
-from ._row_files import CsvRows, NpyRows, ParquetRows, RowFile
+from ._row_files import CsvRows, Limits, NpyRows, ParquetRows, RowFile
 from ._texts import listed, names_in, printable
 
-_FORMATS: dict[str, Callable[[str], RowFile]] = {
+_FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
     ".npy": NpyRows,
     ".parquet": ParquetRows,
     ".pq": ParquetRows,
     ".h5ad": H5adRows,
 }
-_TEXTS = {".csv": ",", ".tsv": "\t"}
+_TEXTS = ".csv", ".tsv"
 
 
 def add_rows(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
@@ -34,9 +34,41 @@ def add_rows(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGrou
     columns.add_argument("--columns", type=names_in, help="those to take, with commas")
     columns.add_argument("--without", type=names_in, help="those to leave out", metavar="COLUMNS")
     parser.add_argument(
-        "--separator", type=_separator, help="of csv (default: a comma, of tsv a tab)", metavar="C"
+        "--separator",
+        type=_separator,
+        help="of csv (default: a comma, with --decimal , a semicolon; of tsv a tab)",
+        metavar="C",
+    )
+    parser.add_argument(
+        "--decimal", choices=[".", ","], default=".", help="sign before decimals in csv"
+    )
+    limits = Limits()
+    parser.add_argument(
+        "--max-columns",
+        type=_at_least_one(int),
+        default=limits.columns,
+        help=f"most columns of a file (default: {limits.columns:,})",
+        metavar="N",
+    )
+    parser.add_argument(
+        "--max-ratio",
+        type=_at_least_one(float),
+        default=limits.ratio,
+        help="most bytes of the rows in double precision for each byte of a file (default: "
+        f"{limits.ratio:,.0f}; 64 MiB are always read)",
+        metavar="R",
     )
     return columns
+
+
+def _at_least_one(kind: type) -> Callable[[str], Any]:
+    def parsed(text: str) -> Any:
+        if not (value := kind(text)) >= 1:
+            raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+        return value
+
+    parsed.__name__ = kind.__name__  # which argparse names for a text that is none
+    return parsed
 
 
 def _separator(text: str) -> str:
@@ -65,7 +97,7 @@ class Rows:
         options: argparse.Namespace,
         names: Sequence[str] | None = None,
     ):
-        self._files = [_opened(path, options.separator) for path in paths]
+        self._files = [_opened(path, options) for path in paths]
         self._drop_missing: bool | None = getattr(options, "drop_missing", None)
         self._keep_missing: bool = getattr(options, "fill", False)
         self.n_dropped = 0
@@ -99,6 +131,8 @@ class Rows:
                             yield checked
                         before += rows.shape[0]
                         bar.update(rows.shape[0])
+                    if file.n_rows not in (None, before):
+                        raise ValueError(f"it announces {file.n_rows} rows, but holds {before}.")
 
     def _checked(self, rows: Any, before: int) -> Any:
         """The rows, without those that miss a value if that is asked for, or an error."""
@@ -114,7 +148,8 @@ class Rows:
         i, j = np.argwhere(missing | np.isinf(of_rows))[0]
         column = f"column {j + 1}" if self.names is None else f"column {self.names[j]!r}"
         if missing[i, j]:
-            hint = "" if self._drop_missing is None else "; --drop-missing leaves such rows out"
+            hint = "; --drop-missing leaves such rows out, --fill keeps them"
+            hint = "" if self._drop_missing is None else hint
             raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
         raise ValueError(f"{column} is infinite in row {before + i + 1}.")
 
@@ -130,21 +165,24 @@ def errors_of(path: str) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _opened(path: str, separator: str | None) -> RowFile:
+def _opened(path: str, options: argparse.Namespace) -> RowFile:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS and suffix not in _TEXTS:
         known = ", ".join([*_TEXTS, *_FORMATS])
         raise ValueError(f"{path}: the name of a file of rows must end in one of {known}.")
     with errors_of(path):
         check_regular(path)
+        limits = Limits(options.max_columns, options.max_ratio)
         if suffix in _FORMATS:
-            return _FORMATS[suffix](path)
-        return CsvRows(path, _TEXTS[suffix] if separator is None else separator)
+            return _FORMATS[suffix](path, limits)
+        return CsvRows(path, limits, options.separator, options.decimal)
 
 
 def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]) -> list[int]:
     """Positions of the columns to take: those that are asked for, or all but some."""
     if file.names is None:
+        if not file.n_columns:
+            raise ValueError("it has no columns.")
         if wanted is not None and len(wanted) != file.n_columns:
             raise ValueError(f"it has {file.n_columns} columns without names, not {len(wanted)}.")
         return list(range(file.n_columns))

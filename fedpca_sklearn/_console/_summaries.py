@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from .._base.adjusting import confounders_of
 from .._validation.files import written
 from .._validation.texts import check_text
 from ..federated import ConditionalFill, FederatedPCA
 from ..summary import Subspace
+from ..summary._origin import StatedModel
 from ._align import aligned
 from ._output import Report
 from ._rows import errors_of
-from ._texts import described, facts, listed, names_in, number, printable, shares
+from ._texts import (
+    confounder_names,
+    described,
+    facts,
+    listed,
+    names_in,
+    number,
+    printable,
+    shares,
+)
 from ._units import unlike_units
 
+_OTHER_MODEL = "leave the option out, or make another model by merge."
 # Which commands take a file that is no summary.
 _TAKERS = {
     "an answer of filled rows": "merge --fill takes those of fit --fill, refine --fill others.",
@@ -97,13 +110,33 @@ def site_of(summary: Subspace, file: str) -> str:
 def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
     """Summaries of the files of `add_sites`, and what is to be warned of."""
     summaries = [load(file) for file in options.files]
-    warnings: list[str] = []
+    warnings = _options_left_out(options, summaries) if "partial_out" in options else []
     if options.align:
-        summaries, warnings = aligned(summaries, options.files)
+        summaries, of_columns = aligned(summaries, options.files)
+        warnings += of_columns
     if len({(s.n_features, s.feature_names) for s in summaries}) == 1:
         who = [site_of(s, file) for s, file in zip(summaries, options.files, strict=True)]
         warnings += unlike_units(summaries, who)
     return summaries, warnings
+
+
+def _options_left_out(options: argparse.Namespace, summaries: Sequence[Subspace]) -> list[str]:
+    """A warning where files are of models with options that the new model is without."""
+    lost: dict[str, None] = {}
+    files = []
+    for file, summary in zip(options.files, summaries, strict=True):
+        names = map(str, confounder_names(summary))
+        left_out = [f"--partial-out {n}" for n in names if n not in (options.partial_out or [])]
+        if summary.model is not None and summary.model.scale and not options.scale:
+            left_out.insert(0, "--scale")
+        lost |= dict.fromkeys(left_out)
+        files += [file] if left_out else []
+    if not files:
+        return []
+    return [
+        f"{listed(files)}: made with {listed(lost)}, which no merge takes over from its files; "
+        "name what the new model shall have."
+    ]
 
 
 def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
@@ -117,34 +150,79 @@ def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> Fede
     )
 
 
+def model_in(options: argparse.Namespace, file: str, summary: Subspace) -> FederatedPCA:
+    """Fitted estimator of a file's summary by the model that it states, or else by the options.
+
+    Options that the file states need not be given; others than these are an error, but for fewer
+    components.
+    """
+    stated = summary.model
+    if stated is None:
+        return model_of(options, [summary])
+    _check_same_model(options, file, summary)
+    asked = options.n_components
+    given = {
+        "n_components": (stated.n_components or None) if asked is None else asked,
+        "scale": stated.scale,
+        "partial_out": confounder_names(summary) or None,
+    }
+    fitted = model_of(argparse.Namespace(**{**vars(options), **given}), [summary])
+    if fitted.n_components_ > stated.n_components:
+        raise ValueError(
+            f"-n {asked} asks for {fitted.n_components_} components, and the model in {file} has "
+            f"{stated.n_components}: {_OTHER_MODEL}"
+        )
+    return fitted
+
+
+def _check_same_model(options: argparse.Namespace, file: str, summary: Subspace) -> None:
+    """Raise where options say another thing than the model of a file."""
+    stated: Any = summary.model
+    if options.scale and not stated.scale:
+        raise ValueError(
+            f"--scale asks for scale=True, and the model in {file} has scale=False: {_OTHER_MODEL}"
+        )
+    if not options.partial_out:
+        return
+    asked = confounders_of(options.partial_out, summary.n_features, summary.feature_names)
+    if set(asked) != set(stated.partial_out):
+        raise ValueError(
+            f"--partial-out asks for partial_out={options.partial_out}, and the model in {file} "
+            f"has partial_out={confounder_names(summary) or None}: {_OTHER_MODEL}"
+        )
+
+
+def stating_model(fitted: Any, summary: Subspace) -> Subspace:
+    """A summary for a file, which says by which model its components are computed."""
+    confounders = tuple(int(column) for column in getattr(fitted, "confounders_", ()))
+    # the bound is on what cuts do, and knows nothing of noise
+    bound = math.inf if summary.privacy is not None else fitted.subspace_error_bound_
+    stated = StatedModel(int(fitted.n_components_), bool(fitted.scale), confounders, bound)
+    return summary._replace(model=stated)
+
+
 def report_of(
     options: argparse.Namespace, fitted: FederatedPCA, warnings: Sequence[str] = ()
 ) -> Report:
     """Write the summary of a fit, and tell what is in it.
 
     Of columns as they are it is cut to the components. Scaled ones, and those without confounders,
-    follow from the summary of the columns as they are, which is written whole.
+    follow from the summary of the columns as they are, which is written whole. Means that rounds
+    begin with are no model yet.
     """
     adjusted = bool(options.scale or options.partial_out)
     summary = fitted.subspace_
     if not adjusted:
         summary = summary.truncate(fitted.n_components_)
+    if not getattr(options, "fill", False):
+        summary = stating_model(fitted, summary)
     with written(options.output) as path:
         summary.save(path)
     found, model = {"output": options.output, **facts(summary)}, {}
     if adjusted:
         ratios = fitted.explained_variance_ratio_
-        found["model"] = {
-            "components": fitted.n_components_,
-            "scale": options.scale,
-            "partial_out": options.partial_out or [],
-            "explained_variance_ratio": ratios,
-        }
-        how = ["scaled"] if options.scale else []
-        if options.partial_out:
-            how.append(f"without effects of {listed(options.partial_out)}")
+        found["model"]["explained_variance_ratio"] = ratios
         model["explained"] = shares(ratios)
-        model["model"] = f"{fitted.n_components_} components, {', '.join(how)}"
     text = f"{printable(options.output)}\n{described(summary, **model)}"
     return Report(text, found, warnings=list(warnings))
 

@@ -43,6 +43,13 @@ def number(text: str) -> int | float | str:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
+def count(text: str) -> int:
+    """An integer of at least 1."""
+    if int(text) < 1:
+        raise ValueError("a number is at least 1")
+    return int(text)
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has it: no infinity, no array."""
     if hasattr(value, "tolist"):
@@ -68,7 +75,30 @@ def facts(subspace: Subspace) -> dict[str, Any]:
         "explained_variance_ratio": subspace.explained_variance_ratio,
         "names": subspace.feature_names,
         "privacy": None if subspace.privacy is None else subspace.privacy._asdict(),
+        "model": None if subspace.model is None else _model_facts(subspace),
     }
+
+
+def _model_facts(subspace: Subspace) -> dict[str, Any]:
+    """What is told of the model that a file is of."""
+    found = dict(subspace.model._asdict()) if subspace.model is not None else {}
+    names = confounder_names(subspace)
+    return {"components": found.pop("n_components"), **found, "partial_out": names}
+
+
+def confounder_names(subspace: Subspace) -> list[Any]:
+    """Names of the confounders of a file's model, or positions where columns have no names."""
+    positions = () if subspace.model is None else subspace.model.partial_out
+    names = subspace.feature_names
+    return [j if names is None else names[j] for j in positions]
+
+
+def adjusted_how(scale: bool, partial_out: Iterable[Any] | None) -> str:
+    """How the columns of a model differ from those of its summary; nothing if they do not."""
+    how = ["scaled"] if scale else []
+    if partial_out:
+        how.append(f"without effects of {listed(map(str, partial_out))}")
+    return ", ".join(how)
 
 
 def shares(ratios: Any) -> str:
@@ -96,6 +126,10 @@ def described(subspace: Subspace, **other: str) -> str:
             f"epsilon {epsilon:.6g}, delta {delta:g}, rows up to {bound}, {printable(mechanism)}, "
             f"trust: {printable(trust)}"
         )
+    model = subspace.model
+    if model is not None and model.adjusts:
+        how = adjusted_how(model.scale, confounder_names(subspace))
+        lines["model"] = f"{model.n_components} components, {how}"
     lines |= other
     return "\n".join(f"  {name:<11}{value}" for name, value in lines.items())
 

@@ -9,8 +9,8 @@ from .._validation.files import written
 from ._output import Report, add_output, check_output
 from ._rows import Rows, add_rows
 from ._score_files import score_file
-from ._summaries import add_model, load, model_of
-from ._texts import printable
+from ._summaries import add_model, load, model_in
+from ._texts import adjusted_how, printable
 
 
 def add(commands: Any) -> None:
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> Report:
     """Go over the rows once."""
     check_output(options, [options.model, *options.rows])
     opened = score_file(options.output)
-    pca = model_of(options, [load(options.model)])
+    pca = model_in(options, options.model, load(options.model))
     rows = Rows(options.rows, options, pca.subspace_.feature_names)
     pca.__dict__.pop("feature_names_in_", None)  # batches have the columns, and no names
     n = 0
@@ -41,4 +41,7 @@ def run(options: argparse.Namespace) -> Report:
             n += batch.shape[0]
     k = pca.n_components_
     text = f"{printable(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
-    return Report(text, {"output": options.output, "rows": n, "components": k})
+    if how := adjusted_how(pca.scale, pca.partial_out):
+        text += f", {how}"
+    found = {"scale": pca.scale, "partial_out": pca.partial_out or []}
+    return Report(text, {"output": options.output, "rows": n, "components": k, **found})

@@ -66,11 +66,13 @@ class GaussianModel:
         log_density : ndarray of shape (n,)
         """
         rank, d = self.basis.shape
-        Z = Z**2
-        with np.errstate(over="ignore"):  # minus infinity where the model has no variance at all
+        # minus infinity where the model has no variance at all, and of rows whose squares overflow
+        with np.errstate(over="ignore", invalid="ignore"):
+            Z = Z**2
             result = d * np.log(2 * np.pi) + np.log(self.variance).sum() + Z @ (1 / self.variance)
             if rank < d:
                 rest = np.maximum(squared_norms - Z.sum(axis=1), 0)
+                rest[np.isinf(squared_norms)] = np.inf
                 result += (d - rank) * np.log(self.noise) + rest / self.noise
         if self.scale is not None:
             result += 2 * np.log(self.scale).sum()

@@ -29,7 +29,8 @@ def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
     if not noise > 0:
         return None
     beyond = variances.astype(np.float64) - noise
-    return np.minimum(noise / np.maximum(beyond, noise / _NO_VARIANCE), _NO_VARIANCE)
+    least = noise / _NO_VARIANCE or np.finfo(np.float64).smallest_subnormal
+    return np.minimum(noise / np.maximum(beyond, least), _NO_VARIANCE)
 
 
 def coordinates(
@@ -49,11 +50,12 @@ def coordinates(
     if not missing.any():
         return Z @ V.T, gain
     seen = ~missing
-    C = np.where(seen, Z, 0.0) @ V.T
     holes = np.flatnonzero(~seen.all(axis=1))
-    if len(holes) and len(V):
-        inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
-        C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        C = np.where(seen, Z, 0.0) @ V.T
+        if len(holes) and len(V):
+            inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
+            C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain
 
 

@@ -6,10 +6,14 @@ of many patterns are one batch. n rows of p patterns cost O(n d k + p k^2 (d + k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from .missing import lost_grams
 from .slices import row_slices
@@ -46,6 +50,20 @@ def patterns_of(seen: np.ndarray, k: int) -> Iterator[Patterns]:
         of_row = np.cumsum(np.diff(number[rows], prepend=number[rows[0]]) > 0)
         first = np.searchsorted(of_row, np.arange(of_row[-1] + 1))
         yield Patterns(rows, seen[rows[first]], of_row)
+
+
+def rows_of_patterns(X: Any) -> np.ndarray:
+    """Number of rows of each pattern of missing entries, NaN, that occurs in X.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n, d)
+    """
+    if not sp.issparse(X):
+        missing = np.packbits(np.isnan(X), axis=1)
+        return np.unique(missing, axis=0, return_counts=True)[1]
+    at = [X.indices[a:b][np.isnan(X.data[a:b])] for a, b in pairwise(X.indptr)]
+    return np.array([*Counter(np.sort(columns).tobytes() for columns in at).values()])
 
 
 @dataclass(frozen=True)
@@ -100,8 +118,9 @@ class SeenModel:
             With the rows' residuals ``r = Y - c W`` of what is there, ``|r|^2 / noise + |c|^2`` is
             the squared distance of the entries from zero in units of their covariance.
         """
-        b = (Y @ self.W.T / self.noise)[:, :, None]
-        return (inverses.transpose(0, 2, 1) @ (inverses @ b))[:, :, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            b = (Y @ self.W.T / self.noise)[:, :, None]
+            return (inverses.transpose(0, 2, 1) @ (inverses @ b))[:, :, 0]
 
     def log_density(self, Y: np.ndarray) -> np.ndarray:
         """Logarithm of the density of the entries that are there.
@@ -122,10 +141,12 @@ class SeenModel:
             y = np.where(there, Y[group.rows], 0.0)
             inverses, log_determinants = self.factors(group.seen)
             c = self.posterior(y, there, inverses[group.of_row])
-            rest = np.where(there, y - c @ self.W, 0.0)
-            with np.errstate(over="ignore"):  # minus infinity where the model has no variance
+            # minus infinity where the model has no variance, and of rows whose squares overflow
+            with np.errstate(over="ignore", invalid="ignore"):
+                rest = np.where(there, y - c @ self.W, 0.0)
                 squares = np.einsum("ij,ij->i", rest, rest) / self.noise
-            squares += np.einsum("ij,ij->i", c, c)
+                squares += np.einsum("ij,ij->i", c, c)
+            squares[np.isnan(squares)] = np.inf
             size = there.sum(axis=1) * np.log(2 * np.pi * self.noise)
             result[group.rows] = -0.5 * (size + log_determinants[group.of_row] + squares)
         return result

@@ -248,7 +248,8 @@ class DenseBlock(Block):
     def _by_gram(self, max_keep, keep, past_scatter, dtype, forced, wanted):
         k, R = self.k, self.n_rows
         G, turned = self._gram(dtype)
-        if not math.isfinite(self.scatter + G.trace()):  # products in float32 overflow earlier
+        squares = float(self.scatter) + float(G.trace())
+        if not math.isfinite(squares):  # products in float32 overflow earlier
             if dtype == np.float32:
                 return None
             raise too_large("sum of squares", weight=self.w)

@@ -19,6 +19,9 @@ Found = TypeVar("Found")
 # Entries of a block up to which a second thread may cost far more than it brings: where other work
 # keeps the cores busy, threads wait for each other in every product (64 features: 11 s, not 0.1 s).
 _SMALL = 2**22
+# Entries up to which BLAS takes one thread by itself, 16 d^2 with d = 22: with d = 24 a second one
+# costs nothing yet in OpenBLAS, with 32 three times the processor. A limit costs 12 to 45 us.
+_TINY = 2**13
 
 # A thread that sets a number keeps all others from it, since threadpoolctl 3.8, until it says that
 # it has done so.
@@ -152,3 +155,11 @@ def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> li
 def threads_for(entries: int) -> AbstractContextManager[None]:
     """One BLAS thread for blocks of few entries, the user's setting for larger ones."""
     return single_blas_thread(shared=True) if entries <= _SMALL else nullcontext()
+
+
+def threads_for_call(entries: int) -> AbstractContextManager[None]:
+    """As `threads_for`, for all that a call does; no limit where nothing in it needs one.
+
+    Of a factorisation of m x d with m <= d the entries are 16 m d: it takes that many passes.
+    """
+    return threads_for(entries) if entries > _TINY else nullcontext()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 # Weights up to here leave values of 1e100 whose weighted squares are finite.
 _LARGEST_WEIGHT = 1e100
@@ -16,6 +17,21 @@ class TooLargeError(ValueError):
     def __init__(self, message: str, reason: str | None = None):
         super().__init__(message)
         self.reason = message if reason is None else reason
+
+
+# A sum of squares up to this share of the largest float has room for products of such rows.
+_ROOM = 1 / 64
+
+
+def check_squares(X: Any) -> None:
+    """Raise unless the sum of squares of the entries of X that are there is finite, with room."""
+    values = X.data if sp.issparse(X) else X.ravel()
+    with np.errstate(over="ignore"):
+        total = float(np.einsum("i,i->", values, values, dtype=np.float64))
+        if np.isnan(total):
+            total = float(np.nansum(np.square(values, dtype=np.float64)))
+    if not total <= _ROOM * np.finfo(np.float64).max:
+        raise too_large("sum of squares")
 
 
 def too_large(

@@ -57,7 +57,9 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
         _validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
     X = as_rows(X)
-    return with_missing_times(_validate_data(estimator, X, **checks), X)
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
+        rows = _validate_data(estimator, X, **checks)
+    return with_missing_times(rows, X)
 
 
 def _is_plain(

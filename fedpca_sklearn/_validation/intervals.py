@@ -1,4 +1,4 @@
-"""Ranges of parameters, within which the arithmetic of all estimators is finite."""
+"""What parameters may be: ranges within which arithmetic is finite, and instances of classes."""
 
 from __future__ import annotations
 
@@ -55,3 +55,26 @@ class Interval(_param_validation.Interval):
 
     def __str__(self) -> str:
         return self._declared + (" or infinity" if self.with_infinity else "")
+
+
+class InstanceOf(_param_validation.HasMethods):
+    """An instance of a class, which errors call by the names that users import.
+
+    Parameters
+    ----------
+    kind : type
+        Also the subclasses.
+    *names : str
+        In `fedpca_sklearn`; that of the class by default.
+    """
+
+    def __init__(self, kind: type, *names: str):
+        self.kind, self.names = kind, names or (kind.__name__,)
+        self.hidden = False  # as in all that scikit-learn makes
+
+    def is_satisfied_by(self, value: Any) -> bool:
+        """Whether it is such an instance."""
+        return isinstance(value, self.kind)
+
+    def __str__(self) -> str:
+        return "an instance of " + " or ".join(f"'fedpca_sklearn.{name}'" for name in self.names)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .._validation.texts import check_text
 from ._flower_messages import array_record, sizes_of
+from ._flower_parameters import check_same_estimator
 from ._flower_questions import RefusedError, Task, asked, nonce_of
-from ._flower_rows import asked_rows
+from ._flower_rows import KeptMoments, asked_rows
 from ._flwr import ConfigRecord, Context, Message, RecordDict
 from ._site_policy import Exchange, SitePolicy
 from ._site_privacy import Site
@@ -29,6 +31,7 @@ def answering(
     estimator: Any,
     tasks: dict[str, Task],
     kind: str,
+    kept: KeptMoments,
     seal: Seal | None = None,
 ) -> Callable[[Message, Context], Message]:
     """Handler of one kind of message at a site.
@@ -47,12 +50,16 @@ def answering(
             check_text("site", site)
             config["site"] = site
             policy.check_estimator(estimator)
+            check_same_estimator(message, estimator, seal is not None)
+            if kind not in tasks:
+                raise RefusedError(f"the estimator has no question of the kind {kind!r}")
             who = Site(site, context, exchange)
             question = asked(message, context, tasks, kind)
             public = list(context.run_config.values())
             rows = asked_rows(load_rows(context), tasks[kind], question, public)
             rows.check_enough(policy.min_rows)
-            found = rows.answer(tasks[kind], who, question.arguments, policy.min_rows)
+            moments = partial(kept.of, context, question.batch)
+            found = rows.answer(tasks[kind], who, question.arguments, policy.min_rows, moments)
             beside: dict[str, Any] = {"dtype": rows.X.dtype.name}
             if rows.columns is not None:
                 beside["columns"] = rows.columns

@@ -26,6 +26,8 @@ from ._flower_estimators import (
     until_nobody_is_lost,
 )
 from ._flower_matching import (
+    KEYS,
+    OF_ROWS,
     ColumnRounds,
     Matched,
     SiteColumns,
@@ -77,9 +79,9 @@ def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
         return parts_of(X, U, center, rank)
 
     return {
-        "keys": Task(own_keys),
+        "keys": Task(own_keys, reads=KEYS),
         **_tasks_of(estimator._method(), center, rank),
-        "parts": Task(parts, matched=True, once=True),
+        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
     }
 
 
@@ -99,7 +101,7 @@ def _(method: PowerRounds, center: bool, rank: int) -> dict[str, Task]:
         rows, _ = centred(X, center)
         return {"message": scatter_product(rows, np.zeros(len(X)), V)}
 
-    return {"times_columns": Task(times_columns, method.n_rounds, matched=True)}
+    return {"times_columns": Task(times_columns, method.n_rounds, reads=OF_ROWS, matched=True)}
 
 
 @_tasks_of.register
@@ -107,7 +109,7 @@ def _(method: LeftVectorMerge, center: bool, rank: int) -> dict[str, Task]:
     def left_vectors(site, X):
         return summary_sent(left_factor(site, centred(X, center)[0], method.local_components))
 
-    return {"left_vectors": Task(left_vectors, matched=True)}
+    return {"left_vectors": Task(left_vectors, reads=OF_ROWS, matched=True)}
 
 
 @_tasks_of.register
@@ -116,7 +118,7 @@ def _(method: VFedPCA, center: bool, rank: int) -> dict[str, Task]:
         rows, _ = centred(X, center)
         return period_of(Columns(site, len(rows), rows), found, updates, start, method, rank)
 
-    return {"period": Task(period, rank * method.n_rounds, matched=True)}
+    return {"period": Task(period, rank * method.n_rounds, reads=OF_ROWS, matched=True)}
 
 
 # -------------------------------------------------------------------- at the server

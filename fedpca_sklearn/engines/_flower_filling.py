@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -17,15 +17,14 @@ from ..federated._fill_answers import means_only
 from ..federated._local_fit import Site
 from ..summary import Subspace
 from ._flower_estimators import (
-    SiteLostError,
     check_count,
     check_squares,
     know_columns,
-    until_nobody_is_lost,
 )
 from ._flower_messages import Answer
-from ._flower_questions import RefusedError, Task
+from ._flower_questions import Given, RefusedError, Task, check_patterns
 from ._flower_sites import Sites
+from ._site_holes import check_entries
 
 # Share by which the weight of a site's rows may differ from one answer to the next.
 _SAME_WEIGHT = 1e-9
@@ -46,53 +45,67 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     """
     estimator._check_filling()
 
-    def entries(site, X, *, weight, min_rows):
-        _check_few(X, weight, min_rows)
+    def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)
         n = X.shape[0] if weight is None else weight.sum()
         return {"entries": np.stack(entries_of_client(site, X, weight)), "count": [float(n)]}
 
-    def filled(site, X, model, sums, *, weight, columns, min_rows):
-        _check_few(X, weight, min_rows)
+    def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)
         query = _query(model, sums, X.shape[1], estimator.n_components)
         return summary(site, filled_rows(X, query), weight=weight, columns=columns)
 
     times = estimator.missing.n_rounds + 1
+    models = Given("models that fill rows", lambda model, sums: [model, sums], times)
     return {
-        "entries": Task(entries, missing=True),
-        "filled": Task(filled, times, missing=True),
+        "entries": Task(
+            entries,
+            reads="rows: each column has a mean of the entries that are there",
+            missing=True,
+        ),
+        "filled": Task(
+            filled,
+            times,
+            reads="rows: holes are filled by a model of all sites",
+            given=(models,),
+            missing=True,
+        ),
     }
 
 
-def _check_few(X: Any, weight: np.ndarray | None, min_rows: int) -> None:
+def _check_few(
+    X: Any, weight: np.ndarray | None, min_rows: int, min_rows_of_pattern: int | None
+) -> None:
     """Raise where a column is there, or is not, in so few rows that sums tell them."""
     rows = X if weight is None else X[weight > 0]
+    check_patterns(rows, min_rows_of_pattern)
     _, there = entries_of_client(None, rows, None)
-    if any(((n > 0) & (n < min_rows)).any() for n in (there, rows.shape[0] - there)):
-        raise RefusedError(
-            f"a column that fewer than min_rows={min_rows} rows have, or have not: what is sent "
-            "would tell them"
-        )
+    check_entries(there, rows.shape[0], min_rows)
 
 
 def fit_by_filling(
     estimator: FederatedPCA, sites: Sites, read: Callable[[Answer], tuple[Subspace, int]]
 ) -> FederatedPCA:
-    """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows."""
+    """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows.
 
-    def fit() -> FederatedPCA:
-        first = sites.ask("entries", _entries)
-        fitted = clone(estimator)
-        fitted._start()
-        know_columns(fitted, sites.columns)
-        means, counts = pooled_means([(site.means, site.counts) for site in first.values()])
-        check_at_most_features(estimator.n_components, len(means))
-        fitted._record_means(len(first), len(means))
-        n = sum(site.n for site in first.values())
-        summarise = partial(_summarise, fitted, sites, first, read)
-        fitted._fill_in_rounds(means_only(means, n), 1 - counts / n, summarise)
-        return fitted
+    Where a site is lost, the others go on: they were given a model of all, and take no other.
+    """
+    first = sites.ask("entries", _entries)
+    fitted = clone(estimator)
+    fitted._start()
+    know_columns(fitted, sites.columns)
+    means, _, n = _pooled(first.values())
+    check_at_most_features(estimator.n_components, len(means))
+    fitted._record_means(len(first), len(means))
+    summarise = partial(_summarise, fitted, sites, first, read)
+    fitted._fill_in_rounds(means_only(means, n), summarise)
+    return fitted
 
-    return until_nobody_is_lost(fit)
+
+def _pooled(sites: Collection[_Entries]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Means of the columns of sites, weights of their entries, and of the rows."""
+    means, counts = pooled_means([(site.means, site.counts) for site in sites])
+    return means, counts, sum(site.n for site in sites)
 
 
 def _summarise(
@@ -101,7 +114,7 @@ def _summarise(
     first: dict[str, _Entries],
     read: Callable[[Answer], tuple[Subspace, int]],
     query: Subspace,
-) -> list[str]:
+) -> tuple[list[str], np.ndarray]:
     """Let the sites fill their rows in, and merge the summaries of them."""
 
     def read_filled(answer: Answer) -> Site:
@@ -114,10 +127,9 @@ def _summarise(
     model = np.vstack([query.mean, query.components])
     sums = [query.n_samples, query.scatter, *query.singular_values]
     found = sites.ask("filled", read_filled, model, sums)
-    if len(found) < len(first):
-        raise SiteLostError
+    _, counts, n = _pooled([first[site] for site in found])
     fitted._take_filled(found.items())
-    return list(found)
+    return list(found), 1 - counts / n
 
 
 def _query(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) -> Subspace:

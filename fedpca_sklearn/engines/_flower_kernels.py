@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ..communication import Federation
-from ..vertical import VerticalFederatedKernelPCA
-from ..vertical._agreed_kernels import KernelMatrix, energies_of, kernel_operator
+from ..vertical import VerticalFederatedKernelPCA, VFedPCA
+from ..vertical._agreed_kernels import energies_of, kernel_operator
 from ..vertical._vertical_kernels import (
     ColumnClient,
     LinearScores,
@@ -22,6 +22,8 @@ from ..vertical._vertical_kernels import (
 from ._flower_columns import Parts, parts_of
 from ._flower_estimators import SiteLostError, fit_estimator, site_work
 from ._flower_matching import (
+    KEYS,
+    OF_ROWS,
     ColumnRounds,
     SiteOperator,
     bounded,
@@ -33,7 +35,7 @@ from ._flower_matching import (
     refuse_topology,
 )
 from ._flower_messages import Answer
-from ._flower_questions import RefusedError, Task
+from ._flower_questions import BEGINNINGS, Given, RefusedError, Task
 from ._flower_sites import Sites
 
 # -------------------------------------------------------------------- at a site
@@ -52,9 +54,11 @@ def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     def parts(site, X, U):
         return parts_of(X, U, center, rank)
 
-    tasks = {"keys": Task(own_keys)} | (_exact(estimator) if exact else _agreed(estimator))
+    tasks = {"keys": Task(own_keys, reads=KEYS)} | (
+        _exact(estimator) if exact else _agreed(estimator)
+    )
     if estimator.projection == "features":
-        tasks["parts"] = Task(parts, matched=True, once=True)
+        tasks["parts"] = Task(parts, reads=OF_ROWS, matched=True, once=True)
     return tasks
 
 
@@ -69,7 +73,7 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
         client = _client(estimator, X, landmarks.astype(np.intp), X.shape[1])
         return {"part": client.part(None if m == n else X)}
 
-    return {"kernel_part": Task(kernel_part, matched=True)}
+    return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True)}
 
 
 def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
@@ -83,7 +87,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
 
     def period(site, X, found, updates, start, n_columns):
         client = whole(X, n_columns)
-        operator = KernelMatrix(site, X.shape[1], client, center)
+        operator = kernel_operator(client, site, center, method)
         return period_of(operator, found, updates, start, method, rank)
 
     def energies(site, X, vectors, n_columns):
@@ -91,10 +95,10 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
         ones = np.ones(len(vectors))
         return {"energies": energies_of(site, whole(X, n_columns), vectors.T, ones, center)[1]}
 
-    return {
-        "period": Task(period, rank * method.n_rounds, matched=True),
-        "energies": Task(energies, matched=True),
-    }
+    # it says what a kernel is, and changes with the sites only
+    given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], BEGINNINGS),)
+    task = partial(Task, reads=OF_ROWS, matched=True, given=given)
+    return {"period": task(period, rank * method.n_rounds), "energies": task(energies)}
 
 
 def _client(
@@ -121,7 +125,7 @@ class SiteKernel(ColumnClient):
 
 
 @kernel_operator.register
-def _(client: SiteKernel, label: int, center: bool) -> SiteOperator:
+def _(client: SiteKernel, label: int, center: bool, method: VFedPCA) -> SiteOperator:
     return SiteOperator(label, len(client.columns))
 
 

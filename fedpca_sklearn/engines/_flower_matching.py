@@ -28,6 +28,11 @@ LARGEST_NUMBER = 2.0**480
 _MOST_COLUMNS = 2**20
 # Rounding of the lengths of vectors that are asked about.
 _UNIT_TOL = 1e-6
+# What questions to sites that own columns read.
+KEYS = "rows: what names them is hashed and sent"
+OF_ROWS = (
+    "rows: sites with different columns have the rows in common, whose vectors are asked about"
+)
 
 
 # -------------------------------------------------------------------- at a site
@@ -107,12 +112,18 @@ class Matched(NamedTuple):
 
 
 def match(sites: Sites) -> Matched:
-    """Ask for the keys of all sites, and find those that all have."""
+    """Ask for the keys of all sites, and find those that all have.
+
+    Where a site is lost, they stay those that it has, too: the others take no second list.
+    """
     sites.own_columns = True
     found = sites.ask("keys", _keys)
-    common = common_keys([keys for keys, _ in found.values()])
+    common = sites.common_keys
+    if common is None:
+        common = common_keys([keys for keys, _ in found.values()])
     if not len(common):
         raise RuntimeError(f"No key of a row is at all sites, {', '.join(found)}.")
+    sites.common_keys = common
     left_out = {site: len(keys) - len(common) for site, (keys, _) in found.items()}
     ends = np.cumsum([n_columns for _, n_columns in found.values()])
     return Matched(common, left_out, np.split(np.arange(ends[-1]), ends[:-1]))

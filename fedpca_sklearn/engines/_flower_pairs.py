@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,9 @@ def pair_tasks(missing: Any) -> dict[str, Task]:
         sent = {"pairs": np.frombuffer(moments._replace(feature_names=None).to_bytes(), np.uint8)}
         return sent | rows_sent(X, weight)
 
-    return {
-        "pairs": Task(pairs, missing=True),
-        "pairs_of_batch": Task(pairs, begins=True, batches=True, missing=True),
-    }
+    reads = "rows: each pair of columns has moments of the rows that have both"
+    task = partial(Task, pairs, reads=reads, missing=True)
+    return {"pairs": task(), "pairs_of_batch": task(begins=True, batches=True)}
 
 
 def refuse_secure_pairs(estimator: Any, secure: Any) -> None:

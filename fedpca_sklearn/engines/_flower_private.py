@@ -27,6 +27,8 @@ from ._site_privacy import Site
 
 # Largest mu^2 that a site can have spent, other than infinity.
 _LARGEST = 2.0**40
+# What questions to a site with a mechanism read.
+CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,6 @@ class PrivateTask(Task):
     ) -> dict[str, Any]:
         """What is sent, by name."""
         return self.work(site, X, *arguments, **more)
-
-
-class GridTask(PrivateTask):
-    """Work whose numbers have noise on a grid, which a secure sum may not round again."""
 
 
 # -------------------------------------------------------------------- summaries
@@ -69,7 +67,7 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
 
         return {"summary": site.release("summary", mechanism, mu2, make)}
 
-    return {"summary": PrivateTask(summary)}
+    return {"summary": PrivateTask(summary, reads=CLIPPED)}
 
 
 # -------------------------------------------------------------------- rounds
@@ -78,7 +76,7 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
 def private_rounds(estimator: FederatedPowerPCA, check: Callable[..., None]) -> dict[str, Task]:
     """What a site does about each kind of question of `FederatedPowerPCA` with a mechanism.
 
-    ``check(X, V, mean, local_steps)`` refuses arguments that no honest server sends.
+    ``check(d, V, mean, local_steps)`` refuses arguments that no honest server sends.
     """
     mechanism, n_products = estimator.mechanism, estimator.n_rounds + 1
 
@@ -112,17 +110,18 @@ def private_rounds(estimator: FederatedPowerPCA, check: Callable[..., None]) -> 
     def times_scatter(
         site: Site, X: Any, V: np.ndarray, mean: np.ndarray, local_steps: np.ndarray
     ) -> dict[str, Any]:
-        check(X, V, mean, local_steps)
+        check(X.shape[1], V, mean, local_steps)
         return along(site, X, TimesScatter(V, mean))
 
     def variances(site: Site, X: Any, V: np.ndarray, mean: np.ndarray) -> dict[str, Any]:
-        check(X, V, mean)
+        check(X.shape[1], V, mean)
         return along(site, X, Variances(V, mean))
 
+    clipped = partial(PrivateTask, reads=CLIPPED)
     return {
-        Moments.kind: PrivateTask(moments),
-        TimesScatter.kind: PrivateTask(times_scatter, estimator.n_rounds, fixed=1),
-        Variances.kind: PrivateTask(variances, fixed=1),
+        Moments.kind: clipped(moments),
+        TimesScatter.kind: clipped(times_scatter, estimator.n_rounds, fixed=1),
+        Variances.kind: clipped(variances, fixed=1),
     }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.observed import rows_of_patterns
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from ._flower_messages import BadMessageError, read_array
 from ._flwr import ConfigRecord, Context, Message
@@ -19,8 +21,31 @@ from ._site_privacy import Site
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
+# What a task reads that is handed moments of the rows, not the rows.
+MOMENTS = "moments"
 # Records of the site's own state, which Flower keeps between the messages of a run.
 RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
+
+
+class Given(NamedTuple):
+    """What a server gives a site, and keeps to where it begins anew.
+
+    Parameters
+    ----------
+    name : str
+        As a refusal has it.
+    of : callable
+        ``of(*arguments)`` returns the arrays of a question that make it, none if it has none.
+    most : int
+        Different ones that a site takes in a run, or about a batch if the question is about one.
+    """
+
+    name: str
+    of: Callable[..., Sequence[np.ndarray]]
+    most: int = 1
+
+
+_KEYS = Given("list of keys", lambda keys: [keys])
 
 
 @dataclass(frozen=True)
@@ -33,12 +58,20 @@ class Task:
         ``work(site, X, *arguments)`` returns arrays by name. Arguments are finite arrays; it raises
         `RefusedError` for those it should not be asked. Where it has a parameter ``weight``, given
         by name only, it gets the weights of the rows or None; where it has ``keys``, their
-        `HashedKeys`; where it has ``min_rows``, what `client_app` was given. Rows with weights or
-        keys that nobody asks for are refused.
+        `HashedKeys`; where it has ``min_rows`` or ``min_rows_of_pattern``, those of the owner's
+        `SitePolicy`. Rows with weights or keys that nobody asks for are refused.
+    reads : str
+        Which numbers of its rows the site needs for an answer. Given by name only. "moments": their
+        number, mean and scatter matrix; the work is handed the `SiteMoments` of the rows, weights
+        included, in their place, which were computed once, before the server asked. "summary": the
+        rows, to be summed up as the site's own estimator says; the question has no argument.
+        "nothing", or "rows: " and why single rows are needed, to which the server's numbers come.
     times : int
         Questions of this kind before the server has to begin again.
     fixed : int, tuple of int or None
         Position of an argument that stays the same until then, or of several.
+    given : tuple of Given
+        What stays the same beyond that, in all beginnings of a run or of a batch.
     begins : bool
         Whether a question of this kind begins a fit or a batch, as one of the first kind always
         does.
@@ -51,21 +84,32 @@ class Task:
     missing : bool
         Whether entries of the rows may be missing.
     matched : bool
-        Whether the first argument is hashed keys that all sites have, the same until the server
-        begins anew; X is the rows that have them, in their order.
+        Whether the first argument is hashed keys that all sites have, the same in the whole run; X
+        is the rows that have them, in their order.
     once : bool
         Whether the server cannot begin again after a question of this kind.
     """
 
     work: Callable
+    reads: str = field(kw_only=True)
     times: int = 1
     fixed: int | tuple[int, ...] | None = None
+    given: tuple[Given, ...] = ()
     begins: bool = False
     batches: bool = False
     batch_rows: Callable[[int], int] | None = None
     missing: bool = False
     matched: bool = False
     once: bool = False
+
+    def __post_init__(self):
+        if not re.fullmatch("moments|summary|nothing|rows: .+", str(self.reads)):
+            raise ValueError(
+                "reads must be 'moments', 'summary', 'nothing' or 'rows: ' and why, got "
+                f"{self.reads!r}."
+            )
+        if self.reads == "summary" and self.n_arguments - self.batches:
+            raise ValueError("reads='summary' is for questions without an argument.")
 
     def answer(
         self, site: Site, X: Any, arguments: list[np.ndarray], **more: Any
@@ -147,8 +191,11 @@ def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str)
         question = Question(arguments, batch=int(number))
     if task.matched:
         keys, *arguments = arguments
-        hold(context, "keys", keys)
+        take(context, "run", _KEYS, [keys])
         question = Question(arguments, keys=keys)
+    for given in task.given:
+        if arrays := given.of(*question.arguments):
+            take(context, "run" if question.batch is None else "batch", given, arrays)
     for place in (task.fixed,) if isinstance(task.fixed, int) else task.fixed or ():
         hold(context, f"argument {place}", question.arguments[place])
     return question
@@ -212,6 +259,8 @@ def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
     """Raise unless a batch is the last one or, to begin with, the next; a run starts with any."""
     last = run.get("number")
     if task.begins and (last is None or batch == last + 1):
+        for name in [name for name in run if name.startswith("given batch ")]:
+            del run[name]
         run |= {"number": batch, "batch": 0}
     elif batch != last:
         raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
@@ -219,10 +268,26 @@ def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
 
 def hold(context: Context, name: str, argument: np.ndarray) -> None:
     """Raise if what stays the same until the server begins anew is another than before."""
-    digest = hashlib.sha256(repr(argument.shape).encode() + argument.tobytes()).hexdigest()
+    digest = _digest([argument])
     run = context.state.config_records[RUN]
     if run.setdefault(f"fixed {name}", digest) != digest:
         raise RefusedError(f"{name} must stay the same until the server begins anew")
+
+
+def take(context: Context, scope: str, given: Given, arrays: Sequence[np.ndarray]) -> None:
+    """Raise if the server gives more than it may in a run or about a batch, its scope."""
+    run: Any = context.state.config_records[RUN]
+    digest, name = _digest(arrays), f"given {scope} {given.name}"
+    known: list[str] = list(run.get(name, []))
+    if digest not in known and len(known) == given.most:
+        most = "one" if given.most == 1 else given.most
+        raise RefusedError(f"a {scope} has {most} {given.name} in all its beginnings, got another")
+    run[name] = [*dict.fromkeys([*known, digest])]
+
+
+def _digest(arrays: Iterable[np.ndarray]) -> str:
+    parts = (repr(array.shape).encode() + array.tobytes() for array in arrays)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
@@ -231,6 +296,14 @@ def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
         raise RefusedError(f"the mean must have shape ({d},), got {mean.shape}")
     if not center and mean.any():
         raise RefusedError("the mean must be zero with center=False")
+
+
+def check_patterns(X: Any, least: int | None) -> None:
+    """Raise if fewer rows than the owner wants have some pattern of missing entries."""
+    if least is not None and rows_of_patterns(X).min(initial=least) < least:
+        raise RefusedError(
+            f"a pattern of missing entries that fewer than min_rows_of_pattern={least} rows have"
+        )
 
 
 def check_basis(V: np.ndarray, d: int, rank: int) -> None:

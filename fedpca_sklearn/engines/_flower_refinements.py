@@ -16,7 +16,7 @@ from ..summary import Subspace
 from ..summary._refinement import products_of
 from ._flower_estimators import SiteLostError
 from ._flower_messages import Answer
-from ._flower_questions import Task, check_basis, check_mean
+from ._flower_questions import MOMENTS, Task, check_basis, check_mean
 from ._flower_sites import Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
@@ -28,14 +28,14 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
     n_rounds = most_rounds(estimator)
     wanted = estimator._with_confounders(estimator._directions_needed())
 
-    def products(site, X, mean, block, *, weight):
-        d = X.shape[1]
+    def products(site, own, mean, block):
+        d = len(own.mean)
         check_mean(mean, d, True)
         kept = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else d
         check_basis(block, d, min(d, kept + N_PROBES))
-        return {"message": products_of(X, weight, mean, block)}
+        return {"message": products_of(own, mean, block)}
 
-    return {"products": Task(products, n_rounds, fixed=0)} if n_rounds else {}
+    return {"products": Task(products, n_rounds, fixed=0, reads=MOMENTS)} if n_rounds else {}
 
 
 def refined(fitted: FederatedPCA, sites: Sites, sent: Mapping[str, Subspace]) -> FederatedPCA:

@@ -28,7 +28,7 @@ from ._flower_estimators import (
 )
 from ._flower_messages import Answer
 from ._flower_private import private_rounds, show_spent, warn_of_noise, with_spent
-from ._flower_questions import RefusedError, Task, check_basis, check_mean
+from ._flower_questions import MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._flower_sites import Sites
 
 
@@ -37,8 +37,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     refuse_channel(estimator.channel)
     steps, center = estimator.local_steps, estimator.center
 
-    def check(X, V, mean, local_steps=None):
-        d = X.shape[1]
+    def check(d, V, mean, local_steps=None):
         check_mean(mean, d, center)
         check_basis(V, d, min(estimator.n_components or d, d))
         if local_steps is not None and (local_steps.shape or local_steps != steps):
@@ -47,21 +46,21 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_rounds(estimator, check)
 
-    def moments(site, X, *, weight):
-        return {"message": Moments()(site, Client(site, X, weight))}
+    def moments(site, own):
+        return {"message": Moments().answer(own)}
 
-    def times_scatter(site, X, V, mean, local_steps, *, weight):
-        check(X, V, mean, local_steps)
-        return {"message": TimesScatter(V, mean, steps)(site, Client(site, X, weight))}
+    def times_scatter(site, own, V, mean, local_steps):
+        check(len(own.mean), V, mean, local_steps)
+        return {"message": TimesScatter(V, mean, steps).answer(own)}
 
-    def variances(site, X, V, mean, *, weight):
-        check(X, V, mean)
-        return {"message": Variances(V, mean)(site, Client(site, X, weight))}
+    def variances(site, own, V, mean):
+        check(len(own.mean), V, mean)
+        return {"message": Variances(V, mean).answer(own)}
 
     return {
-        Moments.kind: Task(moments),
-        TimesScatter.kind: Task(times_scatter, estimator.n_rounds, fixed=1),
-        Variances.kind: Task(variances, fixed=1),
+        Moments.kind: Task(moments, reads=MOMENTS),
+        TimesScatter.kind: Task(times_scatter, estimator.n_rounds, fixed=1, reads=MOMENTS),
+        Variances.kind: Task(variances, fixed=1, reads=MOMENTS),
     }
 
 

@@ -11,11 +11,13 @@ import scipy.sparse as sp
 from sklearn.utils.validation import _get_feature_names
 
 from .._base.sources import is_stream, iter_batches
+from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_finite, check_rows, check_weight
 from .._validation.containers import as_rows, checked_array
 from ._flower_keys import HashedKeys, hashed_keys
 from ._flower_messages import OVER
-from ._flower_questions import Question, RefusedError, Task
+from ._flower_questions import MOMENTS, RUN, Question, RefusedError, Task
+from ._flwr import Context
 from ._site_privacy import Site
 
 
@@ -53,6 +55,32 @@ class SiteRows:
     sample_weight: Any = None
     keys: Any = None
     salt: bytes | str | None = None
+
+
+# Moments that a site keeps, so that those of the rows of a run are computed once.
+_KEPT = 4
+
+
+class KeptMoments:
+    """Moments of the rows of the last runs at a site: the same for all questions until it begins.
+
+    A server that asks again whether rows have changed learns of no row that has.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, SiteMoments] = {}
+
+    def of(
+        self, context: Context, batch: int | None, X: Any, weight: np.ndarray | None
+    ) -> SiteMoments:
+        """Moments of the rows that a question of a run is about."""
+        run = dict(context.state.config_records.get(RUN, {}))
+        begun = "batch" if batch is not None else "run"
+        key = (context.node_id, context.run_id, batch, run.get(begun), X.shape)
+        if key not in self._kept:
+            kept = [*self._kept.items(), (key, SiteMoments.of(X, weight))]
+            self._kept = dict(kept[-_KEPT:])
+        return self._kept[key]
 
 
 _WITHOUT_KEYS = "rows without keys cannot be matched with those of other sites"
@@ -94,15 +122,23 @@ class AskedRows:
             raise RefusedError("sample_weight has a sum below 1")
 
     def answer(
-        self, task: Task, site: Site, arguments: list[np.ndarray], min_rows: int
+        self,
+        task: Task,
+        site: Site,
+        arguments: list[np.ndarray],
+        min_rows: int,
+        moments: Callable[[Any, np.ndarray | None], SiteMoments] = SiteMoments.of,
     ) -> dict[str, Any]:
-        """Arrays that the site sends, by name."""
+        """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
         if self.over:
             return {OVER: np.ones(1)}
+        if task.reads == MOMENTS and self.keys is None:
+            return task.answer(site, moments(self.X, self.weight), arguments)
         given = {
             "weight": self.weight,
             "keys": self.keys,
             "min_rows": min_rows,
+            "min_rows_of_pattern": site.exchange.policy.min_rows_of_pattern,
             "columns": self.columns,
         }
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,9 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
             raise RefusedError(f"a column with fewer than min_rows={min_rows} entries")
         return {"moments": np.stack(local_moments(site, X, weight))}
 
-    return {
-        "moments": Task(moments, missing=True),
-        "moments_of_batch": Task(moments, begins=True, batches=True, missing=True),
-    }
+    reads = "rows: each column has moments of the entries that are there"
+    task = partial(Task, moments, reads=reads, missing=True)
+    return {"moments": task(), "moments_of_batch": task(begins=True, batches=True)}
 
 
 @fit_estimator.register

@@ -29,12 +29,14 @@ class SecureAggregation:
         numbers of the other one. A sum begun by many sites needs more of them at its end: see
         `needed`. With fewer the fit is an error.
     bits : int, default=50
-        Bits of a number beside its sign, from 22 to 60: numbers are rounded to multiples of 2^-bits
-        of a scale. Less than 2^(63 - bits) sites can be added up.
+        Bits of a number beside its sign, from 22 to 60: numbers are rounded at random to multiples
+        of 2^-bits of a bound, which follows from powers of two that the sites announce: of the
+        number, mean and scatter of their rows. Where few sites leave room they keep more. Less than
+        2^(63 - bits) sites can be added up.
     scale : float or None, default=None
-        Bound on the absolute values of all that a site sends, if there is a public one. A site with
-        a larger value refuses, and nothing is clipped. None: a secure sum finds, for numbers of one
-        kind, the least power of two that is enough for all sites; the server learns that power.
+        Public bound, if there is one, on the number of rows of a site, on their scatter, and on
+        that number times the square of their mean. Then sites announce the power of two of their
+        number of rows alone; one with larger sums takes no part.
     restarts : int, default=2
         Times that a site lets a fit, or a batch, begin again where another site was lost, at most
         2. Of two sums with and without a site the server knows what that site sent to them. 0: the

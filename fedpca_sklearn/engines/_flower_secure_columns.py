@@ -9,6 +9,7 @@ result, so that a sum of them, each at its columns, would be the parts themselve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from sklearn.base import clone
 
 from ..vertical import PowerRounds, VerticalFederatedPCA
 from ._flower_columns import Parts, centred, fit_columns, parts_of, spanning
-from ._flower_estimators import site_work, until_nobody_is_lost
-from ._flower_matching import ColumnRounds, Matched, bounded
+from ._flower_estimators import are_too_large, site_work, until_nobody_is_lost
+from ._flower_matching import KEYS, OF_ROWS, ColumnRounds, Matched, bounded
 from ._flower_messages import Answer
-from ._flower_questions import Task
-from ._flower_secure_fits import fit_by_sums, scatter_bound, secure_work
-from ._flower_secure_site import Bounds, Open
+from ._flower_questions import RefusedError, Task
+from ._flower_secure_bounds import BOUNDS, Bounds, Summed, grids_of_products
+from ._flower_secure_fits import fit_by_sums, secure_work
+from ._flower_secure_site import Open
 from ._flower_secure_sums import SecureSums
 
 # -------------------------------------------------------------------- at a site
@@ -36,27 +38,30 @@ def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
         )
     plain, center, rank = site_work(estimator), estimator.center, estimator.n_components
 
-    def bound(site, X):
-        scatter = scatter_bound(centred(X, center)[0], np.zeros(len(X)))
-        return {"products": scatter, "scatter": scatter}
+    def bounds(site, X):
+        scatter = float(np.square(centred(X, center)[0]).sum())
+        if are_too_large(0.0, scatter / len(X), X.dtype):
+            raise RefusedError("values that are too large")
+        return {BOUNDS: Bounds.of_numbers(len(X), len(X), scatter=scatter).vector}
 
     def times_columns(site, X, V):
         return {"products": plain["times_columns"].work(site, X, V)["message"]}
 
     def scatter(site, X):
-        return {"scatter": [np.square(centred(X, center)[0]).sum()]}
+        return {"scatter": np.array([np.square(centred(X, center)[0]).sum()])}
 
     def parts(site, X, U):
         found = parts_of(X, U, center, rank)
         return {"part": found["part"], "mean": found["mean"]}
 
+    summed = partial(Summed, reads=OF_ROWS, matched=True, grids=grids_of_products)
     return {
-        "keys": Open(plain["keys"].work),
-        "columns_bound": Bounds(bound, matched=True),
+        "keys": Open(plain["keys"].work, reads=KEYS),
+        "columns_bound": Open(bounds, reads=OF_ROWS, matched=True),
         # one more than the rounds, for the scores
-        "times_columns": Task(times_columns, method.n_rounds + 1, matched=True),
-        "scatter": Task(scatter, matched=True),
-        "parts": Open(parts, matched=True, once=True),
+        "times_columns": summed(times_columns, method.n_rounds + 1),
+        "scatter": summed(scatter),
+        "parts": Open(parts, reads=OF_ROWS, matched=True, once=True),
     }
 
 
@@ -70,7 +75,7 @@ class _SecureColumnRounds(ColumnRounds):
         super().__init__(sums.sites, matched, rng)
         self.sums = sums
         sums.begin(sums.sites.names.values())
-        sums.bound("columns_bound", ("products", "scatter"), matched.keys)
+        sums.announce("columns_bound", matched.keys)
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None

@@ -3,56 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import singledispatch, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import clone
 
 from .._kernels.linalg import r_factor
-from .._kernels.rows import scatter_about
-from .._kernels.scatter import dense
-from .._kernels.slices import row_slices
+from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..federated import DistributedPCA
 from ..rounds import FederatedPowerPCA
-from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ..summary._triangle import Triangle
-from ._flower_estimators import are_too_large, know_columns, site_work, until_nobody_is_lost
-from ._flower_questions import RefusedError, Task, check_mean
+from ._flower_estimators import know_columns, site_work, until_nobody_is_lost
+from ._flower_questions import MOMENTS, RefusedError, Task, check_mean
 from ._flower_rounds import by_rounds
 from ._flower_secure import SecureAggregation
-from ._flower_secure_private import fit_private_by_sums, private_secure_tasks
-from ._flower_secure_site import Bounds, protocol_tasks
-from ._flower_secure_sums import SecureSums
-from ._flower_secure_units import (
-    bounds_in_units,
-    check_residuals,
-    check_units,
-    least_squares_told,
-    units_by_sums,
-    without_variance,
-    work_of_squares,
+from ._flower_secure_bounds import (
+    BOUNDS,
+    Bounds,
+    Grid,
+    Grids,
+    Summed,
+    grids_of_products,
+    grids_of_second_moments,
+    grids_of_sums,
 )
+from ._flower_secure_private import fit_private_by_sums, private_secure_tasks
+from ._flower_secure_site import Open, protocol_tasks
+from ._flower_secure_sums import SecureSums
+from ._flower_secure_units import check_residuals, least_squares_told, units_of, without_variance
 from ._flower_sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
-# A bound grows by this share of what is added up, as a product rounds in another way than it does.
-_ROUNDING = 2.0**-20
 
 
 @singledispatch
 def secure_work(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
 
-    Works return arrays by name, each with a scale of its own, that a `Bounds` of that name finds.
+    The first question is answered openly, with the `Bounds` of the site's rows; the others are
+    `Summed`, whose works return arrays by name.
     """
     raise TypeError(
         "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
@@ -61,20 +57,17 @@ def secure_work(estimator: Any) -> dict[str, Task]:
 
 
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
-    """`secure_work` and the protocol's own tasks, without bounds where the scale is public."""
+    """`secure_work` and the protocol's own tasks."""
     private = getattr(estimator, "mechanism", None) is not None
     tasks = private_secure_tasks(estimator, secure) if private else secure_work(estimator)
-    tasks |= protocol_tasks(tasks)
-    if secure.scale is None:
-        return tasks
-    return {kind: task for kind, task in tasks.items() if not isinstance(task, Bounds)}
+    return tasks | protocol_tasks(tasks)
 
 
 def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any:
     """Fit an estimator of the rows at sites by secure sums."""
     private = getattr(estimator, "mechanism", None) is not None
     fit = fit_private_by_sums if private else fit_by_sums
-    return fit(estimator, SecureSums(sites, secure))
+    return fit(estimator, SecureSums(sites, secure, secure_tasks(estimator, secure)))
 
 
 @singledispatch
@@ -85,76 +78,40 @@ def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
 # -------------------------------------------------------------------- first and second moments
 
 
-def _moments(site: str, X: Any) -> dict[str, np.ndarray]:
-    *total, count = Moments()(site, Client(site, X))
-    if are_too_large(np.divide(total, count), 0.0, X.dtype):
-        raise RefusedError("values that are too large")
+def _moments(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
+    *total, count = Moments().answer(own)
     return {"sum": np.array(total), "count": np.array([count])}
 
 
-def scatter_bound(X: Any, mean: np.ndarray) -> float:
-    """Bound on the scatter about a mean and on products with it, with what they round."""
-    if not X.shape[0]:
-        return 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        scatter = total = max(scatter_about(X, mean, None), 0.0)
-        if sp.issparse(X):  # not centred, so that squares of the mean are rounded as well
-            total += scatter_about(X, 0 * mean, None) + X.shape[0] * float(mean @ mean)
-    if are_too_large(0.0, scatter / X.shape[0], X.dtype):
-        raise RefusedError("values that are too large")
-    return scatter + _ROUNDING * total
+def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+    """What begins a fit: the bounds of a site, and the sum and number of its rows."""
+
+    def bounds(site, own):
+        return {BOUNDS: Bounds.of(own, np.dtype(own.dtype), by_column).vector}
+
+    return {
+        "bounds": Open(bounds, reads=MOMENTS),
+        Moments.kind: Summed(_moments, grids=grids_of_sums, reads=MOMENTS),
+    }
 
 
-def _second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, np.ndarray]:
-    return _in_units(site, X, mean, np.ones(X.shape[1]))
-
-
-def _in_units(site: str, X: Any, mean: np.ndarray, units: np.ndarray) -> dict[str, np.ndarray]:
-    """Products and sums of rows less a mean, in units, and their number."""
-    _check_features(X, mean)
-    n, d = X.shape
-    check_units(units, d)
-    products, rest = np.zeros((d, d)), np.zeros(d)
-    for rows in row_slices(n, d, least=d):
-        Z = (dense(X[rows]) - mean) / units
-        products += Z.T @ Z
-        rest += Z.sum(axis=0)
-    return {"products": products[np.triu_indices(d)], "rest": rest, "count": np.array([float(n)])}
-
-
-def _bounds_of_second_moments(site: str, X: Any, mean: np.ndarray) -> dict[str, float]:
-    check_mean(mean, X.shape[1], True)
-    scatter = scatter_bound(X, mean)
-    return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
-
-
-def _bounds_in_units(site: str, X: Any, mean: np.ndarray, units: np.ndarray) -> dict[str, float]:
-    return bounds_in_units(X, mean, units)
-
-
-def _check_features(X: Any, mean: np.ndarray) -> None:
-    d = X.shape[1]
+def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    d = len(own.mean)
     if d > MAX_FEATURES:
         raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
     check_mean(mean, d, True)
+    return {
+        "products": own.matrix_about(mean)[np.triu_indices(d)],
+        "rest": own.deviation(mean),
+        "count": np.array([own.n_samples]),
+    }
 
 
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over Flower
-    begin = {"moments_bound": Bounds(_moments), "moments": Task(_moments)}
-    if estimator._asks():
-        return {
-            **begin,
-            **work_of_squares(),
-            "scatter_bound": Bounds(_bounds_in_units, fixed=(0, 1)),
-            "second_moments": Task(_in_units, fixed=(0, 1)),
-        }
-    return {
-        **begin,
-        "scatter_bound": Bounds(_bounds_of_second_moments, fixed=0),
-        "second_moments": Task(_second_moments, fixed=0),
-    }
+    second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
+    return {**tasks_of_moments(estimator._asks()), "second_moments": second}
 
 
 @secure_work.register
@@ -215,29 +172,30 @@ def triangle_about(
             "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
             "tol."
         )
-    units = units_by_sums(sums, mean, count) if estimator._asks() else None
-    asked = (mean,) if units is None else (mean, units)
-    sums.bound("scatter_bound", ("products", "rest"), *asked)
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
-    found = sums.sum("second_moments", shapes, *asked)
-    rest = found["rest"] / count
-    scatter = np.zeros((d, d))
-    scatter[np.triu_indices(d)] = (
-        found["products"] - count * np.outer(rest, rest)[np.triu_indices(d)]
-    )
-    least = least_squares_told(scatter.diagonal(), rest, count, sums)
-    if units is not None:
+    found = sums.sum("second_moments", shapes, mean)
+    rest, above = found["rest"] / count, np.triu_indices(d)
+    scatter, steps = np.zeros((d, d)), np.zeros((d, d))
+    scatter[above] = found["products"] - count * np.outer(rest, rest)[above]
+    steps[above] = sums.most_rounding("products")
+    steps[above] += 2 * (np.abs(rest) * sums.most_rounding("rest"))[above[0]]
+    least = least_squares_told(scatter.diagonal(), rest, count, steps.diagonal())
+    units = None
+    if estimator._asks():
+        units = units_of(scatter.diagonal(), least, count)
         lost = without_variance(scatter.diagonal(), least)
-        scatter[lost], scatter[:, lost] = 0.0, 0.0
+        for matrix in scatter, steps:
+            matrix /= np.outer(units, units)
+            matrix[lost], matrix[:, lost] = 0.0, 0.0
+        least = least / units**2
     values, V = np.linalg.eigh(scatter, UPLO="U")
-    rounding = max(GRAM_ROUNDING * values[-1], np.sqrt(d) * sums.rounding("products"))
+    rounding = max(GRAM_ROUNDING * values[-1], float(np.sqrt(d) * steps.max()))
     values = np.where(values > rounding, values, 0.0)[-n_rows:]
     factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
-    off = d * sums.most_rounding("products") + rounding
-    off += 2 * np.sqrt(d) * sums.most_rounding("rest") * float(np.linalg.norm(rest))
+    off = float(d * steps.max()) + rounding
     if units is not None:
         factor[:, lost] = 0.0
-        factor, rest = factor * units, rest * units
+        factor = factor * units
     about = mean + rest
     rest -= about - mean  # what the sum has rounded
     triangle = Triangle(factor, about, rest, count, n_rows)
@@ -263,31 +221,33 @@ def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     plain, steps = site_work(estimator), estimator.local_steps
 
-    def bounds(site, X, mean):
-        check_mean(mean, X.shape[1], estimator.center)
-        scatter = scatter_bound(X, mean)
-        products = scatter if steps == 1 else X.shape[0] * (1.0 + _ROUNDING)
-        return {"products": products, "scatter": scatter}
+    def grids(bounds):
+        turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
+        return {**grids_of_products(bounds), **turned}
+
+    def scatter(message):
+        return {"scatter": message[:-1], "count": message[-1:]}
 
     return {
-        "moments_bound": Bounds(_moments),
-        Moments.kind: Task(_moments),
-        "scatter_bound": Bounds(bounds, fixed=0),
-        TimesScatter.kind: _named(plain[TimesScatter.kind], lambda m: {"products": m}),
-        Variances.kind: _named(
-            plain[Variances.kind], lambda m: {"scatter": m[:-1], "count": m[-1:]}
-        ),
+        **tasks_of_moments(),
+        TimesScatter.kind: summed(plain[TimesScatter.kind], lambda m: {"products": m}, grids, 1),
+        Variances.kind: summed(plain[Variances.kind], scatter, grids, 1),
     }
 
 
-def _named(task: Task, parts: Callable[[np.ndarray], dict[str, np.ndarray]]) -> Task:
-    """A task whose message is cut into parts of one scale each."""
+def summed(
+    task: Task,
+    parts: Callable[[np.ndarray], dict[str, np.ndarray]],
+    grids: Callable[[Bounds], Grids],
+    mean: int | None = None,
+) -> Summed:
+    """A task whose message is cut into parts with a grid each."""
 
     @wraps(task.work)
     def work(*arguments, **named):
         return parts(task.work(*arguments, **named)["message"])
 
-    return replace(task, work=work)
+    return Summed(**{**vars(task), "work": work}, grids=grids, mean=mean)
 
 
 class SecureRounds(Federation):
@@ -313,15 +273,13 @@ def _sum_of(query: Query, sums: SecureSums) -> np.ndarray:
 
 @_sum_of.register
 def _(query: Moments, sums: SecureSums) -> np.ndarray:
-    sums.bound("moments_bound", ("sum", "count"))
+    sums.announce("bounds")
     found = sums.sum(query.kind, {"sum": (None,), "count": (1,)})
     return np.append(found["sum"], found["count"])
 
 
 @_sum_of.register
 def _(query: TimesScatter, sums: SecureSums) -> np.ndarray:
-    if "products" not in sums.exponents:
-        sums.bound("scatter_bound", ("products", "scatter"), query.mean)
     shapes = {"products": query.shape}
     return sums.sum(query.kind, shapes, *vars(query).values())["products"]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
+from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
 from ..federated._private import stated
 from ..privacy import Mechanism
@@ -29,16 +31,22 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_client import PrivateClient
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ._flower_estimators import until_nobody_is_lost
-from ._flower_private import GridTask, PrivateTask, show_spent, warn_of_noise
+from ._flower_private import CLIPPED, PrivateTask, show_spent, warn_of_noise
 from ._flower_questions import Task, check_basis
 from ._flower_rounds import by_rounds
 from ._flower_secure import SecureAggregation
-from ._flower_secure_site import Bounds
+from ._flower_secure_bounds import BOUNDS, Bounds, Grid, Summed
+from ._flower_secure_site import Open
 from ._flower_secure_sums import SecureSums
 from ._site_privacy import Site
 
 # Deviations of the noise beyond which a message does not fit the public scale.
 _DEVIATIONS = 64
+
+
+@dataclass(frozen=True)
+class PrivateSum(PrivateTask, Summed):
+    """Work that is handed the `Site` in the place of its name, and added up."""
 
 
 class _Releases:
@@ -47,7 +55,11 @@ class _Releases:
     def __init__(self, mechanism: Mechanism, secure: SecureAggregation, n_products: int):
         self.mechanism, self.n_products = mechanism, n_products
         self.n_shares = secure.threshold if mechanism.trust == "sum" else 1
-        self.task = GridTask if math.isfinite(mechanism.epsilon) else PrivateTask
+
+    def task(self, work: Callable, times: int = 1) -> PrivateSum:
+        """A release that is added up; its noise, if there is any, is on a grid."""
+        on_grid = math.isfinite(self.mechanism.epsilon)
+        return PrivateSum(work, times, reads=CLIPPED, grids=self.grids, on_grid=on_grid)
 
     def terms(self, d: int) -> Terms:
         """Bounds of the rows and the noise of one site."""
@@ -59,14 +71,19 @@ class _Releases:
         """Rows as they may be used."""
         return ClippedRows.of(X, terms.center, terms.row_norm)
 
-    def bounds(self, site: str, X: Any) -> dict[str, float]:
-        """Public bounds of what the site adds to the sums."""
-        n, terms = float(X.shape[0]), self.terms(X.shape[1])
+    def bounds(self, site: str, X: Any) -> dict[str, np.ndarray]:
+        """What the site announces: a power of two of the number of its rows, which is public."""
+        return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
+
+    def grids(self, bounds: Bounds) -> dict[str, Grid]:
+        """Grids of what the sites add up, which their bounds and public numbers tell."""
+        n, terms = 2.0**bounds.rows, self.terms(bounds.n_features)
         products = n * terms.row_norm**2 + _DEVIATIONS * terms.product_std
         total = n * terms.row_norm
         if terms.costs.mean is not None:
             total += _DEVIATIONS * terms.mean_std
-        return {"count": n, "sum": total, "products": products}
+        of = {"count": n, "sum": total, "products": products}
+        return {name: Grid(exponent_of(bound)) for name, bound in of.items()}
 
     def moments(self, site: Site, X: Any) -> dict[str, np.ndarray]:
         """Sum of the rows about the public centre, and their number."""
@@ -116,7 +133,7 @@ def fit_private_by_sums(estimator: Any, sums: SecureSums) -> Any:
 
 def _agreed(releases: _Releases) -> dict[str, Task]:
     return {
-        "moments_bound": Bounds(releases.bounds),
+        "bounds": Open(releases.bounds, reads="summary"),
         Moments.kind: releases.task(releases.moments),
     }
 
@@ -218,7 +235,7 @@ class _PrivateSums(Federation):
         """Return the sum of the answers of all sites to a query."""
         self.n_rounds += 1
         if isinstance(function, Moments):
-            self.sums.bound("moments_bound", ("sum", "count", "products"))
+            self.sums.announce("bounds")
             found = self.sums.sum(function.kind, {"sum": (None,), "count": (1,)})
             self.total, (self.count,) = found["sum"], found["count"]
             return self._all().moments()

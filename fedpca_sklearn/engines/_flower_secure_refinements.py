@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -19,13 +20,13 @@ from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
 from ..summary._triangle import subspace_of
 from ._flower_estimators import site_work, until_nobody_is_lost
-from ._flower_questions import Task, check_mean
+from ._flower_questions import MOMENTS, Task, check_mean
+from ._flower_secure_bounds import Summed, grids_of_products
 from ._flower_secure_fits import (
     SummedTriangle,
     are_too_many,
     fit_by_sums,
     mean_of_all,
-    scatter_bound,
     secure_work,
     triangle_about,
     work_of_second_moments,
@@ -45,20 +46,18 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if plain is None or estimator._asks():  # of few features, where no round is needed
         return tasks
 
-    def scatter(site, X, mean):
-        check_mean(mean, X.shape[1], True)
-        return {"products": [scatter_bound(X, mean)]}
+    def scatter(site, own, mean):
+        check_mean(mean, len(own.mean), True)
+        return {"scatter": np.array([own.scatter_about(mean)])}
 
-    def products(site, X, mean, block):
-        message = plain.work(site, X, mean, block, weight=None)["message"]
-        found, rest, (scatter, count) = np.split(message, [block.size, -2])
-        return {"products": np.append(found, scatter), "rest": rest, "count": np.array([count])}
+    def products(site, own, mean, block):
+        message = plain.work(site, own, mean, block)["message"]
+        found, rest, scatter, count = np.split(message, [block.size, -2, -1])
+        found = found.reshape(block.shape)
+        return {"products": found, "rest": rest, "scatter": scatter, "count": count}
 
-    return {
-        **tasks,
-        "scatter": Task(scatter, fixed=0),
-        "products": Task(products, plain.times, fixed=0),
-    }
+    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_products)
+    return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
 
 
 @fit_by_sums.register
@@ -112,8 +111,7 @@ def _refined(
             f"n_components must be an integer to refine random directions of {d} features by "
             f"secure sums, got {wanted!r}."
         )
-    sums.bound("scatter_bound", ("products", "rest"), mean)
-    (scatter,) = sums.sum("scatter", {"products": (1,)}, mean)["products"]
+    (scatter,) = sums.sum("scatter", {"scatter": (1,)}, mean)["scatter"]
     V = linalg.random_basis(
         kept_directions(int(wanted), d), d, check_random_state(estimator.random_state)
     )
@@ -125,7 +123,7 @@ def _refined(
         scatter=float(scatter),
     )
     fitted = _fitted(estimator, sums, start)
-    fitted._refine_as_asked(lambda: _multiply(sums), sums.most_rounding("products"))
+    fitted._refine_as_asked(lambda: _multiply(sums), float(np.max(sums.most_rounding("scatter"))))
     return fitted
 
 
@@ -133,10 +131,8 @@ def _multiply(sums: SecureSums) -> Callable[[np.ndarray, np.ndarray], np.ndarray
     """Sums of products over the sites."""
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
-        shapes = {"products": (block.size + 1,), "rest": (len(mean),), "count": (1,)}
+        shapes = {"products": block.shape, "rest": mean.shape, "scatter": (1,), "count": (1,)}
         found = sums.sum("products", shapes, mean, block)
-        return np.concatenate(
-            [found["products"][:-1], found["rest"], found["products"][-1:], found["count"]]
-        )
+        return np.concatenate([found[name].ravel() for name in shapes])
 
     return multiply

@@ -40,7 +40,13 @@ class Session:
         Public keys for another sum, by name, that came with the shares that unmask this one.
     """
 
-    def __init__(self, sites: Sites, secure: SecureAggregation, keys: dict[str, tuple]):
+    def __init__(
+        self,
+        sites: Sites,
+        secure: SecureAggregation,
+        keys: dict[str, tuple],
+        announced: dict[str, bytes],
+    ):
         self.sites, self.bits = sites, secure.bits
         while True:
             if not keys or set(keys) != set(sites.names.values()):
@@ -53,6 +59,7 @@ class Session:
                 "mask_keys": self.mask_keys,
                 "box_keys": self.box_keys,
                 "threshold": self.threshold,
+                "bounds": (bounds := [announced[name] for name in self.names]),
             }
             read = partial(_boxes_in, n)
             shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
@@ -61,13 +68,13 @@ class Session:
             keys = {}
         self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
         self._signatures = [signature for _, signature in shared.values()]
-        self.digest = session_of(self.threshold, self.mask_keys, self.box_keys)
+        self.digest = session_of(self.threshold, self.mask_keys, self.box_keys, bounds)
+        self._n_announced = _bytes(bounds)
 
     def masked(
         self,
         kind: str,
         size: int | None,
-        exponents: list[int],
         arguments: tuple,
         private: bool = False,
     ) -> dict[str, np.ndarray]:
@@ -80,7 +87,7 @@ class Session:
         RuntimeError
             If they are too few to unmask the sum.
         """
-        common = {"bits": self.bits, "exponents": exponents, "signatures": self._signatures}
+        common = {"bits": self.bits, "signatures": self._signatures}
         configs = {
             name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
             for at, name in enumerate(self.names)
@@ -92,7 +99,7 @@ class Session:
         arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
         record = array_record({str(i): as_sent(a) for i, a in enumerate(arguments)})
-        self._question = question_of(self.digest, kind, self.bits, exponents, record)
+        self._question = question_of(self.digest, kind, self.bits, record)
         return arrived
 
     def unmasked(self, masked: dict[str, np.ndarray]) -> np.ndarray:
@@ -152,7 +159,7 @@ class Session:
     def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
         sent = [as_sent(a) for a in arguments]
-        keys = _bytes([*self.mask_keys, *self.box_keys])
+        keys = _bytes([*self.mask_keys, *self.box_keys]) + self._n_announced
         up, down = [], []
         for at, name in enumerate(self.names):
             numbers = n_numbers * (name in arrived)

@@ -10,15 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..communication._fixed_point import (
-    LARGEST,
-    LEAST,
-    OutOfRangeError,
-    check_room,
-    decode,
-    encode,
-    exponent_of,
-)
+from ..communication._fixed_point import check_room
 from ._flower_answers import Seal
 from ._flower_masks import (
     create_shares,
@@ -32,16 +24,14 @@ from ._flower_masks import (
     signed_masks,
 )
 from ._flower_messages import OVER
-from ._flower_private import GridTask
 from ._flower_questions import RUN, RefusedError, Task
 from ._flower_secure import SecureAggregation
+from ._flower_secure_bounds import BOUNDS, Bounds, Summed
 from ._flower_signatures import signature, signers
 from ._flwr import ConfigRecord, Context, Message
 
 # Kinds of the questions of a sum, beside the one for the masked numbers.
 KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
-# Exponents that a site may need; one number in a sum of bounds stands for each.
-N_EXPONENTS = LARGEST - LEAST + 1
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
 # Records of the site's own state: secrets and peers of the sum that goes on; how many fits have
@@ -50,27 +40,23 @@ N_ZEROS = 1
 _SUM, _FITS = "fedpca_sklearn.sum", "fedpca_sklearn.sums_begun"
 
 
-class Bounds(Task):
-    """Work that returns a bound by name, on the absolute values of what is summed by that name.
-
-    Of a secure sum of it the server learns the largest exponent of each bound over the sites.
-    """
-
-
 class Open(Task):
     """Work that tells no number of a row: its answer is sent without a mask."""
 
 
-def session_of(threshold: int, mask_keys: Sequence[bytes], box_keys: Sequence[bytes]) -> bytes:
-    """Digest of who takes part in a sum; keys are new for each, so that no other sum has it."""
-    return digest([b"sum", threshold.to_bytes(8, "little"), *mask_keys, *box_keys])
-
-
-def question_of(
-    session: bytes, kind: str, bits: int, exponents: Sequence[int], arguments: Mapping[str, Any]
+def session_of(
+    threshold: int,
+    mask_keys: Sequence[bytes],
+    box_keys: Sequence[bytes],
+    bounds: Sequence[bytes],
 ) -> bytes:
+    """Digest of who takes part in a sum, with which bounds; keys are new for each sum."""
+    return digest([b"sum", threshold.to_bytes(8, "little"), *mask_keys, *box_keys, *bounds])
+
+
+def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, Any]) -> bytes:
     """Digest of what is asked of all sites: masks of different questions do not cancel."""
-    numbers = repr((kind, bits, list(exponents))).encode()
+    numbers = repr((kind, bits)).encode()
     texts = (part for name in sorted(arguments) for part in (name.encode(), arguments[name].data))
     return digest([session, numbers, *texts])
 
@@ -86,14 +72,16 @@ def protocol_tasks(tasks: dict[str, Task]) -> dict[str, Task]:
         return {}
 
     work = nothing_of_keys if "keys" in first.keywords else nothing
-    task = Task(work, sys.maxsize, missing=first.missing, batch_rows=first.batch_rows)
+    task = Task(
+        work, sys.maxsize, reads="nothing", missing=first.missing, batch_rows=first.batch_rows
+    )
     return dict.fromkeys((KEYS, SHARES, UNMASK), task)
 
 
 class SiteSums:
     """The steps of a secure sum at a site: each returns arrays, and what else is told."""
 
-    def __init__(self, secure: SecureAggregation, tasks: dict[str, Task]):
+    def __init__(self, secure: SecureAggregation, tasks: dict[str, Any]):
         self.secure, self.tasks = secure, tasks
 
     def step(self, kind: str) -> Seal:
@@ -105,8 +93,13 @@ class SiteSums:
     def open(
         self, kind: str, message: Message, context: Context, numbers: dict
     ) -> tuple[dict, dict]:
-        """What was asked for, as it is."""
+        """What was asked for, as it is; bounds hold for all sums until the fit begins again."""
         self._check_restarts(context, kind)
+        if BOUNDS in numbers:
+            bounds = Bounds.read(numbers[BOUNDS]).within(self.secure.scale).vector
+            fits: dict[str, Any] = dict(context.state.config_records[_FITS])
+            context.state[_FITS] = ConfigRecord({**fits, "bounds": _bytes_of(bounds)})
+            numbers = {**numbers, BOUNDS: bounds}
         return numbers, {}
 
     def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
@@ -132,7 +125,9 @@ class SiteSums:
         if (own["mask_key"], own["box_key"]) not in pairs:
             raise RefusedError("the keys of this site must be in the list of keys as it sent them")
         at, n = pairs.index((own["mask_key"], own["box_key"])), len(pairs)
-        session, seed = session_of(threshold, mask_keys, box_keys), os.urandom(32)
+        bounds = _texts(config, "bounds")
+        common = _common_bounds(context, bounds, at, n)
+        session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(32)
         both = zip(
             create_shares(seed, threshold, n),
             create_shares(own["mask_secret"], threshold, n),
@@ -151,6 +146,7 @@ class SiteSums:
             at=at,
             threshold=threshold,
             session=session,
+            bounds=_bytes_of(common.vector),
             seed=seed,
             mask_secret=own["mask_secret"],
             box_secret=own["box_secret"],
@@ -191,15 +187,15 @@ class SiteSums:
         others = self._signers(own, message, context)
         self._open_boxes(own, message)
         config = _config(message)
-        bits, exponents = config.get("bits"), config.get("exponents")
+        bits, common = config.get("bits"), Bounds.read(np.frombuffer(own["bounds"], "<f8"))
         if bits != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
-        if not isinstance(exponents, list):
-            raise RefusedError("a list of exponents is needed")
-        integers = self._integers(self.tasks[kind], numbers, exponents)
-        integers = np.append(integers, np.zeros(N_ZEROS, np.uint64))
         arguments: Mapping[str, Any] = message.content.array_records.get("arguments", {})
-        question = question_of(own["session"], kind, bits, exponents, arguments)
+        asked = question_of(b"", kind, bits, arguments)
+        n_sites = len(own["mask_keys"])
+        integers = self._integers(self.tasks[kind], numbers, common, n_sites, arguments, asked)
+        integers = np.append(integers, np.zeros(N_ZEROS, np.uint64))
+        question = question_of(own["session"], kind, bits, arguments)
         n, at = len(integers), own["at"]
         integers += mask(own["seed"], question, n)
         peers = (peer for peer in range(len(own["mask_keys"])) if peer != at)
@@ -251,34 +247,25 @@ class SiteSums:
         if (good := sum(map(bool, own["seed_shares"]))) < own["threshold"]:
             raise RefusedError(f"shares of {good} sites open, the sum needs {own['threshold']}")
 
-    def _integers(self, task: Task, arrays: dict[str, Any], exponents: list) -> np.ndarray:
-        """What is summed: integers in the ring, array after array."""
-        names = sorted(arrays)
-        try:
-            if isinstance(task, Bounds):
-                return np.concatenate([_exponent_in_unary(arrays[name]) for name in names])
-            if len(exponents) != len(names):
-                raise RefusedError(f"{len(names)} exponents are needed")
-            for exponent in exponents:
-                self._check_exponent(exponent)
-            pairs = zip(names, exponents, strict=True)
-            return np.concatenate([self._encoded(task, np.ravel(arrays[n]), e) for n, e in pairs])
-        except OutOfRangeError as error:
-            raise RefusedError(f"out of range: {error}") from None
-
-    def _encoded(self, task: Task, numbers: np.ndarray, exponent: int) -> np.ndarray:
-        """Numbers in the ring; those that have noise on a grid are not rounded any more."""
-        bits = self.secure.bits
-        found = encode(numbers, exponent, bits)
-        if isinstance(task, GridTask) and (decode(found, exponent, bits) != numbers).any():
-            raise RefusedError("the grid of the noise is finer than the scale of secure sums")
-        return found
-
-    def _check_exponent(self, exponent: Any) -> None:
-        if type(exponent) is not int or not LEAST <= exponent <= LARGEST:
-            raise RefusedError(f"exponents must be integers from {LEAST} to {LARGEST}")
-        if self.secure.scale is not None and exponent != exponent_of(self.secure.scale):
-            raise RefusedError(f"the scale must be {self.secure.scale:g}")
+    def _integers(
+        self,
+        task: Summed,
+        arrays: dict[str, Any],
+        bounds: Bounds,
+        n_sites: int,
+        arguments: Mapping[str, Any],
+        question: bytes,
+    ) -> np.ndarray:
+        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
+        if task.mean is not None:
+            bounds.check_mean(arguments[str(task.mean)].numpy())
+        grids, words, how = task.grids(bounds), [], (self.secure.bits, n_sites)
+        for name, numbers in sorted(arrays.items()):
+            words.append(grids[name].encode(numbers, *how, question + name.encode()))
+            sent = grids[name].decode(words[-1], numbers.shape, *how)
+            if task.on_grid and (sent != numbers).any():
+                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
+        return np.concatenate(words)
 
     def unmask(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """One share of each site: of its own mask if its numbers arrived, of its key if not.
@@ -300,14 +287,19 @@ class SiteSums:
         return arrays, {"shares": shares, **keys}
 
 
-def _exponent_in_unary(bound: Any) -> np.ndarray:
-    """Random integers up to the exponent of a bound, then zeros.
+def _bytes_of(bounds: np.ndarray) -> bytes:
+    return bounds.astype("<f8").tobytes()
 
-    The sum over sites is random up to the largest exponent: it tells no more than that one.
-    """
-    n = exponent_of(bound) - LEAST + 1
-    drawn = np.frombuffer(os.urandom(8 * n), np.uint64)
-    return np.append(drawn, np.zeros(N_EXPONENTS - n, np.uint64))
+
+def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bounds:
+    """The largest of the bounds that n sites have announced, this one its own."""
+    fits: dict[str, Any] = dict(context.state.config_records.get(_FITS, ConfigRecord()))
+    if len(bounds) != n or bounds[at] != fits.get("bounds"):
+        raise RefusedError("the bounds of this site must be in the list as it has announced them")
+    try:
+        return Bounds.of_all([Bounds.read(np.frombuffer(text, "<f8")) for text in bounds])
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
 
 
 def _check_same_sites(context: Context, sites: list[bytes]) -> None:

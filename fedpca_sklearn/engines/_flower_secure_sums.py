@@ -1,4 +1,4 @@
-"""Secure sums of real numbers at the server: scales that are agreed on, and decoded sums."""
+"""Secure sums of real numbers at the server: bounds that sites announce, and decoded sums."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..communication._fixed_point import LEAST, decode, exponent_of
 from ._flower_estimators import SiteLostError
+from ._flower_messages import Answer
 from ._flower_secure import SecureAggregation
+from ._flower_secure_bounds import BOUNDS, Bounds
 from ._flower_secure_session import Session
-from ._flower_secure_site import N_EXPONENTS
 from ._flower_sites import Sites
 
 # Shape by name of the arrays that are summed; None for one length that the server does not know.
@@ -27,14 +27,14 @@ class SecureSums:
 
     Attributes
     ----------
-    exponents : dict of str to int
-        Powers of two that bound what is sent, by its name.
+    announced : dict of str to Bounds
+        What the sites have announced, by name.
     private : bool
         Whether sites state what they have spent beside their numbers.
     """
 
-    def __init__(self, sites: Sites, secure: SecureAggregation):
-        self.sites, self.secure, self.private = sites, secure, False
+    def __init__(self, sites: Sites, secure: SecureAggregation, tasks: Mapping[str, Any]):
+        self.sites, self.secure, self.tasks, self.private = sites, secure, tasks, False
         if secure.threshold > sites.min_sites:
             sites.limit, sites.min_sites = "threshold", secure.threshold
         self._keys: dict[str, tuple[bytes, bytes]] = {}
@@ -42,18 +42,13 @@ class SecureSums:
 
     def begin(self, members: Iterable[str] = ()) -> None:
         """Begin a fit, of the sites that are known to take part, or of those in its first sum."""
-        self.exponents: dict[str, int] = {}
+        self.announced: dict[str, Bounds] = {}
+        self._steps: dict[str, Any] = {}
         self._members: set[str] = set(members)
 
-    def bound(self, kind: str, names: Iterable[str], *arguments: Any) -> None:
-        """Agree on the exponents of numbers, unless the scale is public."""
-        names = sorted(names)
-        if self.secure.scale is not None:
-            self.exponents |= dict.fromkeys(names, exponent_of(self.secure.scale))
-            return
-        total = self._integers(kind, len(names) * N_EXPONENTS, [], arguments)
-        for name, flags in zip(names, np.split(total, len(names)), strict=True):
-            self.exponents[name] = LEAST + int(np.flatnonzero(flags)[-1])
+    def announce(self, kind: str, *arguments: Any) -> None:
+        """Begin a fit with the bounds that all sites announce."""
+        self.announced = self.sites.ask(kind, bounds_in, *arguments)
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the sites send, by name.
@@ -74,41 +69,38 @@ class SecureSums:
             If a site of earlier sums is not in this one.
         """
         names = sorted(shapes)
-        exponents = [self.exponents[name] for name in names]
-        sizes = {name: math.prod(n or 0 for n in shapes[name]) for name in names}
-        known, unknown = sum(sizes.values()), [n for n in names if None in shapes[n]]
-        size = None if unknown else known
-        total = self._integers(kind, size, exponents, arguments, self.private)
-        sizes |= dict.fromkeys(unknown, len(total) - known)
-        parts = np.split(total, np.cumsum([sizes[name] for name in names])[:-1])
-        return {
-            name: decode(part, exponent, self.secure.bits).reshape(
-                [-1 if n is None else n for n in shapes[name]]
-            )
-            for name, part, exponent in zip(names, parts, exponents, strict=True)
-        }
+        session = Session(
+            self.sites,
+            self.secure,
+            self._keys,
+            {site: b.vector.astype("<f8").tobytes() for site, b in self.announced.items()},
+        )
+        how = self.secure.bits, len(session.names)
+        grids = self.tasks[kind].grids(Bounds.of_all(self.announced[s] for s in session.names))
+        sizes = {name: _size(shapes[name], len(grids[name].levels(*how))) for name in names}
+        known = sum(size for size in sizes.values() if size is not None)
+        size = None if None in sizes.values() else known
+        total = self._integers(session, kind, size, arguments)
+        found, rest = {}, len(total) - known
+        for name in names:
+            size, shape = sizes[name], shapes[name]
+            if size is None:
+                size, shape = rest, (rest // len(grids[name].levels(*how)),)
+            part, total = total[:size], total[size:]
+            found[name] = grids[name].decode(part, shape, *how)
+            self._steps[name] = grids[name].step(*how)
+        return found
 
-    def rounding(self, name: str) -> float:
-        """Standard deviation at most of what rounding at the sites adds to a sum."""
-        resolution = 2.0 ** (self.exponents[name] - self.secure.bits)
-        return resolution * math.sqrt(len(self._members))
-
-    def most_rounding(self, name: str) -> float:
-        """The most that it adds."""
-        return 2.0 ** (self.exponents[name] - self.secure.bits - 1) * len(self._members)
+    def most_rounding(self, name: str) -> Any:
+        """The most that rounding at the sites adds to the last sum of a name."""
+        return self._steps[name] * len(self._members)
 
     def _integers(
-        self,
-        kind: str,
-        size: int | None,
-        exponents: list[int],
-        arguments: tuple,
-        private: bool = False,
+        self, session: Session, kind: str, size: int | None, arguments: tuple
     ) -> np.ndarray:
         """One secure sum of integers modulo 2^64."""
-        session = Session(self.sites, self.secure, self._keys)
         self._keys = {}
-        masked = session.masked(kind, size, exponents, arguments, private)
+        masked = session.masked(kind, size, arguments, self.private)
         if self._members and self._members != set(masked):
             raise SiteLostError
         self._members = set(masked)
@@ -116,3 +108,20 @@ class SecureSums:
         self._keys = session.next_keys
         session.record(len(total), arguments, list(masked))
         return total
+
+
+def bounds_in(answer: Answer) -> Bounds:
+    """What a site announces beside its answer."""
+    vector = answer.array(BOUNDS, (None,))
+    try:
+        bounds = Bounds.read(vector)
+    except ValueError as error:
+        raise answer.refused(str(error)) from None
+    answer.agree("number of features", bounds.n_features)
+    answer.agree("number of bounds", len(vector))
+    return bounds
+
+
+def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
+    """Words of an array; None where its length is not known."""
+    return None if None in shape else math.prod(shape) * n_words  # type: ignore[arg-type]

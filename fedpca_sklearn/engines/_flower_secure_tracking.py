@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from ..communication._fixed_point import exponent_of
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._queries import Query
-from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._stmiss_tracker import STMissTracker
-from ._flower_estimators import fit_batches, site_work
-from ._flower_questions import Task, check_mean
-from ._flower_secure_fits import fit_by_sums, scatter_bound, secure_work
-from ._flower_secure_site import Bounds, Open
-from ._flower_secure_sums import SecureSums
-from ._flower_tracked_rows import SiteBatch, dense
-from ._flower_tracking import BatchAtSites, BatchRounds, TrackerOfSites, with_batch
+from ._flower_estimators import are_too_large, fit_batches, site_work
+from ._flower_messages import Answer
+from ._flower_questions import RefusedError, Task
+from ._flower_secure_bounds import BOUNDS, Bounds, Grid, Grids, Summed
+from ._flower_secure_fits import fit_by_sums, secure_work
+from ._flower_secure_site import Open
+from ._flower_secure_sums import SecureSums, bounds_in
+from ._flower_tracked_rows import dense
+from ._flower_tracking import BatchAtSites, BatchRounds, TrackerOfSites, count_in, with_batch
 
-# Numbers of rows and entries, whose scale is public: a site has no more of them in a batch.
+# Numbers of rows and entries.
 ROWS = "rows"
-# Which question finds the scales for the numbers of a kind, and of which of them.
-BOUNDS = {
-    "observed": ("observed_bound", ("total",)),
-    "low_rank": ("low_rank_bound", ("products",)),
-    "sizes": ("sizes_bound", ("logs", "squares")),
-    "misfits": ("misfits_bound", ("residual", "square")),
-    "moments": ("moments_bound", ("total",)),
-    **dict.fromkeys(("times_scatter", "variances"), ("scatter_bound", ("products", "scatter"))),
-    **dict.fromkeys(("times_residuals", "residuals"), ("residuals_bound", ("products", "scatter"))),
-}
+# What the logarithm of a float can be, and powers of two by which rows that a model has filled may
+# exceed the entries that were observed.
+_LOG, _FILLED = 10, 20
 
 
 def names_in(kind: str, d: int, n: int) -> np.ndarray:
-    """Of each of n numbers in the answer to a question, what it is: one name has one scale."""
+    """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
     parts = {
         "observed": [("total", d), (ROWS, d + 1)],
         "sizes": [("logs", d), (ROWS, d), ("logs", 1), ("squares", 1), (ROWS, 1)],
@@ -51,6 +43,29 @@ def names_in(kind: str, d: int, n: int) -> np.ndarray:
     return np.concatenate([[name] * m for name, m in parts.get(kind, [("products", n)])])
 
 
+def grids_of_batch(bounds: Bounds) -> Grids:
+    """Grids of the sums over a batch, from the bounds of its observed entries."""
+    rows = bounds.rows + int(np.ceil(np.log2(bounds.n_features)))
+    observed = np.maximum(bounds.scatter, bounds.about_mean)
+    squares = Grid(observed + 2 * _FILLED, np.maximum(bounds.scatter, observed - 2 * _FILLED))
+    return {
+        ROWS: Grid(rows),
+        "logs": Grid(rows + _LOG),
+        "total": Grid((rows + observed) // 2 + 1 + _FILLED, (rows + bounds.scatter) // 2),
+        **dict.fromkeys(("products", "scatter", "squares", "residual", "square"), squares),
+    }
+
+
+def bounds_of_entries(Y: np.ndarray, n_rows: int) -> Bounds:
+    """Bounds of the observed entries of rows, of which there are at most so many."""
+    count = np.maximum((~np.isnan(Y)).sum(axis=0), 1)
+    mean = np.nansum(Y, axis=0) / count
+    scatter = np.nansum((Y - mean) ** 2)
+    if are_too_large(mean, scatter / n_rows, Y.dtype):
+        raise RefusedError("values that are too large")
+    return Bounds.of_numbers(n_rows, Y.shape[1], np.linalg.norm(mean), scatter)
+
+
 # -------------------------------------------------------------------- at a site
 
 
@@ -58,50 +73,27 @@ def names_in(kind: str, d: int, n: int) -> np.ndarray:
 def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     plain, tracker = site_work(estimator), estimator
 
-    def low_rank(site, X, mean):
-        d = X.shape[1]
-        check_mean(mean, d, tracker.center)
-        rows = without_sparse_part(dense(X) - mean, tracker._rank(d))
-        return {"products": scatter_bound(rows, np.zeros(d))}
+    def batch(site, X):
+        size = STMissTracker._block_rows(tracker, X.shape[1])
+        return {**plain["batch"].work(site, X), BOUNDS: bounds_of_entries(dense(X), size).vector}
 
-    def scatter(site, X, c, m, m_ridge, limits, mean, *, min_rows):
-        check_mean(mean, X.shape[1], tracker.center)
-        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
-        bound = scatter_bound(found.filled.rows[found.filled.counts], mean)
-        return {"products": bound, "scatter": bound}
-
-    def residuals(site, X, c, m, m_ridge, limits, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
-        bound = scatter_bound(found.residuals, np.zeros(X.shape[1]))
-        return {"products": bound, "scatter": bound}
-
-    def bounds(kind, work):
-        return Bounds(**{**vars(plain[kind]), "work": work})
-
-    tasks: dict[str, Task] = {
-        "batch": Open(**vars(plain["batch"])),
-        "low_rank_bound": replace(bounds("low_rank", low_rank), times=1, fixed=None),
-        "scatter_bound": bounds("variances", scatter),
-        "residuals_bound": bounds("residuals", residuals),
-    }
-    for kind in ("observed", "sizes", "misfits", "moments"):
-        bound, names = BOUNDS[kind]
-        tasks[bound] = bounds(kind, _named(kind, plain[kind], names))
-    for kind in (*BOUNDS, "filled"):
-        tasks[kind] = replace(plain[kind], work=_named(kind, plain[kind]))
+    tasks: dict[str, Task] = {"batch": Open(**{**vars(plain["batch"]), "work": batch})}
+    for kind, task in plain.items():
+        if kind != "batch":
+            more = {**vars(task), "work": _named(kind, task)}
+            tasks[kind] = Summed(**more, grids=grids_of_batch)
     return tasks
 
 
-def _named(kind: str, task: Task, wanted: Sequence[str] | None = None) -> Any:
-    """Work of a task whose message is cut into parts of one scale each, or some of them."""
+def _named(kind: str, task: Task) -> Any:
+    """Work of a task whose message is cut into parts of one grid each."""
 
     @wraps(task.work)
     def work(site, X, *arguments, **named):
         (message,) = task.work(site, X, *arguments, **named).values()
         message = np.ravel(message)
         names = names_in(kind, X.shape[1], len(message))
-        parts = dict.fromkeys(names.tolist()) if wanted is None else wanted
-        return {name: message[names == name] for name in parts}
+        return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
 
     return work
 
@@ -114,7 +106,7 @@ class _SecureRounds(BatchRounds):
 
     def __init__(self, tracker: TrackerOfSums, *arguments: Any):
         super().__init__(tracker.sites, *arguments)
-        self.sums, self.known = tracker.sums, tracker.known
+        self.sums = tracker.sums
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
@@ -123,7 +115,6 @@ class _SecureRounds(BatchRounds):
         query: Query = function
         self.n_rounds += 1
         kind, arguments = self.asked(query)
-        self._agree(kind, arguments)
         total = self.total(kind, self.length(query), arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
 
@@ -136,20 +127,6 @@ class _SecureRounds(BatchRounds):
             total[names == name] = part
         return total
 
-    def _agree(self, kind: str, arguments: tuple[np.ndarray, ...]) -> None:
-        """Agree on the scales of a kind, once for the same rows about the same mean."""
-        bound, names = BOUNDS[kind]
-        of = arguments
-        if kind in ("times_residuals", "residuals"):  # neither basis nor mean, which is zero
-            of = arguments[:-2]
-        elif bound in ("scatter_bound", "low_rank_bound"):  # no basis
-            of = (*arguments[:-2], arguments[-1])
-        key = bound, *(array.tobytes() for array in of)
-        if key not in self.known:
-            self.sums.bound(bound, names, self.batch.number, *of)
-            self.known[key] = {name: self.sums.exponents[name] for name in names}
-        self.sums.exponents |= self.known[key]
-
 
 class TrackerOfSums(TrackerOfSites):
     """The server's tracker, which learns sums over the sites only.
@@ -157,19 +134,18 @@ class TrackerOfSums(TrackerOfSites):
     Attributes
     ----------
     sums : SecureSums
-    known : dict
-        Exponents by the question that has found them, of one batch.
     n_ended : int
         Sites that have no more rows.
     """
 
     sums: SecureSums
-    known: dict
     n_ended: int
 
     def begin(self, batch: int) -> dict[str, tuple[int, int]]:
         """Rows and columns of the sites that have a batch; empty where they are too few."""
-        counts = super().begin(batch)
+        found = self.sites.ask_batch("batch", _counted, batch)
+        counts = {site: counted for site, (counted, _) in found.items()}
+        self.n_fills, self.alone = 0, False
         if len(counts) < self.sites.min_sites:
             self._tell_too_few(batch, len(counts))
             return {}
@@ -179,8 +155,7 @@ class TrackerOfSums(TrackerOfSites):
         self.sites.keep(counts)
         self.largest = (len(counts) + self.n_ended) * n
         self.sums.begin(counts)
-        self.known, scale = {}, self.sums.secure.scale
-        self.sums.exponents[ROWS] = exponent_of(float(n * d) if scale is None else scale)
+        self.sums.announced = {site: bounds for site, (_, bounds) in found.items()}
         return dict.fromkeys(counts, (n, d))
 
     def _tell_too_few(self, batch: int, n: int) -> None:
@@ -203,6 +178,11 @@ class TrackerOfSums(TrackerOfSites):
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         (count,) = self._sums(batch, {}).total("filled", 1, arrays)
         return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
+
+
+def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
+    """Rows of a site's batch and their columns, and what bounds their entries."""
+    return count_in(answer), bounds_in(answer)
 
 
 @fit_by_sums.register

@@ -1,9 +1,6 @@
 """Units in which columns are alike, for secure sums of rows that are scaled or adjusted.
 
-A sum of integers is right to a share of the largest number in it, and small columns would lose
-their digits beside large ones. So sums of squares of the columns are asked for first. Powers of two
-near the deviations go out with the next question, and the second moments are those of rows in these
-units, in which each column has its digits.
+Each column has a grid of its own, so that small columns keep their digits in a sum.
 """
 
 from __future__ import annotations
@@ -12,82 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.scatter import dense
-from .._kernels.slices import row_slices
-from ._flower_questions import RefusedError, Task, check_mean
-from ._flower_secure_site import Bounds
-from ._flower_secure_sums import SecureSums
-
 # Largest exponent of a unit: squares of two and their inverses are finite.
 _LARGEST = 250
 # Sums of squares this much above their rounding errors tell deviations, to 1e-4.
 _TOLD = 1e4
-# A bound grows by this share, as a product rounds in another way than a sum of squares.
-_ROUNDING = 2.0**-20
 
 
-def work_of_squares() -> dict[str, Task]:
-    """What a site adds up to the sums of squares of the columns about a mean."""
+def units_of(squares: np.ndarray, least: np.ndarray, count: float) -> np.ndarray:
+    """Powers of two near the deviations of columns with these sums of squares.
 
-    def squares(site, X, mean):
-        return {"squares": squares_about(X, mean)}
-
-    def bound(site, X, mean):
-        return {"squares": float(squares_about(X, mean).max())}
-
-    return {"squares_bound": Bounds(bound, fixed=0), "squares": Task(squares, fixed=0)}
-
-
-def squares_about(X: Any, mean: np.ndarray) -> np.ndarray:
-    """Sum of squares of each column about a mean."""
-    n, d = X.shape
-    check_mean(mean, d, True)
-    total = np.zeros(d)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for rows in row_slices(n, d):
-            Z = dense(X[rows]) - mean
-            total += np.einsum("ij,ij->j", Z, Z)
-    if not np.isfinite(total.sum()):
-        raise RefusedError("values that are too large")
-    return total
-
-
-def bounds_in_units(X: Any, mean: np.ndarray, units: np.ndarray) -> dict[str, float]:
-    """Bounds on products and sums of rows less a mean, in units."""
-    check_units(units, X.shape[1])
-    with np.errstate(over="ignore"):
-        scatter = float(np.sum(squares_about(X, mean) / units**2)) * (1 + _ROUNDING)
-    if not np.isfinite(scatter):
-        raise RefusedError("values that are too large")
-    return {"products": scatter, "rest": float(np.sqrt(X.shape[0] * scatter))}
-
-
-def check_units(units: np.ndarray, d: int) -> None:
-    """Raise unless a vector are units of d columns."""
-    if units.shape != (d,):
-        raise RefusedError(f"the units must have shape ({d},), got {units.shape}")
-    mantissas, exponents = np.frexp(units)
-    if (mantissas != 0.5).any() or np.abs(exponents - 1).max() > _LARGEST:
-        raise RefusedError(f"the units must be powers of two from 2^-{_LARGEST} to 2^{_LARGEST}")
-
-
-def units_by_sums(sums: SecureSums, mean: np.ndarray, count: float) -> np.ndarray:
-    """Powers of two near the deviations of the columns of all rows.
-
-    Of a column that is too small beside the others to tell, what it can be at most.
+    Of a column that is too small beside its rounding errors to tell, what it can be at most.
     """
-    sums.bound("squares_bound", ("squares",), mean)
-    squares = sums.sum("squares", {"squares": (len(mean),)}, mean)["squares"]
-    least = max(sums.most_rounding("squares"), np.finfo(float).tiny)
-    deviations = np.sqrt(np.maximum(squares, least) / count)
+    deviations = np.sqrt(np.maximum(np.maximum(squares, least), np.finfo(float).tiny) / count)
     return np.ldexp(1.0, np.frexp(deviations)[1].clip(-_LARGEST + 1, _LARGEST - 1))
 
 
 def least_squares_told(
-    squares: np.ndarray, rest: np.ndarray, count: float, sums: SecureSums
+    squares: np.ndarray, rest: np.ndarray, count: float, integers: np.ndarray
 ) -> np.ndarray:
-    """What integers and floats may have rounded in sums of squares about the mean, in units."""
-    integers = sums.most_rounding("products") + 2 * np.abs(rest) * sums.most_rounding("rest")
+    """What integers and floats may have rounded in sums of squares about the mean."""
     floats = np.finfo(float).eps * np.sqrt(count) * (np.abs(squares) + count * rest**2)
     return 2 * integers + 8 * floats
 
@@ -98,8 +38,8 @@ def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
     (doubtful,) = np.nonzero(~lost & (squares < _TOLD * least))
     if len(doubtful):
         raise ValueError(
-            f"column {doubtful[0]} varies too little beside the others for secure sums to tell how "
-            "much: give SecureAggregation more bits, or the columns units that are less unlike."
+            f"column {doubtful[0]} varies too little beside its mean for secure sums to tell how "
+            "much: give SecureAggregation more bits, or centre the column."
         )
     return lost
 

@@ -15,6 +15,7 @@ from .._validation.feature_names import check_names, check_same_names
 from .._validation.texts import check_text
 from ..communication import CommunicationLog
 from ._flower_messages import Answer, BadMessageError, array_record, shown
+from ._flower_parameters import stated
 from ._flwr import ConfigRecord, Grid, Message, RecordDict
 
 _LONGEST_NAME = 255
@@ -28,10 +29,14 @@ class Sites:
     # the parameter that says how many are enough
     limit = "min_sites"
 
-    def __init__(self, nodes: list[int], grid: Grid, min_sites: int, timeout: float):
+    def __init__(
+        self, nodes: list[int], grid: Grid, min_sites: int, timeout: float, estimator: Any
+    ):
         self.grid, self.min_sites, self.timeout = grid, min_sites, timeout
+        self.stated = stated(estimator)  # in each question
         self.log = CommunicationLog()
         self.own_columns = False  # whether each site has columns of its own
+        self.common_keys: np.ndarray | None = None  # of rows that all of these have, once known
         self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
         self.missing: dict[str, str] = {}
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
@@ -147,7 +152,8 @@ class Sites:
         record = array_record({str(i): as_sent(a) for i, a in enumerate(arguments)})
 
         def content(node, nonce):
-            config = ConfigRecord({**configs.get(self.names[node], {}), "nonce": nonce})
+            asked = {**self.stated, **configs.get(self.names[node], {}), "nonce": nonce}
+            config = ConfigRecord(asked)
             return RecordDict({"arguments": record, "config": config})
 
         messages = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._validation.checks import check_at_most_features
 from ..federated import OnlineDistributedPCA
-from ..federated._online_steps import local_eigenspace, local_moments
+from ..federated._online_steps import local_eigenspace
 from ..summary import Subspace
 from ._flower_estimators import (
     SiteLostError,
@@ -21,7 +21,7 @@ from ._flower_estimators import (
     site_work,
 )
 from ._flower_messages import Answer
-from ._flower_questions import Task, check_basis
+from ._flower_questions import MOMENTS, Task, check_basis
 from ._flower_sites import Sites
 from ._flower_summaries import summary_sent, summary_told
 
@@ -34,18 +34,15 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
         return summary_sent(found) | rows_sent(X, weight)
 
-    def moments(site, X, basis, *, weight):
-        d = X.shape[1]
+    def moments(site, own, basis):
+        d = len(own.mean)
         check_basis(basis, d, estimator._eigenpairs_kept(d))
-        mean = np.zeros(d)
-        if center:
-            mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-            if weight is not None:
-                mean = np.asarray(weight @ X).ravel() / weight.sum()
-        return {"factor": local_moments(site, X, weight, mean, np.ascontiguousarray(basis.T))}
+        products = own.products(own.mean if center else np.zeros(d), basis)
+        values, V = np.linalg.eigh(products @ basis.T)
+        return {"factor": np.sqrt(values.clip(0))[:, None] * V.T}
 
-    tasks = {"space": Task(space, begins=True, batches=True)}
-    return tasks | ({"moments": Task(moments, batches=True)} if measured else {})
+    tasks = {"space": Task(space, begins=True, batches=True, reads="summary")}
+    return tasks | ({"moments": Task(moments, batches=True, reads=MOMENTS)} if measured else {})
 
 
 @fit_estimator.register

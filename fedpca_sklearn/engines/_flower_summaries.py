@@ -97,9 +97,11 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         return fill_tasks(estimator, summary)
     if estimator.missing is not None:
         return pair_tasks(estimator.missing)
+    own = estimator.estimator is not None
+    reads = "rows: an estimator of one's own takes them" if own else "summary"
     return {
-        "summary": Task(summary),
-        "summary_of_batch": Task(summary, begins=True, batches=True),
+        "summary": Task(summary, reads=reads),
+        "summary_of_batch": Task(summary, reads=reads, begins=True, batches=True),
         **refinement_tasks(estimator),
     }
 
@@ -192,7 +194,7 @@ def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
         found = local_message(site, X, weight, estimator.local_threshold)
         return summary_sent(found) | rows_sent(X, weight)
 
-    return {"summary": Task(summary)}
+    return {"summary": Task(summary, reads="summary")}
 
 
 @fit_estimator.register

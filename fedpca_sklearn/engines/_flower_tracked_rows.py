@@ -11,6 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.missing import fitted_numbers
+from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
+from .._kernels.too_large import check_squares
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._batch_sums import Misfits, observed_entries
 from ..rounds._client import Client
@@ -23,7 +25,26 @@ from ..tracking._past import misfits
 from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
 from ._flower_estimators import refuse_channel, site_work
-from ._flower_questions import RefusedError, Task, check_basis, check_mean
+from ._flower_questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns
+
+# Why questions read rows.
+OBSERVED = "rows: each column has a mean or a median of the entries that are there"
+LOW_RANK = "rows: the outliers of the first batch are taken out by all of its rows together"
+SIZES = "rows: the sizes of their residuals say which are outliers"
+FILLED = "rows: outliers and holes are filled by a model of all sites"
+
+# What the server keeps to in all beginnings of a batch. Two means, or two sets of thresholds, that
+# differ by one row's outlier would tell that row by the difference of two answers.
+FIRST_MEAN = Given("mean of the first batch", lambda *arguments: arguments[-1:])
+BY_MODEL = Given("model by which outliers are found", lambda c, *_: [c])
+BY_LIMITS = Given("set of thresholds", lambda c, m, ridge, limits, *_: [limits])
+BEFORE = Given("set of thresholds of the batches before", lambda *a: _of_batches_before(a[3]))
+ASKED_BEFORE = BEFORE._replace(of=lambda c, limits: _of_batches_before(limits))
+
+
+def _of_batches_before(limits: np.ndarray) -> list[np.ndarray]:
+    return [limits] if (limits.ravel()[:1] == 1).any() else []
+
 
 # -------------------------------------------------------------------- models that travel
 
@@ -140,12 +161,15 @@ class SiteBatch:
         clean: Sequence[np.ndarray],
         model: Sequence[np.ndarray],
         min_rows: int,
+        min_rows_of_pattern: int | None = None,
     ) -> SiteBatch:
         """Check both models, and do a client's work on a batch."""
         Y, d = dense(X), X.shape[1]
+        check_squares(Y)
         before = Cleaning.asked(tracker, clean, d)
         by = Model.asked(tracker, model, d)
         Y = np.where(before.outliers(tracker, Y), np.nan, Y)
+        check_patterns(Y, min_rows_of_pattern)
         filled = fill(Y, by.mean, by.basis, by.ridge)
         if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
             filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
@@ -162,6 +186,11 @@ class SiteBatch:
         by = self.model
         k = fitted_numbers(~np.isnan(self.rows), by.basis, by.ridge)
         return misfits(residuals(by.state, self.rows, self.filled), self.rows - by.mean, k)
+
+
+def moments_of(rows: np.ndarray) -> RowMoments:
+    """Moments of rows that a model has filled, about their own mean; there may be none."""
+    return SiteMoments.of(rows) if len(rows) else RowsAtHand(rows)
 
 
 def dense(X: Any) -> np.ndarray:
@@ -182,61 +211,69 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     def batch(site, X):
         return {"count": [float(X.shape[0])], "columns": [float(X.shape[1])]}
 
-    def observed(site, X, *, min_rows):
+    def found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern):
+        models = [c, limits], [m, m_ridge]
+        return SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern)
+
+    def observed(site, X, *, min_rows, min_rows_of_pattern=None):
+        check_patterns(X, min_rows_of_pattern)
         Y = dense(X)
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
         return {"message": Moments()(site, Client(site, observed_entries(Y, robust)))}
 
-    def low_rank(site, X, V, mean):
+    def low_rank(site, X, V, mean, *, min_rows_of_pattern=None):
         d = X.shape[1]
+        check_patterns(X, min_rows_of_pattern)
         check_mean(mean, d, center)
         check_basis(V, d, tracker._rank(d))
-        rows = without_sparse_part(dense(X) - mean, len(V))
-        return {"message": TimesScatter(V, np.zeros(d))(site, Client(site, rows))}
+        rows = without_sparse_part(dense(X) - mean, tracker._rank(d))  # not what V has
+        return {"message": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
 
-    def sizes(site, X, c, limits, *, min_rows):
+    def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):
         by = Cleaning.asked(tracker, [c, limits], X.shape[1])
         if not (finds_thresholds(tracker) and len(by.model.basis)):
             raise RefusedError("the estimator finds no thresholds")
         Z, columns = dense(X) - by.model.mean, None if by.limits is None else by.limits.columns
         few = (~np.isnan(Z)).sum(axis=0) < min_rows  # a sum of few sizes would tell them
-        logs = sizes_of(site, Z, by.model.basis, tracker.xi, columns).logs
+        _, mask, logs = sizes_of(site, Z, by.model.basis, tracker.xi, columns)
+        check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
         return {"message": Moments()(site, Client(site, logs))}
 
-    def filled(site, X, c, m, m_ridge, limits, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
+    def filled(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
+        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
         return {"count": [float(found.filled.counts.sum())]}
 
-    def misfit(site, X, c, m, m_ridge, limits, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
+    def misfit(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
+        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
         return {"message": Misfits()(site, Client(site, found.misfits))}
 
-    def moments(site, X, c, m, m_ridge, limits, *, min_rows):
-        found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
+    def moments(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
+        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
         return {"message": Moments()(site, Client(site, found.filled.rows[found.filled.counts]))}
 
     def sums(query, of_residuals):
-        def work(site, X, c, m, m_ridge, limits, V, mean, *, min_rows):
+        def work(site, X, c, m, m_ridge, limits, V, mean, *, min_rows, min_rows_of_pattern=None):
             d = X.shape[1]
             check_mean(mean, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
-            found = SiteBatch.of(tracker, X, [c, limits], [m, m_ridge], min_rows)
+            found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
             rows = found.filled.rows[found.filled.counts]
-            client = Client(site, found.residuals if of_residuals else rows)
-            return {"message": query(V, mean)(site, client)}
+            own = moments_of(found.residuals if of_residuals else rows)
+            return {"message": query(V, mean).answer(own)}
 
         return work
 
     task = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
-    same = partial(task, fixed=(0, 3))  # what finds outliers, in all questions about a batch
+    models = Given("models that fill rows", lambda c, m, ridge, *_: [m, ridge], updates)
+    same = partial(task, reads=FILLED, given=(BY_MODEL, BY_LIMITS, BEFORE, models))
     return {
-        "batch": task(batch, begins=True),
-        "observed": task(observed),
-        "low_rank": task(low_rank, estimator.init_rounds, fixed=1),
-        "sizes": task(sizes, 2, fixed=0),
+        "batch": task(batch, reads="summary", begins=True),
+        "observed": task(observed, reads=OBSERVED),
+        "low_rank": task(low_rank, estimator.init_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
+        "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
         "filled": same(filled, updates + 2),
         "misfits": same(misfit, updates + 2),
         "moments": same(moments, updates),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,26 @@ class FilledAtSites:
         return arrays_of(self.batch.clean, self.model)
 
 
+@dataclass
+class GivenToSites:
+    """What sites were given about a batch, which stays where it begins anew without one of them.
+
+    Attributes
+    ----------
+    mean, basis : ndarray or None
+        By which the first batch is filled.
+    clean : tuple of Cleaning and ndarray, or None
+        How outliers are found, and the thresholds after the batch.
+    models : dict
+        What fills rows, by the number of the time, or "alone" for that of the batch by itself.
+    """
+
+    mean: np.ndarray | None = None
+    basis: np.ndarray | None = None
+    clean: tuple[Cleaning, np.ndarray] | None = None
+    models: dict[int | str, Model] = field(default_factory=dict)
+
+
 class BatchRounds(Federation):
     """Rounds of sums about rows that are at the sites.
 
@@ -172,16 +192,22 @@ def _check_share(answer: Answer, count: float, n: int) -> None:
 class TrackerOfSites(FederatedSubspaceTracker):
     """The server's tracker: it goes from state to state as in one process, and rows stay at sites.
 
-    Its ``sites`` and ``largest``, rows of a whole batch of all sites, are set before it is used.
+    Its ``sites``, ``given`` and ``largest``, rows of a whole batch of all sites, are set before it
+    is used.
     """
 
     sites: Sites
+    given: GivenToSites
     largest: int
+    # times that rows were filled since the batch began, and whether by the batch alone
+    n_fills: int
+    alone: bool
 
     def begin(self, batch: int) -> dict[str, tuple[int, int]]:
         """Rows and columns that each site has of a batch, by its name; empty where it ends."""
-        counts = self.sites.ask_batch("batch", _count, batch)
+        counts = self.sites.ask_batch("batch", count_in, batch)
         self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+        self.n_fills, self.alone = 0, False
         return counts
 
     def _sums(
@@ -207,26 +233,31 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return self._sums(filled.batch, kinds, filled.models)
 
     def _first(self, state: State, Y: Any, owners: np.ndarray) -> State:
-        d = Y.shape[1]
+        d, given = Y.shape[1], self.given
         if self.center:
-            rounds = self._sums(Y, {"moments": "observed"})
-            state = replace(state, mean=mean_by_counts(rounds, Y.clients, d))
+            if given.mean is None:
+                rounds = self._sums(Y, {"moments": "observed"})
+                given.mean = mean_by_counts(rounds, Y.clients, d)
+            state = replace(state, mean=given.mean)
         if self._by_altproj:
-            rounds = self._sums(Y, {"times_scatter": "low_rank"})
-            start = self._start_from(state, state.basis)
-            found = power_method(rounds, Y.clients, state.mean, start, self.init_rounds)
-            state = replace(state, basis=found.basis)
+            if given.basis is None:
+                rounds = self._sums(Y, {"times_scatter": "low_rank"})
+                start = self._start_from(state, state.basis)
+                found = power_method(rounds, Y.clients, state.mean, start, self.init_rounds)
+                given.basis = found.basis
+            state = replace(state, basis=given.basis)
         return state
 
     def _without_outliers(self, state: State, Y: Any, owners: np.ndarray) -> tuple[Any, State]:
-        d, model, limits = Y.shape[1], Model(state.mean, state.basis), None
-        after = np.zeros(d)
-        if self.robust and len(state.basis):
-            limits, after = self._limits(state, Y, model)
-        none = np.zeros((0, d))
-        return replace(Y, clean=Cleaning(model, limits)), replace(
-            state, outliers=none, threshold=after
-        )
+        d, model = Y.shape[1], Model(state.mean, state.basis)
+        if self.given.clean is None:
+            limits, after = None, np.zeros(d)
+            if self.robust and len(state.basis):
+                limits, after = self._limits(state, Y, model)
+            self.given.clean = Cleaning(model, limits), after
+        clean, after = self.given.clean
+        state = replace(state, outliers=np.zeros((0, d)), threshold=after)
+        return replace(Y, clean=clean), state
 
     def _limits(self, state: State, Y: Any, model: Model) -> tuple[Limits | None, np.ndarray]:
         """How outliers are found, and the thresholds of columns after them."""
@@ -245,8 +276,17 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return limits_by_sums(scales, columns, state.n_rows)
 
     def _fill(self, state: State, Y: Any) -> Any:
-        model = Model(state.mean, state.basis, self._ridge_of(state))
+        self.n_fills += not self.alone
+        time: int | str = "alone" if self.alone else self.n_fills
+        new = Model(state.mean, state.basis, self._ridge_of(state))
+        model = self.given.models.setdefault(time, new)
         return FilledAtSites(Y, model, self._counting(Y, arrays_of(Y.clean, model)))
+
+    def _noise_alone(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> float:
+        self.alone = True
+        noise = super()._noise_alone(state, Y, filled, owners)
+        self.alone = False
+        return noise
 
     def _level(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
@@ -289,6 +329,7 @@ def with_batch(
     stream = getattr(estimator, "_stream", None)
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
+    tracker.given = GivenToSites()
     while True:
         counts = tracker.begin(batch)
         if not counts:
@@ -319,7 +360,7 @@ def with_batch(
     return estimator
 
 
-def _count(answer: Answer) -> tuple[int, int]:
+def count_in(answer: Answer) -> tuple[int, int]:
     """Rows of a site's batch, and their columns."""
     (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
     for number in (count, d):

@@ -43,8 +43,8 @@ def _(estimator: DistributedPCA) -> dict[str, Task]:
         return sent | rows_sent(X, weight)
 
     return {
-        "factor": Task(factor),
-        "factor_of_batch": Task(factor, begins=True, batches=True),
+        "factor": Task(factor, reads="summary"),
+        "factor_of_batch": Task(factor, reads="summary", begins=True, batches=True),
     }
 
 

@@ -31,10 +31,18 @@ class SitePolicy:
         Estimators that may be fitted, exactly these and no subclasses. None: all.
     min_rows : int, default=10
         With fewer rows the site answers nothing: a summary of one or two rows gives them away.
+    min_rows_of_pattern : int or None, default=None
+        Rows that must have each pattern of missing entries that occurs, the one without any
+        included, for an answer about rows that a model of the server fills in: those of
+        ``missing=ConditionalFill()`` and of `FederatedSubspaceTracker`, whose outliers are missing
+        entries, too. Two models tell the sums over the rows of a pattern. If there are too few, the
+        question is refused: what is left out of one answer but not of another is told by their
+        difference. None: no rule, as patterns of entries that are missing at random are mostly
+        those of one row.
     max_rounds : int or None, default=None
-        Questions that are answered in all, in whatever runs and for whatever estimators: a round of
-        `FederatedPowerPCA` is a question, and so is each of the two others of a fit. A secure sum
-        is three, and the first of a run four. Needs ``log``.
+        Questions in all, those that are refused included, in whatever runs and for whatever
+        estimators: a round of `FederatedPowerPCA` is a question, and so is each of the two others
+        of a fit. A secure sum is three, and the first of a run five. Needs ``log``.
     max_queries_per_day : int or None, default=None
         Questions of a day (UTC), those that are refused included. A clock that is set back begins
         no new day: until the latest day of the log is over, all count for it. Needs ``log``.
@@ -84,6 +92,7 @@ class SitePolicy:
         *,
         estimators: type | Collection[type] | None = None,
         min_rows: int = MIN_ROWS,
+        min_rows_of_pattern: int | None = None,
         max_rounds: int | None = None,
         max_queries_per_day: int | None = None,
         mechanism: Mechanism | Sequence[Mechanism] | None = None,
@@ -92,6 +101,9 @@ class SitePolicy:
     ):
         self.estimators = _several("estimators", estimators, type, "class")
         self.min_rows = check_integer("min_rows", min_rows)
+        self.min_rows_of_pattern = min_rows_of_pattern
+        if min_rows_of_pattern is not None:
+            check_integer("min_rows_of_pattern", min_rows_of_pattern)
         self.max_rounds = (
             max_rounds if max_rounds is None else check_integer("max_rounds", max_rounds)
         )
@@ -172,7 +184,12 @@ class Exchange:
 
     def question(self, content: dict[str, Any]) -> None:
         """Note a question before anything is done about it, or refuse it."""
-        self.asked = self._write({"event": "question", **content}, self.policy._check_counts)
+
+        def check(tally: Tally) -> None:
+            if not tally.has_answered(self.what.get("asked")):
+                self.policy._check_counts(tally)
+
+        self.asked = self._write({"event": "question", **content}, check)
 
     def answer(self, content: dict[str, Any]) -> None:
         """Note an answer before it is sent."""

@@ -33,8 +33,9 @@ from ._flower_estimators import (
     site_work,
 )
 from ._flower_pairs import refuse_secure_pairs
-from ._flower_questions import RefusedError, Task
-from ._flower_rows import SiteRows
+from ._flower_parameters import FIRST_KINDS
+from ._flower_questions import Given, RefusedError, Task
+from ._flower_rows import KeptMoments, SiteRows
 from ._flower_secure import SecureAggregation
 from ._flower_secure_fits import fit_securely, secure_tasks
 from ._flower_secure_site import SiteSums
@@ -44,6 +45,7 @@ from ._site_policy import SitePolicy
 from ._site_privacy import check_trust, with_ledger
 
 __all__ = [
+    "Given",
     "NoBatchError",
     "RefusedError",
     "SecureAggregation",
@@ -83,7 +85,8 @@ def client_app(
         `partial_fit_sites` and estimators of streams take one by one, others together. Called for
         each message; Flower starts a process for each.
     estimator : object
-        Of a class that `site_work` knows, with the parameters that the server's has.
+        Of a class that `site_work` knows, with the parameters that the server's has. Questions for
+        another one are refused, and the refusal names what differs.
         `FederatedPCA`'s sub-estimator is fitted here. A mechanism draws its noise here, and needs a
         ledger: that of ``policy``, or its own.
     site : callable or None, default=None
@@ -105,11 +108,16 @@ def client_app(
 
     Notes
     -----
+    Each question states the version of the protocol, and class and parameters of the server's
+    estimator. They must be those of the site, but for parameters that the site does not need:
+    ``n_jobs``, ``n_clients``, ``random_state``, ``merge``, and others by which the server works.
+
     The server is not trusted. Before the site works it checks the question: kind and number of
     arguments; means of shape (d,); an orthonormal basis of no more directions than its own
-    estimator has; its own parameters; batches in their order; common keys that are its own, the
-    same in all rounds; at most so many questions of a kind as a fit has. A run may begin three
-    times, as it does where the server loses another site. These counts are in Flower's
+    estimator has; its own parameters; batches in their order; common keys that are its own; at most
+    so many questions of a kind as a fit has. A run may begin three times, as it does where the
+    server loses another site; the list of common keys, the thresholds of outliers in a batch and
+    the models that fill missing entries are the same each time. These counts are in Flower's
     ``context.state``: they do not bind a server that starts another run, as those of a `SitePolicy`
     with a log do. What a server learns within these rules, and what Flower lets it do beyond them,
     is in the promises of the documentation: above all, that Flower sends this app from the server,
@@ -142,10 +150,10 @@ def client_app(
     tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
     check_parameters(estimator)
     app = ClientApp()
-    sums = None if secure is None else SiteSums(secure, tasks)
-    for kind in tasks:
-        seal = None if sums is None else sums.step(kind)
-        app.query(kind)(answering(load_rows, name_of, policy, estimator, tasks, kind, seal))
+    sums, kept = None if secure is None else SiteSums(secure, tasks), KeptMoments()
+    for kind in {**tasks, **dict.fromkeys(FIRST_KINDS)}:
+        seal = None if sums is None or kind not in tasks else sums.step(kind)
+        app.query(kind)(answering(load_rows, name_of, policy, estimator, tasks, kind, kept, seal))
     return app
 
 
@@ -242,9 +250,10 @@ def fit_sites(
     -----
     Where a site is left out between rounds, they begin again without it: those of the fit, or where
     rows come in batches those of the batch, so that what it sent before counts. A site lets a run,
-    or a batch, begin three times in all. Batch b of all sites is taken together; for
-    `FederatedSubspaceTracker` it is ``batch_size`` rows of each, and rows that do not fill one
-    wait.
+    or a batch, begin three times in all. Common keys, and thresholds and models by which missing
+    entries and outliers of a batch are filled, stay as all sites were given them. Batch b of all
+    sites is taken together; for `FederatedSubspaceTracker` it is ``batch_size`` rows of each, and
+    rows that do not fill one wait.
 
     All that arrives is untrusted: no pickle, nothing is allocated on an announced size, and shapes,
     dtypes and finiteness are checked. A site is left out if it fails, is late, refuses, or sends
@@ -378,7 +387,7 @@ def _sites(
     wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
-    return Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout)
+    return Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout, estimator)
 
 
 def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:

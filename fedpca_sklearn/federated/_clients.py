@@ -6,6 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from numbers import Integral
 from operator import itemgetter
@@ -15,6 +16,7 @@ import numpy as np
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import RowChunks, is_dask, refuse_dask
+from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy, place_of
 from .._validation.checks import check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
@@ -128,7 +130,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         X, weight, shards = self._shards(X, clients, sample_weight)
         if not shards:
             return
-        labels = self._way()(X, weight, shards, method)
+        with _threads(X, shards):
+            labels = self._way()(X, weight, shards, method)
         self._add_clients(labels)
         log_fit(self, len(labels))
         if isinstance(X, RowChunks):  # whose sizes are counted where they are
@@ -243,6 +246,17 @@ def rows_of(X: Any, weight: np.ndarray | None, shards: list) -> Iterator[tuple[A
     """Yield label, rows and weights of each shard."""
     for label, rows in shards:
         yield label, X[rows], None if weight is None else weight[rows]
+
+
+def _threads(X: Any, shards: list) -> AbstractContextManager[None]:
+    """One BLAS thread where the rows of every client are few, and the features of all."""
+    if isinstance(X, RowChunks):  # whose threads are those of dask's scheduler
+        return nullcontext()
+    n_rows = max(
+        rows.stop - rows.start if isinstance(rows, slice) else len(rows) for _, rows in shards
+    )
+    d = X.shape[1]
+    return threads_for_call(d * max(n_rows, 16 * d))
 
 
 def _of_a_client_with_rows(pair: tuple[Any, Any]) -> bool:

@@ -13,6 +13,7 @@ from .._kernels.missing import filled_in, noise_ridge
 from .._kernels.pair_moments import means_of_columns
 from .._kernels.slices import row_slices
 from .._kernels.tolerances import RANK_EPS
+from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite
 from .._validation.intervals import Interval
 from ..summary import Subspace
@@ -98,6 +99,7 @@ class ConditionalFill(MissingStrategy):
 def entries_of_client(label: Any, X: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
     """Local work of one client: the mean of each column, and the weight of its entries."""
     check_finite(X, allow_nan=True)
+    check_squares(X)
     return means_of_columns(X, weight)
 
 

@@ -15,6 +15,7 @@ from .._base.batches import count_rows
 from .._base.places import shown_like
 from .._dask import RowChunks, run
 from .._validation.checks import check_rows
+from .._validation.intervals import InstanceOf
 from .._validation.too_large import largest_named
 from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
@@ -132,7 +133,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
-        "missing": [AvailablePairs, None],
+        "missing": [InstanceOf(AvailablePairs), None],
         **AdjustingMixin._adjusting_constraints,
     }
 

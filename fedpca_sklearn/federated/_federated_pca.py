@@ -20,7 +20,7 @@ from .._base.places import show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._validation.checks import check_at_most_features, number_or_none
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from .._validation.too_large import largest_named
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
@@ -65,8 +65,9 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA`, or any PCA-like estimator, such as scikit-learn's
         PCA, IncrementalPCA and TruncatedSVD. Its ``n_components`` bounds what a client sends and
-        should exceed the one here. None: `StreamingPCA` with all directions up to 256 features,
-        and with ``max(10, 1.25 n_components)`` extra ones beyond.
+        should exceed the one here; None in a `StreamingPCA` without ``rank_rule`` is the one here
+        where the ``merge`` cuts every node to it (``truncate=True``). None: `StreamingPCA` with all
+        directions up to 256 features, and with ``max(10, 1.25 n_components)`` extra ones beyond.
     merge : MergeStrategy or None, default=None
         How summaries are merged. None: ``SubspaceMerge()``, all at once.
         ``SubspaceMerge(fan_in=2)``: in a binary tree. ``SubspaceMerge(center="site")``: of rows
@@ -187,9 +188,9 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         **PairsOfClientsMixin._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "estimator": [HasMethods(["fit"]), None],
-        "merge": [MergeStrategy, None],
-        "mechanism": [SecondMomentMechanism, None],
-        "missing": [MissingStrategy, None],
+        "merge": [InstanceOf(MergeStrategy), None],
+        "mechanism": [InstanceOf(SecondMomentMechanism, "base.SecondMomentMechanism"), None],
+        "missing": [InstanceOf(MissingStrategy, "AvailablePairs", "ConditionalFill"), None],
         "n_refinements": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
@@ -409,18 +410,31 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
 
     def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
         estimator = self.estimator
-        if estimator is None:
-            n_components = self._directions_needed()
-            if isinstance(n_components, float):
-                n_components = tighter_fraction(n_components)
-            elif n_components is not None:
-                n_components = min(n_components, d - self._with_confounders(0))
+        if self._takes_the_rank(estimator):
+            estimator = clone(estimator).set_params(n_components=self._rank_of_clients(d))
+        elif estimator is None:
+            n_components = self._rank_of_clients(d)
             options = {"oversampling": self._beyond(n_components, d), **self._adjustments(d)}
             estimator = StreamingPCA(n_components, **options)
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
             raise TypeError(f"sample_weight was given, but {name}.{method} does not take it.")
         return estimator
+
+    def _rank_of_clients(self, d: int) -> int | float | None:
+        """Directions, or share of the variance, that clients of this class look for."""
+        n_components = self._directions_needed()
+        if isinstance(n_components, float):
+            return tighter_fraction(n_components)
+        if n_components is None:
+            return None
+        return min(n_components, d - self._with_confounders(0))
+
+    def _takes_the_rank(self, estimator: Any) -> bool:
+        """Whether the rank that every node is cut to is that of the clients' blocks, too."""
+        if not getattr(self.merge, "truncate", False) or not isinstance(estimator, StreamingPCA):
+            return False
+        return estimator.n_components is None and estimator.rank_rule is None
 
     @staticmethod
     def _beyond(n_components: int | float | None, d: int) -> int | Literal["auto"]:

@@ -250,4 +250,9 @@ def _checked_query(query: Any, names: Any, d: int) -> Subspace:
         raise ValueError(f"X has {d} features, expected {query.n_features}.")
     if not query.centered:
         raise ValueError("query must be about the mean of the rows, got centered=False.")
+    if len(query.components) and query.scatter > 0 and not query.singular_values.any():
+        raise ValueError(
+            "query must have the variances by which rows are filled in, got none: it asks about "
+            "directions (RefinementAnswer, answer without --fill)."
+        )
     return query

@@ -169,28 +169,27 @@ class FillingMixin(RefinesMixin):
         n = float(X.shape[0] if weight is None else weight.sum())
         X = X.astype(float_dtype(X), copy=False)
 
-        def summarise(query: Subspace) -> list[Any]:
+        def summarise(query: Subspace) -> tuple[list[Any], np.ndarray]:
             self._reset()
-            return self._step(filled_rows(X, query), weight, shards, "fit")
+            return self._step(filled_rows(X, query), weight, shards, "fit"), 1 - counts / n
 
         self._record_means(len(shards), len(means))
-        return self._fill_in_rounds(means_only(means, n), 1 - counts / n, summarise)
+        return self._fill_in_rounds(means_only(means, n), summarise)
 
     def _fill_in_rounds(
         self,
         query: Subspace,
-        shares: np.ndarray,
-        summarise: Callable[[Subspace], list[Any]],
+        summarise: Callable[[Subspace], tuple[list[Any], np.ndarray]],
     ) -> list[Any]:
         """The rounds that the parameter asks for, by summaries wherever the rows are.
 
         ``summarise(query)`` lets clients fill their rows in and merges the summaries of them; it
-        returns their labels. ``shares`` are those of the entries of each column that are missing.
+        returns their labels, and the share of the entries of each column that is missing.
         """
         labels: list[Any] = []
         for _ in range(self.missing.n_rounds + 1):
             self._record_query(query, len(labels))
-            labels = summarise(query)
+            labels, shares = summarise(query)
             self._show_filled(shares)
             query = self.refinement_query()
         return labels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -12,9 +14,13 @@ from sklearn.utils import get_tags
 
 from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
+from .._kernels.too_large import TooLargeError
 from .._validation.texts import check_text
 from ..streaming import StreamingPCA
 from ..summary import Subspace
+
+# Values whose fourth powers, as solvers may form them, are still finite.
+_LARGE = 1e70
 
 
 class Site(NamedTuple):
@@ -47,20 +53,39 @@ def fit_site(
         X = entries_once(in_memory(X))  # others square entries as they are stored
         if before is None:
             _check_columns_have_entries(X, prototype)
+    options = {} if weight is None else {"sample_weight": weight}
+    with np.errstate(all="ignore"), _named_if_too_large(X, estimator):
+        getattr(estimator, method)(X, **options)
     if weight is None:
-        getattr(estimator, method)(X)
         n_rows, n_samples = n_rows + X.shape[0], n_samples + X.shape[0]
     else:
-        getattr(estimator, method)(X, sample_weight=weight)
         n_rows, n_samples = n_rows + int(np.ceil(weight).sum()), n_samples + float(weight.sum())
     if isinstance(getattr(estimator, "subspace_", None), Subspace):
         return Site(estimator, n_rows, estimator.subspace_)
-    if hasattr(estimator, "mean_"):
-        summary = Subspace.from_estimator(estimator, n_samples=n_samples)
-    else:  # about the origin, as TruncatedSVD
-        scatter += _sum_of_squares(X, weight)
-        summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
+    with np.errstate(all="ignore"), _named_if_too_large(X, estimator):
+        if hasattr(estimator, "mean_"):
+            summary = Subspace.from_estimator(estimator, n_samples=n_samples)
+        else:  # about the origin, as TruncatedSVD
+            scatter += _sum_of_squares(X, weight)
+            summary = Subspace.from_estimator(estimator, n_samples=n_samples, scatter=scatter)
     return Site(estimator, n_rows, summary)
+
+
+@contextmanager
+def _named_if_too_large(X: Any, estimator: BaseEstimator) -> Iterator[None]:
+    """Say that values are too large where another library's estimator fails on large values."""
+    try:
+        yield
+    except (ValueError, np.linalg.LinAlgError) as error:
+        values = X.data if sp.issparse(X) else X
+        if isinstance(error, TooLargeError) or isinstance(estimator, StreamingPCA):
+            raise
+        largest = float(np.nanmax(np.abs(values)))
+        if not _LARGE < largest < np.inf:
+            raise
+        name = type(estimator).__name__
+        message = f"X holds values that are too large for {name}, up to {largest:.1e}."
+        raise TooLargeError(message) from error
 
 
 def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:

@@ -22,6 +22,7 @@ from ..summary._merging import (
     directions_between,
     names_of_parts,
     pooled_moments,
+    threads_of_merge,
     weighted,
 )
 from ._merge_rounds import merge_in_rounds
@@ -166,7 +167,8 @@ class MergeStrategy(BaseEstimator, ABC):
         n_components, between = plain_integer(n_components), plain_integer(between)
         if between is None:
             between = self.directions_kept(subspaces, n_components)
-        with largest_named(partial(names_of_parts, subspaces), subspaces):
+        named = largest_named(partial(names_of_parts, subspaces), subspaces)
+        with named, threads_of_merge(subspaces):
             return merge_in_rounds(self, subspaces, n_components, between, record=record)
 
     @abstractmethod

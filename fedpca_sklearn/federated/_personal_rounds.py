@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._dask import is_dask
+from .._kernels.row_moments import RowsAtHand
 from .._kernels.rows import centred_product, scatter_product
 from .._validation.checks import check_integer, check_rows
 from ..communication import Federation
@@ -230,7 +231,7 @@ class PersonalRoundsMixin(StreamingClientsTransformer):
 def _check(label: Any, rows: Any, weight: Any, summary: Subspace) -> None:
     """Raise unless a site's rows are those of its summary."""
     none = np.empty((0, summary.n_features))
-    answer = products_of(check_rows(rows), weight, summary.mean, none)
+    answer = products_of(RowsAtHand(check_rows(rows), weight), summary.mean, none, weight)
     check_same_rows(summary, answer[-1], answer[:-2], answer[-2])
 
 

@@ -84,15 +84,17 @@ class MonitorModel:
         variances, moments = spectrum[:k], np.zeros(3)
         unit = float(np.ldexp(1.0, np.frexp(total)[1] - 1)) if total > 0 else 1.0
         if n - 1 - k >= _LEAST_DEGREES:
-            variances = variances_of_new_rows(spectrum, k, n - 1)
+            variances = variances_of_new_rows(spectrum / unit, k, n - 1) * unit
             moments = moments_of_the_rest(spectrum / unit, variances / unit, n, max(d - k, 1))
             noise = moments[0] / max(d - k, 1) * unit
-            size = mean if scale is None else mean / scale
-            rounding = eps * total + float(size @ size) * eps**2
+            size = eps * (mean if scale is None else mean / scale)
+            rounding = eps * total + float(size @ size)
             if k < d:
                 q_limit = max(limit_of_q(moments, level) * unit, rounding, np.finfo(float).tiny)
             limits[1:] = [limit_of_t2(j, n, level) for j in range(1, k + 1)]
         largest = float(variances.max(initial=noise))
+        with np.errstate(over="ignore"):
+            of_t2 = np.minimum(1 / (variances * limits[-1]), np.finfo(float).max)
         return cls(
             mean=mean,
             scale=scale,
@@ -105,7 +107,7 @@ class MonitorModel:
             level=level,
             q_limit=q_limit,
             t2_limits=limits,
-            weights=np.column_stack([np.ones(k), 1 / (variances * limits[-1])]),
+            weights=np.column_stack([np.ones(k), of_t2]),
         )
 
     def shares(self, X: Any) -> np.ndarray:
@@ -113,12 +115,14 @@ class MonitorModel:
         norms = np.empty(X.shape[0])
         Z = coordinates_and_norms(X, self.basis, self.mean, norms, self.scale)
         if np.isnan(norms).any():
-            return self._shares_of_seen(self._centred(X))
-        Z *= Z
-        sums = Z @ self.weights
-        norms -= sums[:, 0]
-        np.maximum(norms, 0.0, out=sums[:, 0])
-        sums[:, 0] /= self.q_limit
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._shares_of_seen(self._centred(X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            Z *= Z
+            sums = Z @ self.weights
+            sums[:, 0] = np.maximum(norms - sums[:, 0], 0.0)
+            sums[np.isinf(norms)] = np.inf
+            sums[:, 0] /= self.q_limit
         return sums
 
     def _shares_of_seen(self, Y: np.ndarray) -> np.ndarray:
@@ -142,7 +146,8 @@ class MonitorModel:
             t2 = np.einsum("ij,ij->i", gap, gap) / model.noise + np.einsum("ij,ij->i", c, c)
             result[group.rows, 1] = t2
         size = seen.sum(axis=1)
-        result[:, 0] *= size > k  # what is fitted exactly leaves rounding errors
+        result[np.isnan(result)] = np.inf
+        result[size <= k, 0] = 0.0  # what is fitted exactly leaves rounding errors
         result /= np.column_stack([self._q_limits(size), self.t2_limits[np.minimum(size, k)]])
         return result
 
@@ -175,6 +180,7 @@ class MonitorModel:
             # diagonal of the precision matrix by the Woodbury identity, times noise
             taken = np.square(inverses @ model.W).sum(axis=1) / model.noise
             diagonal = np.maximum(1 - taken, np.finfo(float).eps)[group.of_row]
-            z = (y - c @ model.W) / np.sqrt(model.noise * diagonal)
+            with np.errstate(over="ignore", invalid="ignore"):
+                z = (y - c @ model.W) / np.sqrt(model.noise * diagonal)
             result[group.rows] = np.where(there, z, np.nan)
         return result

@@ -275,9 +275,15 @@ class CommunicationDisplay(_FittedDisplay):
 
     def _add_to_line(self):
         self.ax_.set_yscale("log")
+        rounds, floats = self.line_.get_data()
+        if len(rounds) == 1:  # a step needs two points
+            ends = rounds[0] - 0.5, rounds[0] + 0.5
+            self.ax_.plot(ends, np.repeat(floats, 2), color=self.line_.get_color())
         self.pooled_line_ = None
         if self.communication.floats_pooled:
-            label = "the rows themselves" if len(self.ax_.lines) == 1 else None
+            name = "the rows themselves"
+            drawn = any(line.get_label() == name for line in self.ax_.lines)
+            label = None if drawn else name
             self.pooled_line_ = self.ax_.axhline(
                 self.communication.floats_pooled, color="grey", linestyle="--", label=label
             )

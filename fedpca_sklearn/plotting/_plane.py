@@ -12,6 +12,9 @@ from ._names import AS_IT_IS, in_legend
 
 __all__ = ["BiplotDisplay", "LoadingsDisplay", "ScoresDisplay"]
 
+# Length of an arrow with its name, over that of the arrow.
+_ROOM = 1.1
+
 
 def _axes(ax: Any) -> Any:
     if ax is not None:
@@ -393,6 +396,8 @@ class BiplotDisplay(ScoresDisplay):
         arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
         style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003}
         self.ax_.quiver(*np.zeros((2, len(R))), *arrows.T, **style)
+        self.ax_.update_datalim(_ROOM * arrows)  # which arrows do not do by themselves
+        self.ax_.autoscale_view()
         self.texts_ = [
             self.ax_.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, arrows, strict=True)
         ]

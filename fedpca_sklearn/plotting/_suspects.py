@@ -12,6 +12,9 @@ from ._names import AS_IT_IS
 
 __all__ = ["SuspectsDisplay"]
 
+# Evidence up to which the axis is linear, and logarithmic beyond the limit otherwise.
+_LINEAR = 10.0
+
 
 class SuspectsDisplay(_FittedDisplay):
     """What speaks against each site, in units of the limit; suspects with the reason.
@@ -67,12 +70,17 @@ class SuspectsDisplay(_FittedDisplay):
 
     def _add_to_line(self):
         self.line_.set_linestyle("")
-        self.ax_.set_yscale("symlog", linthresh=2.0)
+        if max((max(found) for found in self.evidence.values()), default=0.0) > _LINEAR:
+            self.ax_.set_yscale("symlog", linthresh=1.0)
+            self.ax_.yaxis.set_major_formatter("{x:g}")
         names = [str(label) for label in self.evidence]
         self.ax_.set_xticks(np.arange(len(names)), names, **AS_IT_IS)
         self.limit_line_ = self.ax_.axhline(1.0, color="grey", linestyle="--")
+        self.ax_.set_ylim(bottom=0.0)
         self.texts_ = []
         for at, found in enumerate(self.evidence.values()):
             if max(found) > 1:
                 reasons = [name for name, value in found._asdict().items() if value > 1]
-                self.texts_.append(self.ax_.annotate(", ".join(reasons), (at, max(found))))
+                place = {"xytext": (6, -3), "textcoords": "offset points"}
+                text = self.ax_.annotate(", ".join(reasons), (at, max(found)), **place)
+                self.texts_.append(text)

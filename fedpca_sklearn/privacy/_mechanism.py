@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
@@ -125,8 +125,8 @@ class Mechanism(BaseEstimator, ABC):
         "mean": [StrOptions({"private", "fixed"})],
         "mean_share": [Interval(Real, 0, 1, closed="neither")],
         "trust": [StrOptions({"client", "sum"})],
-        "ledger": [PrivacyLedger, None],
-        "noise": [DiscreteGaussian, None],
+        "ledger": [InstanceOf(PrivacyLedger), None],
+        "noise": [InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None],
     }
 
     # size of the noise off the diagonal of a second moment, over that on it

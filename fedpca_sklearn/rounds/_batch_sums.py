@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.row_moments import RowMoments
 from ..communication import Federation
 from ..summary import Subspace
 from ..tracking._alternating_projections import robust_mean, without_sparse_part
@@ -54,9 +55,9 @@ class Misfits(Query):
     kind = "misfits"
     shape = (4 + _PROBES,)
 
-    def local(self, client: Client) -> np.ndarray:
+    def local(self, own: RowMoments) -> np.ndarray:
         """Sums of squares, whose own squares may overflow."""
-        return np.pad(client.rows.sum(axis=0), (0, _PROBES))
+        return np.pad(own.deviation(np.zeros(4)), (0, _PROBES))
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """No tracker adds noise at its clients."""

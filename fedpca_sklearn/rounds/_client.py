@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels.row_moments import RowMoments, RowsAtHand
 from .._validation.checks import check_rows
 
 
@@ -40,9 +41,14 @@ class Client(AnyClient):
         return cls(label, check_rows(rows), weight)
 
     @property
+    def moments(self) -> RowMoments:
+        """What questions about moments of the rows are answered from."""
+        return RowsAtHand(self.rows, self.weight)
+
+    @property
     def n_samples(self) -> float:
         """Weight of the rows."""
-        return float(self.rows.shape[0] if self.weight is None else self.weight.sum())
+        return self.moments.n_samples
 
     def noise(self, turn: int) -> None:
         """There is none."""

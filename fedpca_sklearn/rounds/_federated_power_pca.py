@@ -18,7 +18,7 @@ from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import float_array
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
@@ -175,8 +175,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         "local_steps": [Interval(Integral, 1, None, closed="left")],
         "acceleration": [StrOptions({"auto", "krylov"}), None],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [Channel, None],
-        "mechanism": [FedPowerNoise, None],
+        "channel": [InstanceOf(Channel), None],
+        "mechanism": [InstanceOf(FedPowerNoise), None],
         "init": ["array-like", None],
         "center": ["boolean"],
         "random_state": ["random_state"],

@@ -15,13 +15,14 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of
 from ..federated._label_column import LabelColumnMixin
 from ..tracking._stmiss import State
+from ..tracking._stmiss_tracker import without_times
 from ._owners import Labels
 from ._tracker_rounds import TrackerRounds
 
@@ -200,7 +201,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "init_rounds": [Interval(Integral, 1, None, closed="left")],
         "robust": ["boolean"],
-        "channel": [Channel, None],
+        "channel": [InstanceOf(Channel), None],
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -257,6 +258,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         self.store_subspaces = store_subspaces
         self.random_state = random_state
 
+    @without_times
     @with_callbacks
     def fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
         """Fit from scratch.
@@ -279,6 +281,7 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
         with self._processing(X, clients, None) as (X, labels):
             return self._process(X, None, labels)
 
+    @without_times
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None, clients: Any = None) -> Any:
         """Update the fit with more rows; the result does not depend on the batches.

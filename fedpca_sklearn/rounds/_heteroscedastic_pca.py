@@ -19,7 +19,7 @@ from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._kernels.rows import scatter_about, sum_of_rows
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
@@ -148,7 +148,7 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [Channel, None],
+        "channel": [InstanceOf(Channel), None],
         "center": ["boolean"],
         "random_state": ["random_state"],
     }

@@ -10,9 +10,8 @@ import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.rows import scatter_about, scatter_product, sum_of_rows
+from .._kernels.row_moments import RowMoments
 from .._kernels.too_large import too_large
-from ._client import Client
 from ._private_client import PrivateClient
 
 # Share of the last basis in a local one, which stays where a client has no variance.
@@ -41,12 +40,15 @@ class Query(ABC):
     def __call__(self, label: Any, client: Any, turn: int = 0) -> np.ndarray:
         """What the client answers in a round, with noise if it adds any."""
         rng = client.noise(turn)
+        if rng is None:
+            return self.answer(client.moments, client.weight)
         with np.errstate(over="ignore", invalid="ignore"):
-            answer = self.local(client) if rng is None else self.private(client, rng)
-        if not np.abs(answer).max() <= LARGEST:
-            weight = client.weight if rng is None else None
-            raise too_large("sum of products", weight=weight)
-        return answer
+            return _checked(self.private(client, rng))
+
+    def answer(self, own: RowMoments, weight: np.ndarray | None = None) -> np.ndarray:
+        """The answer of a client with these moments; the weights of its rows are for errors."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _checked(self.local(own), weight)
 
     @property
     @abstractmethod
@@ -59,8 +61,8 @@ class Query(ABC):
         return None
 
     @abstractmethod
-    def local(self, client: Client) -> np.ndarray:
-        """The answer of a client."""
+    def local(self, own: RowMoments) -> np.ndarray:
+        """The answer of a client, from the number, mean and scatter matrix of its rows."""
 
     @abstractmethod
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
@@ -74,12 +76,9 @@ class Moments(Query):
     kind = "moments"
     shape = (None,)
 
-    def local(self, client: Client) -> np.ndarray:
-        """Sum and number of rows whose squares must not overflow, as others work with both."""
-        X, w = client.rows, client.weight
-        if not np.isfinite(scatter_about(X, np.zeros(X.shape[1]), w)):
-            raise too_large("sum of products", weight=w)
-        return np.append(sum_of_rows(X, w), client.n_samples)
+    def local(self, own: RowMoments) -> np.ndarray:
+        """Sum and number of rows."""
+        return np.append(own.total, own.n_samples)
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The client's noisy sum, the same release whenever it is sent, and the number of rows."""
@@ -106,17 +105,18 @@ class TimesScatter(Query):
         """The basis; clients have the mean."""
         return self.V
 
-    def local(self, client: Client) -> np.ndarray:
+    def local(self, own: RowMoments) -> np.ndarray:
         """The product, or the basis after local steps, turned to the common one."""
         if self.steps == 1:
-            return scatter_product(client.rows, self.mean, self.V, client.weight)
+            return own.products(self.mean, self.V)
         B = self.V
         for _ in range(self.steps):
-            W = scatter_product(client.rows, self.mean, B, client.weight)
+            W = _checked(own.products(self.mean, B))
+            W /= float(np.abs(W).max()) or 1.0
             W += (_KEPT * float(np.linalg.norm(W)) or 1.0) * B
             B = linalg.orthonormalised(W)
         U, _, Q = scipy.linalg.svd(self.V @ B.T)
-        return client.n_samples * (U @ Q @ B)
+        return own.n_samples * (U @ Q @ B)
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The product with the second moment, with noise, about the mean of all."""
@@ -152,11 +152,10 @@ class Variances(Query):
         """The basis; clients have the mean."""
         return self.V
 
-    def local(self, client: Client) -> np.ndarray:
+    def local(self, own: RowMoments) -> np.ndarray:
         """Matrix, scatter and number, one after the other."""
-        inner = scatter_product(client.rows, self.mean, self.V, client.weight) @ self.V.T
-        scatter = scatter_about(client.rows, self.mean, client.weight)
-        return np.append(inner.ravel(), [scatter, client.n_samples])
+        inner = own.products(self.mean, self.V) @ self.V.T
+        return np.append(inner.ravel(), [own.scatter_about(self.mean), own.n_samples])
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The same of the second moment, with noise, about the mean of all."""
@@ -179,6 +178,13 @@ class Variances(Query):
         inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)
         trace -= shift @ (client.total + total)
         return np.append(inner.ravel(), [trace, client.n_samples])
+
+
+def _checked(answer: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """An answer of which very many can be added up, or an error."""
+    if not np.abs(answer).max() <= LARGEST:
+        raise too_large("sum of products", weight=weight)
+    return answer
 
 
 def _shortening(V: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
 from ..summary import Subspace
 from ..tracking._outlier_tracker import OutlierTracker, known_thresholds
@@ -41,6 +43,12 @@ class TrackerRounds(OutlierTracker):
         """Rounds that the log counts; noise is fresh in every one, also where rows come again."""
         rng = np.random.RandomState([state.seed, self.communication_.rounds])
         return Federation(self.n_jobs, self.channel, rng, self.communication_)
+
+    def _next_state(self, state: State, Y: np.ndarray) -> State:
+        if isinstance(Y, np.ndarray):  # else each site looks at its own rows
+            shards = ((label, Y[at]) for label, at in shards_of(state.owners[: len(Y)]))
+            deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
+        return super()._next_state(state, Y)
 
     def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         clients = [Client(label, Y[rows]) for label, rows in shards_of(owners)]
@@ -127,6 +135,11 @@ def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[C
         for label, own in shards_of(owners)
         if counts[own].any()
     ]
+
+
+def _with_squares(label: Any, rows: np.ndarray) -> None:
+    """Raise for rows of one client whose squares overflow."""
+    check_squares(rows)
 
 
 def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -209,7 +209,10 @@ class BlocksMixin(
     def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
         """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
         first, weight, seen = dtype is None, None, 0
-        for batch in validated_batches(self, X, first, lambda d: self._block_size(d, False)):
+        batches = validated_batches(self, X, first, lambda d: self._block_size(d, False))
+        if is_stream(X) and not self._by_batch:
+            batches = self._gathered(batches, dtype)
+        for batch in batches:
             n, d = batch.shape
             if not seen:
                 dtype = dtype or float_dtype(batch)

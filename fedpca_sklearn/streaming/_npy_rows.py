@@ -9,6 +9,12 @@ import numpy as np
 
 __all__ = ["NpyRows"]
 
+# Readers of headers, by the version of the format.
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
 
 class NpyRows:
     """Rows of a ``.npy`` file that are read when they are sliced; the file is never mapped whole.
@@ -47,21 +53,14 @@ class NpyRows:
 
     def __init__(self, file: str | os.PathLike):
         self.file = os.path.abspath(file)
-        with open(file, "rb") as stream:
-            try:
-                version = np.lib.format.read_magic(stream)
-            except ValueError as error:
-                raise ValueError(f"file={os.fspath(file)!r} is not a .npy file: {error}") from None
-            if version not in ((1, 0), (2, 0)):
-                raise ValueError(f"file={os.fspath(file)!r} has the unknown version {version}.")
-            header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-            self.shape, fortran, self.dtype = header(stream)
-            self._offset = stream.tell()
-        if len(self.shape) != 2 or fortran or self.dtype.kind not in "biuf":
-            order = "Fortran" if fortran else "C"
+        try:
+            self.shape, fortran, self.dtype, self._offset = npy_header(file)
+        except ValueError as error:
+            raise ValueError(f"file={os.fspath(file)!r} {error}") from None
+        if fortran:
             raise ValueError(
                 f"file={os.fspath(file)!r} must hold a 2-D array of numbers in C order, got shape "
-                f"{self.shape} and dtype {self.dtype} in {order} order."
+                f"{self.shape} and dtype {self.dtype} in Fortran order."
             )
 
     def __len__(self) -> int:
@@ -79,3 +78,33 @@ class NpyRows:
         if len(read) < n * d:
             raise ValueError(f"file={self.file!r} is shorter than its header says.")
         return read.reshape(n, d)[::step]
+
+
+def npy_header(file: str | os.PathLike) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, whether columns come first, dtype and offset of the rows of a ``.npy`` file.
+
+    Raises a ValueError, whose text goes on after the name of the file, unless it holds them.
+    """
+    with open(file, "rb") as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+        except ValueError as error:
+            raise ValueError(f"is not a .npy file: {error}") from None
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"has the unknown version {version}.")
+        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+        try:
+            shape, fortran, dtype = read(stream)
+        except Exception as error:  # of the parser of Python's literals, too
+            why = str(error).split(" To allow", 1)[0].split("\n", 1)[0]  # without allow_pickle
+            raise ValueError(f"has a damaged header: {why}") from None
+        offset = stream.tell()
+        held = os.fstat(stream.fileno()).st_size - offset
+    if len(shape) != 2 or dtype.kind not in "biuf":
+        raise ValueError(f"must hold a 2-D array of numbers, got shape {shape} and dtype {dtype}.")
+    n, d = map(int, shape)
+    if min(n, d) < 0 or n * d * dtype.itemsize > held:
+        raise ValueError(
+            f"announces {n} rows of {d} columns of {dtype.itemsize} bytes, but holds {held} bytes."
+        )
+    return (n, d), fortran, dtype, offset

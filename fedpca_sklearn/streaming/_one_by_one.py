@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from .._base.batches import is_on_disk
+from .._base.batches import float_dtype, is_on_disk
 from .._base.callbacks import has_callbacks, progress
 from .._base.late import Late, LateMixin
 from .._base.published_state import BEFORE, LATE
@@ -54,7 +55,7 @@ class OneByOneMixin(LateMixin):
 
     @abstractmethod
     def _keeps_all(self, n_features: int) -> bool:
-        """Whether so many directions are kept that a batch costs a large eigenproblem."""
+        """Whether all directions are kept, so that each update solves an eigenproblem."""
 
     def _replay(self, rows: np.ndarray) -> None:
         state = getattr(self, "_state", None)
@@ -97,9 +98,33 @@ class OneByOneMixin(LateMixin):
         if len(X) == 1:
             return True
         d = shape[1] if shape is not None and len(shape) == 2 else 0
-        if not d > 0 or not self._keeps_all(d):
-            return False
-        return 0 < len(X) < (self._room(d) if self._asks() else min(d, self._room(d)))
+        return d > 0 and 0 < len(X) <= self._few(d)
+
+    def _few(self, d: int) -> int:
+        """The most rows of a batch that may wait for others."""
+        if not self._keeps_all(d):
+            return 1
+        room = self._room(d)
+        return max((room if self._asks() else min(d, room)) - 1, 1)
+
+    def _gathered(self, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
+        """Validated batches of a stream; few rows wait for others, as those of calls do."""
+        few: list[np.ndarray] = []
+        n = 0
+        for batch in batches:
+            dtype = dtype or float_dtype(batch)
+            waits = isinstance(batch, np.ndarray) and self._may_wait(batch)
+            if waits:
+                few.append(batch.astype(dtype))  # the source may use its memory again
+                n += len(batch)
+            if few and not (waits and n < self._room(batch.shape[1])):
+                n = 0
+                yield _together(few)
+            if not waits:
+                yield batch
+            del batch
+        if few:
+            yield _together(few)
 
     def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
         """The rows that wait with validated ones after them, or None if these cannot wait."""
@@ -130,5 +155,13 @@ class OneByOneMixin(LateMixin):
         space = np.empty((self._room(d), d), rows.dtype)
         space[:n] = rows
         checked = "feature_names_in_" not in base and not has_callbacks(self)
-        self.__dict__[LATE] = Late(base, space, n, rows.dtype, False, checked, shown=False)
+        late = Late(base, space, n, rows.dtype, False, checked, shown=False, most=self._few(d))
+        self.__dict__[LATE] = late
         self._hide()
+
+
+def _together(few: list[np.ndarray]) -> np.ndarray:
+    """The rows of some batches; the list is emptied."""
+    rows = np.concatenate(few)
+    few.clear()
+    return rows

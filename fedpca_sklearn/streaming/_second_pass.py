@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.batches import is_stream
 from .._base.certified import CertifiedMixin
 from .._dask import RowChunks, is_dask
+from .._kernels.row_moments import RowsAtHand
 from .._kernels.threads import threads_for
 from .._validation.checks import check_integer, finite_by_sums
 from ..communication import Federation
@@ -121,5 +122,5 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         total: Any = 0.0
         for rows, weight in self._blocks(X, sample_weight, refinement.before.components.dtype):
             with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
-                total = total + products_of(rows, weight, mean, V)
+                total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
         return total

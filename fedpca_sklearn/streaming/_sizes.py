@@ -102,18 +102,17 @@ class SizesMixin:
     def _blocks_forget(self) -> bool:
         return self.forgetting == "blocks" and self.forgetting_factor < 1
 
-    def _keeps_all(self, n_features: int) -> bool:
-        """Whether all directions are kept and each call has its price.
-
-        As one of many features has, and one whose rows are adjusted.
-        """
-        max_keep, keep = self._kept(n_features, None)
+    @property
+    def _by_batch(self) -> bool:
+        """Whether a batch means something, so that none waits for another; "mle" may refuse it."""
         return (
-            (self._asks() or n_features > SMALL_DIMENSION)
-            and n_features <= MAX_EXACT_DIMENSION
-            and keep is None
-            and max_keep in (None, n_features)
+            self.rank_rule is not None or self.forgetting == "blocks" or self.n_components == "mle"
         )
+
+    def _keeps_all(self, n_features: int) -> bool:
+        """Whether all directions are kept, so that each update solves an eigenproblem."""
+        max_keep, keep = self._kept(n_features, None)
+        return n_features <= MAX_EXACT_DIMENSION and keep is None and max_keep in (None, n_features)
 
     def _block_slices(
         self, n: int, n_features: int, sparse: bool, device: bool = False

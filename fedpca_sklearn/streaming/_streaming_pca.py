@@ -20,7 +20,7 @@ from .._base.published_state import LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
 from .._validation.checks import check_at_most_features, check_integer
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import checked_with_place
@@ -156,10 +156,11 @@ class StreamingPCA(SecondPassMixin):
 
     Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
     batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
-    fewer rows than features where all directions of more than 256 features are kept, until there
-    are about as many rows, and with ``scale`` or ``partial_out`` batches of fewer than 4 n_features
-    rows where all directions are kept, in at most 32 MB. Attributes are made when they are read,
-    with all rows; that changes no later number.
+    fewer rows than features where all directions are kept, until there are as many rows, or about
+    n_features if that is more than 2 MB; with ``scale`` or ``partial_out`` batches of fewer than
+    4 n_features rows, in at most 32 MB. The batches of an iterable wait for each other in the same
+    way. Batches with times do not wait. Attributes are made when they are read, with all rows; that
+    changes no later number.
 
     With times, a late row gets the weight of its own time, so that the result does not depend on
     the order of the rows; rows of one time fade alike; in a gap nothing fades by itself, but the
@@ -218,7 +219,7 @@ class StreamingPCA(SecondPassMixin):
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
         "half_life": HALF_LIFE,
         "forgetting": [StrOptions({"rows", "blocks"})],
-        "rank_rule": [RankRule, None],
+        "rank_rule": [InstanceOf(RankRule), None],
         "center": ["boolean"],
         "whiten": ["boolean"],
         "svd_solver": [StrOptions({"auto", "gram", "qr"})],
@@ -373,8 +374,8 @@ class StreamingPCA(SecondPassMixin):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-            One row or more, the first time as well. Dense rows that come one by one wait for each
-            other, see Notes.
+            One row or more, the first time as well. Dense rows that come one by one, or few at a
+            time, wait for each other, see Notes.
         y : Ignored
             Not used; there because scikit-learn's pipelines pass it.
         sample_weight : array-like of shape (n,), default=None
@@ -397,10 +398,8 @@ class StreamingPCA(SecondPassMixin):
         waiting = self._waiting()
         with self._processing(X, sample_weight, state, times) as take:
             rows = None
-            by_batch = self.rank_rule is not None or self.forgetting == "blocks"
-            by_batch = by_batch or self.n_components == "mle"  # which may refuse them
-            in_time = self._half_life_in_time is not None
-            if sample_weight is None and not by_batch and not in_time and self._may_wait(X):
+            plain = not self._by_batch and self._half_life_in_time is None
+            if sample_weight is None and plain and self._may_wait(X):
                 dtype = self._dtype(state) if waiting is None else waiting.dtype
                 few = list(self._blocks(X, None, dtype))
                 self._check_columns(few[0][0].shape[1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -191,9 +193,20 @@ class Tracker(BlockTransformer):
             return self._faded(before.rule_state, Z, fading), before.begun
         return self._first_rows(before.rule_state, Z, fading), True
 
+    @contextmanager
+    def _named_if_not_finite(self, before: _Tracked) -> Iterator[None]:
+        """Say what to change where a basis cannot be computed."""
+        try:
+            yield
+        except (FloatingPointError, np.linalg.LinAlgError) as error:
+            raise ValueError(
+                f"The basis is not finite after {before.known.n_rows:g} rows: a parameter of "
+                f"{self!r} must be less extreme, or values in X less large."
+            ) from error
+
     def _next_state(self, before: _Tracked, Y: np.ndarray) -> _Tracked:
         fading = self._fading(before, len(Y))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), self._named_if_not_finite(before):
             before, Z, known = self._rows(before, Y, fading)
         if not np.isfinite(known.squares.sum()):
             raise too_large("variance")
@@ -201,15 +214,10 @@ class Tracker(BlockTransformer):
         if not sizes.min() >= _NOTHING:  # NaN where entries are missing
             Z = np.where(sizes < _NOTHING, 0.0, Z)
         seen = has_weight(before.known, Y) if self._hides_first else slice(None)
-        try:
-            with np.errstate(over="raise", invalid="raise", divide="raise"):
-                state, begun = self._rule(before, Z[seen], fading[seen])
-                V = self._basis(state)
-        except (FloatingPointError, np.linalg.LinAlgError) as error:
-            raise ValueError(
-                f"The basis is not finite after {before.known.n_rows:g} rows: a parameter of "
-                f"{self!r} must be less extreme, or values in X less large."
-            ) from error
+        raised = np.errstate(over="raise", invalid="raise", divide="raise")
+        with raised, self._named_if_not_finite(before):
+            state, begun = self._rule(before, Z[seen], fading[seen])
+            V = self._basis(state)
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
         first = before.measured == 0 or not before.begun
         C, gain = coordinates(Z, V if first else before.basis)

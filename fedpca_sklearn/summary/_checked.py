@@ -11,7 +11,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.checks import float_array, nonnegative_float
 from .._validation.feature_names import check_names
-from ._origin import check_privacy, check_sites
+from ._origin import check_model, check_privacy, check_sites
 
 _EPS = np.finfo(np.float64).eps
 
@@ -62,6 +62,7 @@ def checked_fields(summary: Any) -> tuple[Any, ...]:
         sites,
         columns,
         check_privacy(summary.privacy),
+        check_model(summary.model, d, bool(summary.centered)),
     )
 
 

@@ -1,7 +1,8 @@
 r"""Binary form of a subspace summary: fixed little-endian layout, checksum, no pickle.
 
     offset  bytes        content
-    0       8            magic ``b"FEDPCA\x00"`` and the format version, 3
+    0       8            magic ``b"FEDPCA\x00"`` and the format version, 3, or 4 with a model of
+                         other columns than those of the summary: scaled, without confounders
     8       1            dtype of the components: 4 (float32) or 8 (float64)
     9       1            flags: 1, the summary is about the mean and not the origin; 2, the
                          scatter of each column follows the mean
@@ -16,11 +17,14 @@ r"""Binary form of a subspace summary: fixed little-endian layout, checksum, no 
             8 k          singular values (float64)
             itemsize k d components, row by row
             l            labels: UTF-8 JSON with ``feature_names``, ``site``, ``sites``,
-                         ``privacy``, and the ``library`` and version that wrote them
+                         ``privacy``, ``model`` (number of components, 1 if columns are scaled,
+                         bound on the error, positions of the confounders), and the ``library`` and
+                         version that wrote them
     -4      4            CRC-32 of everything before
 
 Versions 1 and 2 are read as well: no flag 2 and no number of sites; version 1 without labels,
-version 2 with names and one site.
+version 2 with names and one site. A release that reads up to version 3 overlooks a ``model``, and
+takes components from the summary as it is; version 4 is for models where that would be wrong.
 
 A reader knows the exact length from the first 48 bytes, and a bound on the labels from d; it
 allocates nothing before it has compared them with the data and with the caller's bound.
@@ -41,7 +45,7 @@ from .._validation.files import written
 from ._labels import MAX_NAMES, decode_labels, encode_labels, max_bytes_of_labels
 
 MAGIC = b"FEDPCA\x00"
-VERSIONS = (1, 2, 3)
+VERSIONS = (1, 2, 3, 4)
 HEADER = struct.Struct("<7sBBBIHQQdd")
 CHECKSUM = struct.Struct("<I")
 DTYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
@@ -66,7 +70,7 @@ def encode(subspace: Any) -> bytes:
         raise ValueError(f"feature_names must be at most {MAX_NAMES} in a file, got {d}.")
     header = HEADER.pack(
         MAGIC,
-        VERSIONS[-1],
+        _version_of(subspace.model),
         itemsize,
         _CENTERED * bool(subspace.centered) + _COLUMN_SCATTER * (columns is not None),
         len(labels),
@@ -116,7 +120,13 @@ def header_of(
 
 def labels_of(subspace: Any) -> bytes:
     """Labels of a summary as they stand in its file."""
-    return encode_labels(subspace.feature_names, subspace.site, subspace.sites, subspace.privacy)
+    s = subspace
+    return encode_labels(s.feature_names, s.site, s.sites, s.privacy, s.model)
+
+
+def _version_of(model: Any) -> int:
+    """Version that no reader takes for another model than it is."""
+    return 4 if model is not None and model.adjusts else 3
 
 
 def decode(data, max_bytes: int) -> dict[str, Any]:
@@ -136,7 +146,7 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
             f"Unknown summary format version {version}; this release reads versions "
             f"{VERSIONS[0]} to {VERSIONS[-1]}."
         )
-    newest = version == VERSIONS[-1]
+    newest = version >= 3
     unknown = flags > (3 if newest else 1) or (n_sites and not newest)
     if itemsize not in DTYPES or unknown or (not newest and (n_labels > 0) != (version == 2)):
         raise ValueError("Corrupt subspace summary: invalid dtype or flags in its header.")
@@ -157,6 +167,9 @@ def decode(data, max_bytes: int) -> dict[str, Any]:
         )
     check_seal(view, "Corrupt subspace summary")
     labels = decode_labels(view[at_labels : at_labels + n_labels], n_names, n_sites)
+    model = labels.get("model")
+    if (version == 4) != (model is not None and any(model[1:3])):
+        raise ValueError("Corrupt subspace summary: its labels are of a model of another version.")
     if newest and len(labels.get("sites", ())) != n_sites:
         raise ValueError("Corrupt subspace summary: its labels are not of as many sites.")
     doubles = np.frombuffer(view, "<f8", d + n_columns + k, HEADER.size)

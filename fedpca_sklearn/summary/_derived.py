@@ -10,6 +10,9 @@ from . import _codec
 from ._held import HeldScatter
 from ._in_files import InFiles
 
+# Sums of squares below which a square loses digits.
+_FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
+
 
 class DerivedValues(InFiles):
     """Properties of a summary that are not stored."""
@@ -75,4 +78,8 @@ class DerivedValues(InFiles):
     def explained_variance_ratio(self) -> np.ndarray:
         """Share of the total variance along each component; zero where there is no variance."""
         with np.errstate(over="ignore"):  # numpy 1.25 warns where nothing overflows
-            return self.singular_values**2 / (self.scatter or 1.0)
+            s = self.singular_values
+            if len(s) and s[0] > 0 and self.scatter < _FEW_DIGITS:
+                squares = (s / s[0]) ** 2
+                return squares / max(self.scatter / s[0] / s[0], squares.sum())
+            return s**2 / (self.scatter or 1.0)

@@ -19,8 +19,12 @@ from .._version import VERSION
 # The most names that a file holds, of columns or of sites; a Python string takes 50 bytes and more.
 MAX_NAMES = 2**20
 MAX_SITES = 2**16 - 1
-# Beyond names and sites: keys, version, the site's name once more, and what is said of privacy.
+# Beyond names and sites: keys, version, the site's name once more, what is said of privacy, and
+# the numbers of a model.
 _OTHER_BYTES = 8 * NAME_BYTES
+# The position of a column, up to MAX_NAMES, and what stands between two.
+_POSITION_BYTES = 10
+_MODEL_NUMBERS = 3  # before the positions
 _MAX_KEYS = 16
 _UNREADABLE = "Corrupt subspace summary: its labels cannot be read."
 
@@ -31,12 +35,13 @@ _PUNCTUATION = set("{}[]:,")
 
 def max_bytes_of_labels(n_features: int, n_sites: int) -> int:
     """The most bytes that the labels of so many columns and sites take; a name may be escaped."""
-    return _OTHER_BYTES + (2 * NAME_BYTES + 4) * (n_features + n_sites)
+    names = (2 * NAME_BYTES + 4) * (n_features + n_sites)
+    return _OTHER_BYTES + names + _POSITION_BYTES * n_features
 
 
-def encode_labels(feature_names, site, sites, privacy) -> bytes:
-    """Serialise names, sites and privacy; nothing if there are none."""
-    if feature_names is None and not sites and privacy is None:
+def encode_labels(feature_names, site, sites, privacy, model=None) -> bytes:
+    """Serialise names, sites, privacy and a model; nothing if there are none."""
+    if feature_names is None and not sites and privacy is None and model is None:
         return b""
     if privacy is not None:
         privacy = [x if isinstance(x, str) or _is_finite(x) else None for x in privacy]
@@ -47,6 +52,9 @@ def encode_labels(feature_names, site, sites, privacy) -> bytes:
         "sites": sites,
         "privacy": privacy,
     }
+    if model is not None:
+        bound = model.error_bound if _is_finite(model.error_bound) else None
+        labels["model"] = [model.n_components, int(model.scale), bound, *model.partial_out]
     return json.dumps(labels, ensure_ascii=False).encode()
 
 
@@ -69,13 +77,29 @@ def decode_labels(data: Any, n_features: int, n_sites: int) -> dict[str, Any]:
     """
     if not data:
         return {}
-    labels = _read_object(_tokens(data), max(n_features, n_sites, 5))
+    labels = _read_object(_tokens(data), max(n_features + _MODEL_NUMBERS, n_sites, 5))
     names, site = labels.get("feature_names"), labels.get("site")
     sites, privacy = labels.get("sites") or [], labels.get("privacy")
+    model = labels.get("model")
     fits = isinstance(names, list | None) and isinstance(site, str | None)
-    if not (fits and isinstance(sites, list) and isinstance(privacy, list | None)):
+    fits = fits and isinstance(model, list | None) and isinstance(privacy, list | None)
+    if not (fits and isinstance(sites, list)):
         raise ValueError("Corrupt subspace summary: its labels are not names and sites.")
-    return {"feature_names": names, "site": site, "sites": sites, "privacy": privacy}
+    return {
+        "feature_names": names,
+        "site": site,
+        "sites": sites,
+        "privacy": privacy,
+        "model": None if model is None else _model(model),
+    }
+
+
+def _model(model: list[Any]) -> tuple[Any, ...]:
+    """The fields of a stated model, not yet checked."""
+    if len(model) < _MODEL_NUMBERS:
+        raise ValueError("Corrupt subspace summary: its labels are those of no model.")
+    n_components, scale, error_bound, *partial_out = model
+    return n_components, scale, partial_out, error_bound
 
 
 def _tokens(data: Any) -> Iterator[str | tuple[Any]]:

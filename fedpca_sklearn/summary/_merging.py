@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
+from .._kernels.threads import threads_for_call
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
@@ -95,7 +97,12 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
                 f"{who[i]}, unlike {who[known]},",
             )
     check_each_site_once(subspaces)
-    return [in_numpy(subspace) for subspace in subspaces], place_among(subspaces)
+    return [_of_rows(in_numpy(s)) for s in subspaces], place_among(subspaces)
+
+
+def _of_rows(subspace: Subspace) -> Subspace:
+    """The summary without the model that its file is of: what is made of it is another one."""
+    return subspace if subspace.model is None else subspace._replace(model=None)
 
 
 def merge_subspaces(
@@ -186,9 +193,17 @@ def merge_subspaces(
             return merge([s.decay(1 / unit) for s in parts]).decay(unit)
         return _cut(_in_steps(parts, n_components, method), n_components)
 
-    with largest_named(partial(names_of_parts, subspaces), subspaces):
+    with largest_named(partial(names_of_parts, subspaces), subspaces), threads_of_merge(subspaces):
         result = merged_rows(subspaces, merge)
     return result if place is None else result._shown_in(place)
+
+
+def threads_of_merge(subspaces: Sequence[Subspace]) -> AbstractContextManager[None]:
+    """One BLAS thread where few directions of few features are merged."""
+    d = subspaces[0].n_features
+    if any(isinstance(s._leading, HeldScatter) for s in subspaces):
+        return threads_for_call(16 * d * d)
+    return threads_for_call(16 * d * min(d, sum(s.n_components for s in subspaces)))
 
 
 def merged_rows(

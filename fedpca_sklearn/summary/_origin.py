@@ -1,4 +1,4 @@
-"""Where the rows of a summary come from: their sites, and what is promised about their privacy."""
+"""What is stated of a summary: sites, the privacy of its rows, the model that its file is of."""
 
 from __future__ import annotations
 
@@ -53,6 +53,58 @@ def check_privacy(privacy: Any) -> StatedPrivacy | None:
     return StatedPrivacy(
         float(epsilon), delta, row_norm, mechanism, check_text("privacy.trust", trust)
     )
+
+
+class StatedModel(NamedTuple):
+    """The model that a file is of: how components are computed from the summary.
+
+    ``partial_out`` has the positions of the confounders. ``error_bound`` is the
+    ``subspace_error_bound_`` of the model, which cannot be computed from the summary once
+    directions are cut; inf where nothing is known. It is a statement, not a proof.
+    """
+
+    n_components: int
+    scale: bool
+    partial_out: tuple[int, ...]
+    error_bound: float
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether components are those of other columns than the summary's."""
+        return self.scale or bool(self.partial_out)
+
+
+def check_model(model: Any, d: int, centered: bool) -> StatedModel | None:
+    """Four values that state the model of a summary of d columns, or None."""
+    if model is None:
+        return None
+    if isinstance(model, str) or len(model) != len(StatedModel._fields):
+        raise ValueError(f"model must be {StatedModel._fields}, got {model!r}.")
+    n_components, scale, partial_out, error_bound = model
+    positions = [_whole("model.partial_out", column, d - 1) for column in partial_out]
+    if len(set(positions)) < len(positions) or len(positions) >= max(d, 1):
+        raise ValueError(
+            f"model.partial_out must hold none of {d} columns twice, and leave one, got "
+            f"{len(positions)}."
+        )
+    if scale not in (False, True):
+        raise ValueError(f"model.scale must be True or False, got {scale!r}.")
+    if error_bound is None or error_bound == math.inf:  # a file has no infinity
+        error_bound = math.inf
+    else:
+        error_bound = nonnegative_float("model.error_bound", error_bound)
+    n_components = _whole("model.n_components", n_components, d - len(positions))
+    stated = StatedModel(n_components, bool(scale), tuple(positions), error_bound)
+    if stated.adjusts and not centered:
+        raise ValueError("model.scale and model.partial_out need a summary with centered=True.")
+    return stated
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    """An integer from 0 to the largest, which may be a float as JSON has it."""
+    if not is_real(value) or value != value // 1 or not 0 <= value <= most:
+        raise ValueError(f"{name} must be an integer from 0 to {most}, got {value!r}.")
+    return int(value)
 
 
 def pooled_privacy(subspaces: Sequence[Summary]) -> StatedPrivacy | None:

@@ -72,7 +72,8 @@ def decode(data: Any, max_bytes: int) -> dict[str, Any]:
     _codec.check_seal(view, _CORRUPT)
     body = view[: -_codec.CHECKSUM.size]
     labels = decode_labels(body[len(body) - n_labels :], n_names, n_sites)
-    labels.pop("privacy", None)
+    for name in ("privacy", "model"):
+        labels.pop(name, None)
     numbers = np.frombuffer(view, "<f8", n_numbers, _HEADER.size)
     origin, counts, products, means = np.split(
         numbers, np.cumsum([d, d * (d + 1) // 2, d * (d + 1) // 2])

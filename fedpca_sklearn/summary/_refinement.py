@@ -16,7 +16,7 @@ from .._kernels.certificates import (
 )
 from .._kernels.linalg import flip_signs
 from .._kernels.nystrom import ProductSpace, nystrom
-from .._kernels.rows import scatter_about, scatter_product, sum_of_rows
+from .._kernels.row_moments import RowMoments, RowsAtHand
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows
 from ._merging import in_float64
@@ -28,16 +28,17 @@ _SAME_COUNT, _SAME_MEAN, _SAME_SCATTER = 1e-9, 1e-7, 1e-5
 _TOO_MUCH = "X must hold the rows of the fit: their products exceed the sum of squares."
 
 
-def products_of(rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.ndarray) -> Any:
+def products_of(
+    own: RowMoments, mean: np.ndarray, V: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
     """Scatter matrix of rows about a mean times directions; deviation of their sum, scatter, count.
 
     One after the other in a vector of k d + d + 2 numbers, of which those of all rows are the sum.
+    The weights of the rows are for errors.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        products = scatter_product(rows, mean, V, weight)
-        count = float(rows.shape[0] if weight is None else weight.sum())
-        deviation = sum_of_rows(rows, weight) - count * mean
-        answer = np.append(products, [*deviation, scatter_about(rows, mean, weight), count])
+        sums = [*own.deviation(mean), own.scatter_about(mean), own.n_samples]
+        answer = np.append(own.products(mean, V), sums)
     if not np.isfinite(answer).all():
         raise too_large("sum of products", weight=weight)
     return answer
@@ -47,7 +48,7 @@ def local_products(
     label: Any, rows: Any, weight: np.ndarray | None, mean: np.ndarray, V: np.ndarray
 ) -> np.ndarray:
     """Local work of a client: `products_of` its rows."""
-    return products_of(check_rows(rows), weight, mean, V)
+    return products_of(RowsAtHand(check_rows(rows), weight), mean, V, weight)
 
 
 def check_same_rows(before: Subspace, count: float, deviation: np.ndarray, scatter: float) -> None:
@@ -181,9 +182,11 @@ class Refinement:
 def _rng_of(summary: Subspace) -> np.random.Generator:
     """Random numbers that are the same wherever a summary is refined, and others for another one.
 
-    Those of a refined summary must not be those that it depends on.
+    Those of a refined summary must not be those that it depends on. Components count to 2^-20, so
+    that sums which were rounded in another order lead to the same numbers.
     """
-    digest = hashlib.blake2b(summary.components.tobytes(), digest_size=32).digest()
+    components = np.rint(summary.components * 2.0**20).astype(np.int32)
+    digest = hashlib.blake2b(components.tobytes(), digest_size=32).digest()
     return np.random.default_rng(np.frombuffer(digest, "<u4"))
 
 

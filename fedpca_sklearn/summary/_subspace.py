@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._kernels.sizes import exact_dimension, kept_directions
+from .._kernels.threads import threads_for_call
 from .._validation.arrays import Place, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
@@ -24,11 +25,13 @@ from . import _codec
 from ._checked import checked_fields
 from ._derived import DerivedValues
 from ._held import HeldRows
-from ._origin import StatedPrivacy, check_sites
+from ._origin import StatedModel, StatedPrivacy, check_sites
 from ._updating import updated
 
 # Fields that need not be made before they are read.
 _DIRECTIONS = {"components", "singular_values"}
+# Fields that say nothing of the rows' numbers.
+_LABELS = {"feature_names", "site", "sites", "privacy", "model"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,6 +75,11 @@ class Subspace(DerivedValues):
         The promise about the privacy of each row, set by `FederatedPCA` with a ``mechanism``. It
         is a statement, not a proof. A merged summary states the largest epsilon and delta, as each
         row is in one of its parts, or nothing if a part states nothing.
+    model : tuple (n_components, scale, partial_out, error_bound), default=None
+        The model that a file is of, as ``fedpca merge`` writes it: the parameters of
+        `FederatedPCA.from_subspaces` by which its components are computed from the summary, with
+        confounders as positions, and its ``subspace_error_bound_``. Merges and estimators make
+        another model by parameters of their own; a summary with other numbers has no ``model``.
 
     Raises
     ------
@@ -119,6 +127,7 @@ class Subspace(DerivedValues):
     sites: tuple[str, ...] = ()
     column_scatter: np.ndarray | None = None
     privacy: StatedPrivacy | None = None
+    model: StatedModel | None = None
     if TYPE_CHECKING:
         # A `LeadingFirst` or `HeldRows`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
@@ -140,6 +149,7 @@ class Subspace(DerivedValues):
         sites=None,
         column_scatter=None,
         privacy=None,
+        model=None,
         _leading=None,
     ):
         for array in (components, singular_values, mean, column_scatter):
@@ -159,6 +169,7 @@ class Subspace(DerivedValues):
             sites,
             column_scatter,
             privacy,
+            model,
         )
         known = dict(zip(self.__dataclass_fields__, fields, strict=True))
         if _leading is not None:
@@ -176,12 +187,15 @@ class Subspace(DerivedValues):
     def _replace(self, **changes: Any) -> Subspace:
         """Build a summary that differs in some fields, without validation.
 
-        A new ``site`` sets ``sites`` to it alone; a new ``scatter`` drops ``column_scatter``.
+        A new ``site`` sets ``sites`` to it alone; a new ``scatter`` drops ``column_scatter``, and
+        any new number the ``model``.
         """
         if "site" in changes:
             changes.setdefault("sites", None)
         if changes.get("scatter", self.scatter) != self.scatter:
             changes.setdefault("column_scatter", None)
+        if changes.keys() - _LABELS:
+            changes.setdefault("model", None)
         now = {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         given = _DIRECTIONS & changes.keys()
         if given:
@@ -384,15 +398,17 @@ class Subspace(DerivedValues):
         max_keep, d = None, self.n_features
         if n_components is not None:
             max_keep = d if d <= exact_dimension(n_components) else kept_directions(n_components, d)
-        result = updated(
-            self,
-            X,
-            weight,
-            max_keep=max_keep,
-            wanted=n_components,
-            forgetting_factor=float(forgetting_factor),
-        )
-        return result.truncate(n_components)
+        n = X.shape[0]
+        with threads_for_call(d * max(n, 16 * (d if self.n_samples else min(n, d)))):
+            result = updated(
+                self,
+                X,
+                weight,
+                max_keep=max_keep,
+                wanted=n_components,
+                forgetting_factor=float(forgetting_factor),
+            )
+            return result.truncate(n_components)
 
     def decay(self, weight: float) -> Subspace:
         """Return the same summary with every row's weight multiplied by ``weight``.
@@ -474,7 +490,8 @@ class Subspace(DerivedValues):
         Returns
         -------
         data : bytes
-            ``nbytes`` of them: the arrays, 52 bytes, and names, sites and privacy if there are any.
+            ``nbytes`` of them: the arrays, 52 bytes, and names, sites, privacy and model if there
+            are any.
 
         Raises
         ------

@@ -17,8 +17,9 @@ from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.slices import slices_of
+from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
-from .._kernels.too_large import too_large
+from .._kernels.too_large import check_squares
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
 from .._validation.intervals import Interval
@@ -178,11 +179,14 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
             X = X.toarray() if sp.issparse(X) else X
             check_at_most_features(self.n_components, X.shape[1])
             rank = rank_or_default(self.n_components, X.shape[1])
+            check_squares(X)
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale
-            found = alternating_projections(
-                X - mean, rank, beta, self.tol, self.max_iter, self._iterations
-            )
+            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
+                found = alternating_projections(
+                    X - mean, rank, beta, self.tol, self.max_iter, self._iterations
+                )
+                low_rank = Subspace.from_rows(found.low_rank, rank, center=False)
             L, S, self.n_iter_, self.error_, varying = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
                 warnings.warn(
@@ -192,7 +196,6 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
                 )
             else:
                 self._warn_of_parts(found)
-            low_rank = Subspace.from_rows(L, rank, center=False)
             mean = np.zeros_like(mean) if not self.center else mean
             low_rank = low_rank._replace(
                 components=low_rank.components.astype(X.dtype), mean=mean, centered=self.center
@@ -229,8 +232,9 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
     def _outliers_removed(self, X: Any) -> np.ndarray:
         U = X.copy()
         V, mean = self._float64_model()
-        for at in slices_of(len(U), _ROWS_AT_ONCE):
-            U[at][search_rows(U[at] - mean, V, "auto", self._thresholds).mask] = np.nan
+        with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
+            for at in slices_of(len(U), _ROWS_AT_ONCE):
+                U[at][search_rows(U[at] - mean, V, "auto", self._thresholds).mask] = np.nan
         return U
 
     def _iterations(self, max_iter: int) -> Iterator[int]:
@@ -327,9 +331,8 @@ def alternating_projections(
     seen = ~np.isnan(Z)
     Z = np.where(seen, Z, 0.0).astype(np.float64)
     beta = 1.0 / np.sqrt(max(n, d)) if beta is None else beta
+    check_squares(Z)
     norm = float(np.linalg.norm(Z)) or 1.0
-    if not np.isfinite(norm**2):
-        raise too_large("sum of squares")
     L = np.zeros_like(Z)
     varying = varying_entries(Z, seen)
     first = min(beta * _low_rank(Z, 1)[1][0], varying.noise(Z))

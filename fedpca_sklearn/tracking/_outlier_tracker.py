@@ -76,9 +76,10 @@ class OutlierTracker(DecompositionMixin, STMissTracker):
         U = X.toarray() if sp.issparse(X) else X.copy()
         V, mean = self._float64_model()
         least = known_thresholds(self.support_threshold_)
-        for at in slices_of(len(U), _ROWS_AT_ONCE):
-            mask, _ = find_outliers(U[at] - mean, V, self.xi, self.support_threshold, least)
-            U[at][mask] = np.nan
+        with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
+            for at in slices_of(len(U), _ROWS_AT_ONCE):
+                mask, _ = find_outliers(U[at] - mean, V, self.xi, self.support_threshold, least)
+                U[at][mask] = np.nan
         return U
 
 

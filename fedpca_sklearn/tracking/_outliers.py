@@ -97,7 +97,8 @@ def search_rows(
     start = start_of_support(Z, V, xi)
     mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
     known = np.where(np.isinf(columns), np.nan, columns)
-    scaled = np.where(mask, np.nan, R) * (OUTLIER_DEVIATIONS / np.where(known == 0, 1.0, known))
+    with np.errstate(over="ignore"):
+        scaled = np.where(mask, np.nan, R) / np.where(known == 0, 1.0, known) * OUTLIER_DEVIATIONS
     return Search(start, mask, deviations_of_rows(scaled))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -15,7 +17,7 @@ from .._base.block_transformer import BlockTransformer
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
-from .._kernels.too_large import too_large
+from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, forgetting_of
@@ -43,6 +45,22 @@ from ._stmiss import (
 )
 
 
+def without_times(method: Callable) -> Callable:
+    """Refuse ``times`` by name, which trackers of single rows take for a half-life in time."""
+
+    @wraps(method)
+    def checked(self: Any, *args: Any, **keywords: Any) -> Any:
+        if "times" in keywords:
+            raise TypeError(
+                f"times cannot be given to {type(self).__name__}: half_life must be a number of "
+                "rows, as all rows of a batch count the same whatever their times, got "
+                f"half_life={self.half_life!r}."
+            )
+        return method(self, *args, **keywords)
+
+    return checked
+
+
 class STMissTracker(MissingEntriesMixin, BlockTransformer):
     """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
 
@@ -66,6 +84,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
+    fit = without_times(BlockTransformer.fit)
+    partial_fit = without_times(BlockTransformer.partial_fit)
     forgetting_factor: float | Literal["auto"]
     half_life: Any
     fill: str
@@ -79,8 +99,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         check_half_life(self, "forgetting_factor")
         if duration_of(self.half_life) is not None:
             raise ValueError(
-                "half_life must be a number of rows, as rows of a batch count alike whatever their "
-                f"times, got {self.half_life!r}."
+                "half_life must be a number of rows, as all rows of a batch count the same "
+                f"whatever their times, got {self.half_life!r}."
             )
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
@@ -289,6 +309,10 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
 class PooledTracker(STMissTracker):
     """Base of the trackers that have all rows in one place."""
+
+    def _next_state(self, state: State, Y: np.ndarray) -> State:
+        check_squares(Y)
+        return super()._next_state(state, Y)
 
     def _level(
         self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray

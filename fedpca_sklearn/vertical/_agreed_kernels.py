@@ -27,10 +27,21 @@ from ._vfedpca import VFedPCA
 
 @dataclass(frozen=True)
 class KernelMatrix(Operator):
-    """The kernel of a client's columns, without directions; computed when it is needed."""
+    """The kernel of a client's columns, without directions; computed when it is needed.
+
+    Parameters
+    ----------
+    client : ColumnClient
+    center : bool
+    of_columns : bool
+        Whether eq. 14 updates the columns, not the data in the kernel's space.
+    taken : tuple of ndarray of shape (n,)
+        The directions.
+    """
 
     client: ColumnClient
     center: bool
+    of_columns: bool
     taken: tuple[np.ndarray, ...] = ()
 
     def product(self) -> tuple[Product, float]:
@@ -48,11 +59,20 @@ class KernelMatrix(Operator):
         """(I - u u^T) K_i (I - u u^T); see `Operator.deflated`."""
         return replace(self, taken=(*self.taken, u))
 
+    def updated(self, u: np.ndarray) -> Operator:
+        """The kernel of updated columns, or of updated data; see `Operator.updated`."""
+        if not self.of_columns:
+            return super().updated(u)
+        for taken in reversed(self.taken):
+            u = u - taken * (taken @ u)
+        return replace(self, client=self.client.updated(u - u.mean() if self.center else u))
+
 
 @singledispatch
-def kernel_operator(client: Any, label: int, center: bool) -> Operator:
+def kernel_operator(client: Any, label: int, center: bool, method: VFedPCA) -> Operator:
     """The kernel of a client; a function for each class of clients."""
-    return KernelMatrix(label, len(client.columns), client, center)
+    of_columns = method.update.endswith("_columns")
+    return KernelMatrix(label, len(client.columns), client, center, of_columns)
 
 
 def agreed_kernel_pca(
@@ -64,7 +84,7 @@ def agreed_kernel_pca(
     rounds: Callable[[int], Iterable[int]],
 ) -> tuple[np.ndarray, AgreedScores, CommonVectors]:
     """Eigenvalues, what gives scores, and the vectors that clients agreed on."""
-    operators = [kernel_operator(client, i, center) for i, client in enumerate(clients)]
+    operators = [kernel_operator(client, i, center, method) for i, client in enumerate(clients)]
     n = len(clients[0].rows)
     found = common_vectors(method, federation, operators, n, rank, rounds)
     flipped = _with_fixed_signs(found)

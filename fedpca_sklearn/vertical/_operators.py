@@ -41,7 +41,7 @@ class Operator(ABC):
     def deflated(self, u: np.ndarray) -> Operator:
         """The client without the direction of a vector of unit length."""
 
-    def updated(self, u: np.ndarray) -> RankOne:
+    def updated(self, u: np.ndarray) -> Operator:
         """The client after the update of its data by a common vector (eq. 14).
 
         For X <- X m m^T with m the direction of X^T u, X X^T becomes A u u^T A / u^T A u with A =

@@ -92,7 +92,7 @@ def common_vectors(
             for operator, u, a in zip(current, found[-1], starts, strict=True)
         ]
         updated, values, vectors = zip(*federation.map(period, calls), strict=True)
-        if method.update == "cumulative":
+        if method.update.startswith("cumulative"):
             current = updated
         weights = agreement.weights(np.array(values), n_columns)
         local[-1] = np.array(values) if first else local[-1][0], weights

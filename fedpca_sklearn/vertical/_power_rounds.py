@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel
 from ..rounds._power_method import power_method
 from ._vertical_method import LeftVectors, VerticalMethod
@@ -55,7 +55,7 @@ class PowerRounds(VerticalMethod):
     _parameter_constraints: dict = {
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [Channel, None],
+        "channel": [InstanceOf(Channel), None],
     }
 
     def __init__(self, n_rounds: int = 200, tol: float = 1e-10, channel: Any = None):

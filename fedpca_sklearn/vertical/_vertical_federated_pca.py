@@ -11,9 +11,10 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
+from .._kernels.threads import threads_for_call
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import Federation
 from ..communication._federation import log_fit
 from ..rounds._client import Client
@@ -147,7 +148,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     _parameter_constraints: dict = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
-        "method": [StrOptions(set(METHODS)), VerticalMethod],
+        "method": [StrOptions(set(METHODS)), InstanceOf(VerticalMethod)],
         "topology": "no_validation",
         "center": ["boolean"],
         "n_jobs": [Integral, None],
@@ -196,23 +197,25 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             X, groups, federation = started(self, X, method.channel)
             n, d = X.shape
             check_at_most_features(self.n_components, d)
-            mean = X.mean(axis=0, dtype=np.float64) if self.center else np.zeros(d)
-            clients = [
-                Client(i, np.ascontiguousarray((X[:, columns] - mean[columns]).T))
-                for i, columns in enumerate(groups)
-            ]
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = X.mean(axis=0, dtype=np.float64) if self.center else np.zeros(d)
+                clients = [
+                    Client(i, np.ascontiguousarray((X[:, columns] - mean[columns]).T))
+                    for i, columns in enumerate(groups)
+                ]
                 scatters = [float(np.einsum("ij,ij->", c.rows, c.rows)) for c in clients]
             if not np.isfinite(sum(scatters)):
                 raise too_large("variance", holder=f"Client {int(np.argmax(scatters))}: X")
             rounds = partial(rounds_of, self)
-            agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
+            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
+                agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
             if agreed.own:
                 self.client_vectors_ = list(agreed.vectors)
             total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
             total = total._replace(mean=mean, n_samples=float(n))
             last = Federation(self.n_jobs, log=self.communication_)
-            found = along_left_vectors(last, clients, groups, agreed.vectors, total)
+            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
+                found = along_left_vectors(last, clients, groups, agreed.vectors, total)
             self._show(found, agreed, groups, n)
         log_fit(self, len(groups))
         return self

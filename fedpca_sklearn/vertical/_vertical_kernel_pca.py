@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.published_state import UnchangedOnErrorMixin
-from .._validation.intervals import Interval
+from .._kernels.threads import threads_for_call
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
@@ -37,7 +38,7 @@ from ._vfedpca import VFedPCA
 __all__ = ["VerticalFederatedKernelPCA"]
 
 # What "paper" stands for.
-PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative")
+PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")
 
 
 class VerticalFederatedKernelPCA(
@@ -75,7 +76,7 @@ class VerticalFederatedKernelPCA(
         "exact": squared distances (rbf) or inner products add up over clients on their way, and
         the kernel follows from the sum. `VFedPCA`: one eigenvector and eigenvalue of each client's
         kernel in a period, with its options; "paper" stands for it as printed in [1]_,
-        ``VFedPCA(weighting="eigenvalue", update="cumulative")``.
+        ``VFedPCA(weighting="eigenvalue", update="cumulative_columns")``.
     projection : {"samples", "features"}, default="samples"
         "samples": scores in the kernel's space, as `sklearn.decomposition.KernelPCA`. "features":
         rows are projected on the columns' combinations U^T X (AKPCA), of unit length.
@@ -205,7 +206,7 @@ class VerticalFederatedKernelPCA(
         "gamma": [Interval(Real, None, None, closed="neither"), None],
         "degree": [Interval(Real, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
-        "aggregation": [StrOptions({"exact", "paper"}), VFedPCA],
+        "aggregation": [StrOptions({"exact", "paper"}), InstanceOf(VFedPCA)],
         "projection": [StrOptions({"samples", "features"})],
         "topology": "no_validation",
         "center": ["boolean"],
@@ -273,7 +274,8 @@ class VerticalFederatedKernelPCA(
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
             linear = partial(LinearScores.of, federation, clients, X)
-            self._fit_clients(federation, clients, groups, X, linear)
+            with threads_for_call(16 * len(X) * len(self.landmarks_)):
+                self._fit_clients(federation, clients, groups, X, linear)
         log_fit(self, len(groups))
         return self
 

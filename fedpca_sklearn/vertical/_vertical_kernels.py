@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
@@ -12,6 +12,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..communication import Federation
 from ..communication._sum_of_all import sum_of_all
+from ._operators import unit
 
 # -------------------------------------------------------------------------------- at the clients
 
@@ -80,6 +81,11 @@ class ColumnClient:
         if X is None:
             return self.kernel.part(self.rows, None)
         return self.kernel.part(X[:, self.columns] - self.shift, self.rows)
+
+    def updated(self, u: np.ndarray) -> ColumnClient:
+        """With X m m^T in place of its columns X, for m the direction of X^T u (eq. 14)."""
+        m = unit(u @ self.rows + u.sum() * self.shift)
+        return replace(self, rows=np.outer(self.rows @ m, m), shift=m * (m @ self.shift))
 
     def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
         """Kernel of its columns alone."""

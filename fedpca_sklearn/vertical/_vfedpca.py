@@ -20,7 +20,7 @@ class VFedPCA(VerticalMethod):
     Of columns, with `VerticalFederatedPCA`, or of kernels, with `VerticalFederatedKernelPCA`: a
     client is a symmetric matrix A_i, X_i X_i^T or its kernel. The defaults are not those of [1]_:
     with them each period comes nearer to the exact vector. [1]_ as printed is
-    ``VFedPCA(weighting="eigenvalue", update="cumulative")``.
+    ``VFedPCA(weighting="eigenvalue", update="cumulative_columns")``.
 
     Parameters
     ----------
@@ -41,9 +41,13 @@ class VFedPCA(VerticalMethod):
         by the share 1 / p, the others lowered (Algorithm 4). Of an odd number p the half is
         floor(p / 2) clients, as in the authors' code, or with "ceil" ceil(p / 2), as eq. 15. With
         neighbours p are those that a client hears, itself included.
-    update : {"original", "cumulative"}, default="original"
+    update : {"original", "cumulative", "original_columns", "cumulative_columns"}, \
+            default="original"
         What eq. 14 updates after a period. "original": the client's own data, so that later periods
-        see all of them again. "cumulative": the data as last updated, as printed.
+        see all of them again. "cumulative": the data as last updated, as printed. Of kernels these
+        two update the data in the kernel's space; "original_columns" and "cumulative_columns"
+        update the columns X_i, as printed, and the kernel is computed anew. Of columns there is no
+        difference.
     exchange : {"consensus", "neighbours"}, default="consensus"
         Without a server. "consensus": vectors are passed on until each client has all; the result
         is that of a server. "neighbours": once to direct neighbours in each period (Algorithm 5),
@@ -59,7 +63,9 @@ class VFedPCA(VerticalMethod):
     update X_i <- X_i m m^T with m = X_i^T u / |X_i^T u| (eq. 14), of A_i that to A_i u u^T A_i /
     u^T A_i u. It leaves each client one direction. So with "cumulative" vectors hardly change from
     the second period on, and in both a warm start has nothing to start and local iterations matter
-    in the first period only. All clients start from one random vector, and without a warm start do
+    in the first period only. The kernel of updated columns is one of the numbers X_i m, and has
+    more than one direction; with "cumulative_columns" m stays as it is from the second period on.
+    All clients start from one random vector, and without a warm start do
     so in each period, where Algorithm 2 has one for each client; it makes no difference where local
     iterations have converged.
 
@@ -124,7 +130,9 @@ class VFedPCA(VerticalMethod):
         "warm_start": ["boolean"],
         "weighting": [StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"})],
         "weight_scaling": ["boolean", StrOptions({"ceil"})],
-        "update": [StrOptions({"cumulative", "original"})],
+        "update": [
+            StrOptions({"cumulative", "original", "cumulative_columns", "original_columns"})
+        ],
         "exchange": [StrOptions({"consensus", "neighbours"})],
     }
 

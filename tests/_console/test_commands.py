@@ -15,7 +15,14 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import ConditionalFill, FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn import (
+    ConditionalFill,
+    FederatedPCA,
+    FillAnswer,
+    RefinementAnswer,
+    StreamingPCA,
+    Subspace,
+)
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._units import unlike_units
 from fedpca_sklearn.summary._columns import select_columns
@@ -422,7 +429,7 @@ def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
     Subspace.from_rows(np.kron(np.eye(3), [[1.0], [-1.0]]), 1)._named("abc").save("tie.fed")
     run("refine", "tie.fed", "-o", "query.fed", "-n", "1")
     np.save("rows.npy", np.kron(np.eye(3), [[1.0], [-1.0]]))
-    run("answer", "query.fed", "rows.npy", "-o", "a.answer")
+    run("answer", "query.fed", "rows.npy", "-o", "a.answer", "--min-rows", "6")
     code, out, _ = run("refine", "tie.fed", "a.answer", "-o", "r.fed", "-n", "1", "--json")
     assert code == 0
     json.loads(out, parse_constant=pytest.fail)
@@ -523,6 +530,38 @@ def test_a_file_of_another_kind_says_what_it_is(run, sites):
     assert "model.fed: Not an answer of filled rows: it is a subspace summary." in message
 
 
+def test_a_query_of_another_kind_is_refused_by_name(run):
+    """Both are summaries: rows were filled in by no variances, and products told without a word."""
+    as_csv("rows.csv")
+    run("fit", "rows.csv", "-o", "model")
+    run("refine", "model", "-n", "2", "-o", "products.query")
+    run("fit", "rows.csv", "--fill", "-o", "means")
+    run("merge", "means", "--fill", "-n", "1", "-o", "model0")
+    options = "--fill", "-n", "1"
+    run("refine", "model0", *options, "-o", "query0")
+    run("answer", "query0", "rows.csv", "--fill", "-o", "answer0")
+    run("refine", "model0", "answer0", *options, "-o", "model1")
+    run("refine", "model1", *options, "-o", "filled.query")
+    message = refused(run, "answer", "filled.query", "rows.csv", "-o", "a")
+    assert "directions without variances, got singular values" in message
+    assert "answer --fill" in message
+    message = refused(run, "answer", "products.query", "rows.csv", "-o", "a", "--fill")
+    assert "the variances by which rows are filled in, got none" in message
+    assert "answer without --fill" in message
+    for name, kind in ("filled", RefinementAnswer), ("products", FillAnswer):
+        with pytest.raises(ValueError, match="query must "):
+            kind.from_rows(Subspace.load(f"{name}.query"), X)
+
+
+def test_a_query_whose_directions_are_not_orthonormal():
+    """A summary in float32 may be further off than what is multiplied with."""
+    V = np.eye(4, dtype=np.float32)[:2]
+    V[0, 1] = 3e-5
+    query = Subspace(V, [0.0, 0.0], X.mean(axis=0), 50, 1e5)
+    with pytest.raises(ValueError, match=r"orthonormal components, they are off by 3\.0e-05"):
+        RefinementAnswer.from_rows(query, X)
+
+
 def test_rows_are_filled_in_at_sites_in_rounds(run):
     """The numbers of one process, by the commands that refine; a stale answer is refused."""
     rows = X.copy()
@@ -530,7 +569,7 @@ def test_rows_are_filled_in_at_sites_in_rounds(run):
     parts = {"north": rows[:20], "south": rows[20:35], "west": rows[35:]}
     for name, part in parts.items():
         as_csv(f"{name}.csv", np.where(np.isnan(part), np.nan, part))
-        files = f"{name}.csv", "-o", f"{name}.0", "--site", name
+        files = f"{name}.csv", "-o", f"{name}.0", "--site", name, "--min-rows", "1"
         code, out, err = run("fit", *files, "--fill")
         assert (code, err) == (0, "")
         assert f"{len(part)} rows" in out
@@ -544,7 +583,7 @@ def test_rows_are_filled_in_at_sites_in_rounds(run):
         for name in parts:
             out = f"{name}.{number + 1}"
             asked = f"q.{number}", f"{name}.csv", "-o", out, "--site", name
-            assert run("answer", *asked, "--fill")[0] == 0
+            assert run("answer", *asked, "--fill", "--min-rows", "1")[0] == 0
             answers.append(out)
         code, out, err = run("refine", f"m.{number}", *answers, "-o", f"m.{number + 1}", *options)
         assert (code, err) == (0, "")

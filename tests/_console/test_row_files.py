@@ -25,7 +25,7 @@ from console_helpers import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import RefinementAnswer, StreamingPCA, Subspace
-from fedpca_sklearn._console import _progress, _row_files
+from fedpca_sklearn._console import _h5ad, _progress, _row_files
 from fedpca_sklearn._validation import files
 
 __all__ = ["run"]
@@ -115,7 +115,8 @@ def test_gaps_and_kinds_of_numbers_in_parquet(run):
     assert "column 'single' has no value in row 2" in refused(
         run, "fit", "rows.parquet", "-o", "x.fed"
     )
-    assert run("fit", "rows.parquet", "-o", "x.fed", "--drop-missing")[0] == 0
+    options = "--drop-missing", "--min-rows", "1"
+    assert run("fit", "rows.parquet", "-o", "x.fed", *options)[0] == 0
     assert_array_equal(Subspace.load("x.fed").mean, [1, 1, 1.5, 1, 1.5])
 
 
@@ -274,7 +275,13 @@ def test_hostile_arrays_are_refused(what, run):
 def test_arrays_in_an_archive_are_refused(run):
     np.savez("rows.npz", X)
     os.rename("rows.npz", "rows.npy")
-    assert "it is no .npy file" in refused(run, "fit", "rows.npy", "-o", "x.fed")
+    assert "it is not a .npy file" in refused(run, "fit", "rows.npy", "-o", "x.fed")
+    header = str({"descr": "<f8", "fortran_order": False, "shape": (3, 2)}).ljust(20_000)
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    with open("rows.npy", "wb") as file:
+        file.write(start + header.encode() + bytes(48))
+    message = refused(run, "fit", "rows.npy", "-o", "x.fed")
+    assert "allow_pickle" not in message  # which would run what is in the file
     np.save("a.npy", X)
     message = refused(run, "fit", "a.npy", "-o", "x.fed", "--columns", "age")
     assert "has no names of columns" in message
@@ -308,7 +315,8 @@ def test_hostile_parquet_is_refused(run):
     assert "'name' holds string" in refused(
         run, "fit", "rows.parquet", "-o", "x", "--columns", "age,name"
     )
-    assert run("fit", "rows.parquet", "-o", "x", "--columns", "age")[0] == 0
+    options = "--columns", "age", "--min-rows", "2"
+    assert run("fit", "rows.parquet", "-o", "x", *options)[0] == 0
     parquet.write_table(pa.table({"a": [1, None, 3], "b": [1.0, 2.0, float("nan")]}), "gap.parquet")
     assert "column 'a' has no value in row 2" in refused(run, "fit", "gap.parquet", "-o", "y")
 
@@ -326,7 +334,9 @@ def test_hostile_h5ad_is_refused(run):
             f.__setitem__("X", h5py.ExternalLink("other.h5", "/X")),
         ),
         "must hold 'data' itself, got NoneType": lambda f: f["X"].pop("data"),
-        "it is no .h5ad file": lambda f: f["X"].attrs.pop("shape"),
+        "shape of X must be two integers of at least 0, got None": lambda f: f["X"].attrs.pop(
+            "shape"
+        ),
         "no .h5ad file": lambda f: (f["X"].pop("data"), f.create_group("X/data")),
         "4 columns, but 0 have names": lambda f: (f["var"].pop("gene"), f.create_group("var/gene")),
         "must hold 'var' itself": lambda f: (
@@ -353,6 +363,272 @@ def test_hostile_h5ad_is_refused(run):
     assert "it is no HDF5 file" in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
     as_h5ad("rows.h5ad", np.array([["a"]], dtype="S1"))
     assert "X must be a 2-D array of numbers" in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+
+
+# ------------------------------------------------------------------------------ announced sizes
+
+
+def h5ad_of(write):
+    """A file of the given X, which announces what is never written."""
+
+    def written(path):
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            write(file)
+
+    return written
+
+
+def csr(shape, n_rows=50, n_entries=0, **options):
+    """CSR of rows without entries, of which nothing is written."""
+
+    def write(file):
+        X = file.create_group("X")
+        X.attrs.update({"encoding-type": "csr_matrix", "shape": shape})
+        X.create_dataset("data", (n_entries,), "f4", **options)
+        X.create_dataset("indices", (n_entries,), "i4", **options)
+        X.create_dataset("indptr", (n_rows + 1,), "i8", **options)
+
+    return h5ad_of(write)
+
+
+def dense(*shape, **options):
+    return h5ad_of(lambda file: file.create_dataset("X", shape, "f8", **options))
+
+
+def repeated_name(path):
+    """A thousand names which are the same long one, stored once."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file["X"] = np.ones((3, 1000))
+        var = file.create_group("var")
+        var.attrs["_index"] = "gene"
+        names = var.create_dataset("gene", (1000,), h5py.string_dtype(), fillvalue="a" * 9000)
+        assert names[999] == b"a" * 9000
+
+
+BOMBS = {
+    "dense": (dense(10**9, 10**9), "announces 1,000,000,000 columns, at most 1,048,576", "columns"),
+    "wide": (dense(2, 10**9), "announces 1,000,000,000 columns", "columns"),
+    "long": (dense(10**9, 4), "announces 1,000,000,000 rows of 4 columns", "ratio"),
+    "one huge chunk": (
+        dense(10, 4, maxshape=(None, 4), chunks=(2**26, 4), compression="gzip"),
+        "which take 2.15e+09 bytes",
+        "ratio",
+    ),
+    "sparse and wide": (csr((50, 2**31)), "announces 2,147,483,648 columns", "columns"),
+    "sparse and long": (csr((10**9, 4), 10**9), "announces 1,000,000,000 rows", "ratio"),
+    "sparse and large": (csr((10**5, 10**6), 10**5), "1,000,000 columns, which take", "ratio"),
+    "many entries": (csr((50, 4), n_entries=10**9), "which take 1.6e+10 bytes", "ratio"),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_small_file_that_announces_much_is_refused(what, run):
+    write, message, option = BOMBS[what]
+    write("rows.h5ad")
+    assert os.stat("rows.h5ad").st_size < 10_000
+    error = refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+    assert "error: rows.h5ad: " in error
+    assert message in error
+    assert f"--max-{option} raises the limit" in error
+
+
+SHAPES = {
+    "no integer": (csr((5.5, 4)), "shape of X must be two integers of at least 0, got [5.5, 4.0]"),
+    "negative": (csr((-50, 4)), "two integers of at least 0, got [-50, 4]"),
+    "one": (csr((50,)), "two integers of at least 0, got [50]"),
+    "text": (csr("50, 4"), "two integers of at least 0, got 50, 4"),
+    "many": (csr(np.full(3000, 4)), "attribute 'shape' must hold one value, or two"),
+    "less": (csr((5, 4)), "X announces 5 rows, but indptr is of 50"),
+    "more": (csr((51, 4)), "X announces 51 rows, but indptr is of 50"),
+    "long names": (repeated_name, "a name of a column has 9,000 characters"),
+}
+
+
+@pytest.mark.parametrize("what", SHAPES)
+def test_shapes_and_names_that_cannot_be_are_refused(what, run):
+    write, message = SHAPES[what]
+    write("rows.h5ad")
+    assert message in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+
+
+def test_a_data_set_that_is_packed_twice_is_refused(run):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("rows.h5ad", "w") as file:
+        stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        stored.set_chunk((10, 4))
+        stored.set_deflate(9)
+        stored.set_deflate(9)
+        space = h5py.h5s.create_simple((50, 4))
+        h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F64LE, space, stored)
+    assert "X is packed twice by the same filter" in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+
+
+def test_a_file_from_which_hdf5_never_returns_is_refused(run, monkeypatch):
+    as_h5ad("rows.h5ad", sp.csr_matrix(X))
+    with open("rows.h5ad", "rb") as stream:
+        data = bytearray(stream.read())
+    size = data.index(b"GCOL") + 24  # of the first text of a heap: with its header, 2^64
+    data[size : size + 8] = (2**64 - 16).to_bytes(8, "little")
+    csv_of(bytes(data))("rows.h5ad")
+    monkeypatch.setattr(_h5ad, "_SECONDS", 3)
+    assert "rows.h5ad: it is " in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+
+
+def test_limits_are_raised_and_lowered(run):
+    dense(10**5, 100)("rows.h5ad")
+    message = refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+    assert "announces 100,000 rows of 100 columns, which take 8e+07 bytes" in message
+    assert "at most 1000 times are read" in message
+    options = ["--max-ratio", "1e9", "--columns", "1,2", "-n", "1"]
+    with pytest.importorskip("h5py").File("rows.h5ad", "a") as file:
+        var = file.create_group("var")
+        var["_index"] = np.array([str(i) for i in range(100)], "S3")
+    assert run("fit", "rows.h5ad", "-o", "x.fed", *options)[0] == 0
+    assert Subspace.load("x.fed").n_samples == 10**5
+    for kind in WRITERS:
+        WRITERS[kind](f"few.{kind}")
+        message = refused(run, "fit", f"few.{kind}", "-o", "y.fed", "--max-columns", "3")
+        assert f"few.{kind}: it announces 4 columns, at most 3 are read; --max-columns" in message
+    for wrong in (["--max-columns", "0"], ["--max-ratio", "nan"], ["--max-columns", "many"]):
+        with pytest.raises(SystemExit, match="2"):
+            run("fit", "few.csv", "-o", "y.fed", *wrong)
+
+
+def test_parquet_of_few_bytes_and_many_rows_is_refused(run):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": np.zeros(10**7), "b": np.zeros(10**7)})
+    parquet.write_table(table, "rows.parquet", data_page_size=2**26)
+    message = refused(run, "fit", "rows.parquet", "-o", "x.fed")
+    assert "rows.parquet: it announces 10,000,000 rows of 2 columns, which take 1.6e+08" in message
+    assert "--max-ratio raises the limit" in message
+
+
+@pytest.mark.parametrize("shape", ["(10**12, 0)", "(0, 10**12)", "(2, 10**12)", "(10**12, 2)"])
+def test_arrays_that_announce_much_are_refused(shape, run):
+    sizes = eval(shape)
+    csv_of(npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {sizes}, }}"))("rows.npy")
+    message = refused(run, "fit", "rows.npy", "-o", "x.fed")
+    if sizes[0] and sizes[1]:
+        assert f"it announces {sizes[0]} rows of {sizes[1]} columns of 8 bytes, but hol" in message
+    else:
+        assert ("it has no columns" if sizes[0] else "--max-columns") in message
+
+
+def test_lines_of_many_columns_are_refused(run):
+    csv_of(b"a," * 2**20 + b",\n1,2\n")("rows.csv")
+    assert "line of 1,048,577 separators, at most 1,048,576 columns" in refused(
+        run, "fit", "rows.csv", "-o", "x.fed"
+    )
+
+
+def test_a_row_of_lines_without_end_is_not_read(run, monkeypatch):
+    monkeypatch.setattr(_row_files, "_LINE", 1000)
+    csv_of(b"a,b\n" + b'"1\n",' * 1000)("rows.csv")
+    assert "has a line of 1000 characters or more" in refused(run, "fit", "rows.csv", "-o", "x.fed")
+
+
+def test_batches_of_long_texts_are_short(run, monkeypatch):
+    monkeypatch.setattr(_row_files, "_TEXT", 1000)
+    with open("rows.csv", "w") as stream:
+        stream.write("age,height,weight,pulse,note\n")
+        stream.writelines(",".join(map(str, row)) + f",{'a' * 200}\n" for row in X.tolist())
+    sizes = []
+    original = StreamingPCA.partial_fit
+    monkeypatch.setattr(
+        StreamingPCA,
+        "partial_fit",
+        lambda self, rows: (sizes.append(len(rows)), original(self, rows))[1],
+    )
+    assert run("fit", "rows.csv", "-o", "x.fed", "--without", "note")[0] == 0
+    assert max(sizes) <= 5
+    assert_is_of(Subspace.load("x.fed"), X)
+
+
+# ------------------------------------------------------------------------------ numbers of csv
+
+
+def with_comma(separator):
+    lines = [separator.join(NAMES)]
+    lines += [separator.join(repr(x).replace(".", ",") for x in row) for row in X.tolist()]
+    return "\n".join(lines).encode()
+
+
+def test_decimal_commas(run):
+    csv_of(with_comma(";"))("rows.csv")
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed")
+    assert "first line holds one name, 'age;height;weight;pulse', if ',' separates" in message
+    assert "see --separator; --decimal , reads numbers with a decimal comma" in message
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed", "--separator", ";")
+    assert "column 'age' must hold numbers, got '50,50292088437357'" in message
+    assert "in row 1 (line 2; --decimal , reads" in message
+    assert run("fit", "rows.csv", "-o", "x.fed", "--decimal", ",")[0] == 0
+    assert_is_of(Subspace.load("x.fed"), X)
+    csv_of(with_comma("\t"))("rows.tsv")
+    assert run("fit", "rows.tsv", "-o", "y.fed", "--decimal", ",")[0] == 0
+    assert_is_of(Subspace.load("y.fed"), X)
+    quoted = with_comma(";").replace(b";", b'","').replace(b"\n", b'"\n"')
+    csv_of(b'"' + quoted + b'"')("quoted.csv")
+    options = ["--decimal", ",", "--separator", ","]
+    assert run("fit", "quoted.csv", "-o", "z.fed", *options)[0] == 0
+    assert_is_of(Subspace.load("z.fed"), X)
+
+
+@pytest.mark.parametrize(
+    "cell", ["1.5", "1.234,5", "1,5,2", "1 234,5", "1\u00a0234,5", "1_0,5", "\u0661,5", "1,", "x"]
+)
+def test_a_decimal_comma_is_all_that_is_new(cell, run):
+    csv_of(f"a;b\n1,5;2\n;3\n1;{cell}\n".encode())("rows.csv")
+    options = ["--decimal", ",", "--drop-missing", "--min-rows", "2"]
+    if cell == "1,":  # as float has it
+        assert run("fit", "rows.csv", "-o", "x.fed", *options)[0] == 0
+        assert_array_equal(Subspace.load("x.fed").mean, [1.25, 1.5])
+        return
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed", *options)
+    assert "column 'b' must hold numbers, got " in message
+    assert "in row 3 (line 4)" in message
+
+
+# Fewer rows than a site tells of by default.
+FEW = ("--min-rows", "2")
+
+
+@pytest.mark.parametrize(
+    "cell", ["1_000", "1_0.5e1_0", "\u0661\u0662", "\uff11", "1e\u0663", "\u09e7.5"]
+)
+def test_numbers_of_other_kinds_are_refused(cell, run):
+    csv_of(f"a_b,größe\n1,2\n\n1,{cell}\n".encode())("rows.csv")
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed")
+    assert "rows.csv: column 'größe' must hold numbers, got " in message
+    assert "in row 2 (line 4)" in message
+    assert float(cell) > 0  # of Python
+
+
+@pytest.mark.parametrize("cell", [" 1.5 ", "+.5", "5.", "1E+3", "-0", "1e-400", "\t7", "\u00a07"])
+def test_numbers_of_usual_kinds_are_read(cell, run):
+    for text in (f"a,b\n1,{cell}\n1,1\n", f"a,b\n1,{cell}\nNA,3\n1,1\n"):
+        csv_of(text.encode())("rows.csv")
+        assert run("fit", "rows.csv", "-o", "x.fed", *FEW, "--drop-missing", "--force")[0] == 0
+        assert_allclose(Subspace.load("x.fed").mean, [1, (float(cell) + 1) / 2])
+
+
+def test_a_long_cell_of_digits_is_soon_refused(run):
+    csv_of(b"a,b\n1," + b"1" * 100_000 + b"x\n")("rows.csv")
+    assert "column 'b' must hold numbers" in refused(run, "fit", "rows.csv", "-o", "x.fed")
+
+
+def test_hints_name_the_options_that_help(run):
+    csv_of(b"a,b\n1,2\n1,\n")("rows.csv")
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed")
+    assert "--drop-missing leaves such rows out, --fill keeps them" in message
+    csv_of(b"a;b\n1;2\n")("rows.csv")
+    assert "see --separator" in refused(run, "fit", "rows.csv", "-o", "x.fed", "--columns", "a")
+    csv_of(b"a;b\n1,5\n")("rows.csv")
+    message = refused(run, "fit", "rows.csv", "-o", "x.fed", "--separator", ",")
+    assert "row 1 has 2 cells, expected 1 as in the first line (line 2; one column, if" in message
+    csv_of(b"a;b\n1\n2\n4\n")("rows.csv")
+    assert run("fit", "rows.csv", "-o", "x.fed", *FEW, "--separator", ",")[0] == 0
+    assert Subspace.load("x.fed").feature_names == ("a;b",)
 
 
 def test_what_is_no_file_is_refused(run):

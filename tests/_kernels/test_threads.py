@@ -11,7 +11,23 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from fedpca_sklearn import FederatedPowerPCA, PerfectChannel, StreamingPCA
+from fedpca_sklearn import (
+    AlternatingProjections,
+    FederatedPCA,
+    FederatedPowerPCA,
+    OnlineDistributedPCA,
+    PerfectChannel,
+    ProjectionAverage,
+    RobustMerge,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    excess_error,
+    merge_subspaces,
+)
 from fedpca_sklearn._kernels import threads
 from fedpca_sklearn._kernels.threads import single_blas_thread
 
@@ -87,6 +103,64 @@ def test_a_fit_leaves_the_threads_to_others():
     assert set(in_another_thread(limited)) == {1}
     assert set(in_another_thread(under_limit)) == {1}
     assert set(numbers()) == {2}
+
+
+def threads_of_factorisations(function):
+    """Numbers of BLAS threads when eigenvectors, singular vectors and the like are looked for."""
+    found = set()
+
+    def note(frame, event, arg):
+        where, name = frame.f_code.co_filename.replace(os.sep, "/"), frame.f_code.co_name
+        theirs = "/numpy/linalg/" in where or "/scipy/linalg/" in where
+        ours = where.endswith("/_kernels/linalg.py")
+        if event == "call" and (theirs or ours) and name in FACTORISATIONS:
+            found.update(numbers())
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+FACTORISATIONS = {"svd", "eigh", "eigvalsh", "qr", "cholesky", "eigh_top", "orthonormalised"}
+ROWS = np.random.default_rng(0).standard_normal((120, 40)) * np.arange(1, 41)
+SITES = [Subspace.from_rows(rows) for rows in np.split(ROWS, 4)]
+GROUPS = {"feature_groups": 3, "random_state": 0}
+SMALL = {
+    "online": lambda: OnlineDistributedPCA(3).fit(ROWS),
+    "steps": lambda: OnlineDistributedPCA(3, average="steps").partial_fit(ROWS),
+    "tree": lambda: FederatedPCA(3, merge=SubspaceMerge("svd", fan_in=2), n_clients=4).fit(ROWS),
+    "robust": lambda: FederatedPCA(3, merge=RobustMerge(), n_clients=5).fit(ROWS),
+    "truncated": lambda: TruncatedDistributedPCA(3, n_clients=4).fit(ROWS),
+    "rounds": lambda: FederatedPowerPCA(3, n_clients=4, random_state=0).fit(ROWS),
+    "merge": lambda: merge_subspaces(SITES, 3, method="svd"),
+    "summaries": lambda: FederatedPCA.from_subspaces(SITES, 3, merge=SubspaceMerge("qr")),
+    "rows": lambda: Subspace.from_rows(ROWS[:15]).update(ROWS[15:40], 3),
+    "mean of projections": lambda: ProjectionAverage(3).merge(SITES, 3),
+    "error": lambda: excess_error(ROWS, np.eye(40)[:2]),
+    "separation": lambda: AlternatingProjections(3).fit(ROWS),
+    "columns": lambda: VerticalFederatedPCA(3, **GROUPS).fit(ROWS),
+    "columns, power": lambda: VerticalFederatedPCA(3, method="power", **GROUPS).fit(ROWS),
+    "columns, merge": lambda: VerticalFederatedPCA(3, method="merge", **GROUPS).fit(ROWS),
+    "kernels": lambda: VerticalFederatedKernelPCA(3, **GROUPS).fit(ROWS),
+    "landmarks": lambda: VerticalFederatedKernelPCA(3, n_landmarks=30, **GROUPS).fit(ROWS),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_factorisations_have_one_thread(name):
+    assert threads_of_factorisations(SMALL[name]) == {1}
+    assert set(numbers()) == {2}
+
+
+def test_large_factorisations_have_those_of_the_user():
+    X = np.random.default_rng(0).standard_normal((40, 530))
+    sites = [Subspace.from_rows(X[i::8]) for i in range(8)]
+    wide = [Subspace.from_rows(np.eye(600)), Subspace.from_rows(2 * np.eye(600))]
+    assert threads_of_factorisations(lambda: merge_subspaces(sites, 5, method="svd")) == {1}
+    assert threads_of_factorisations(lambda: merge_subspaces(wide, 5, method="svd")) == {2}
 
 
 def test_a_number_that_is_set_meanwhile_is_kept():

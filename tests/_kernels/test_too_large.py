@@ -5,19 +5,40 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.utils import get_tags
 
 from fedpca_sklearn import (
     GROUSE,
+    PAST,
+    PETRELS,
     AlternatingProjections,
+    AvailablePairs,
+    ConditionalFill,
     DistributedPCA,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
+    FederatedScaler,
+    FederatedSubspaceTracker,
+    FrequentDirections,
     OjaPCA,
+    OnlineDistributedPCA,
+    PersonalizedPCA,
+    RobustMerge,
+    RobustSubspaceTracker,
+    RobustSum,
     StreamingPCA,
+    StreamingPowerMethod,
     Subspace,
+    SubspaceMonitor,
     SubspaceTracker,
+    TruncatedDistributedPCA,
     VerticalFederatedPCA,
+    excess_error,
     make_power_law,
+    reconstruction_error,
 )
 from fedpca_sklearn._kernels.too_large import TooLargeError
 from fedpca_sklearn.metrics import subspace_distance
@@ -29,7 +50,6 @@ WORDS = re.compile(
 )
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize(
     "fit",
     [
@@ -54,7 +74,6 @@ def test_the_words_are_the_same(fit):
     assert WORDS.fullmatch(str(error.value)), str(error.value)
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("d", [8, 300])
 def test_rows_without_clients_raise_the_one_error(kind, d):
@@ -101,3 +120,112 @@ def test_float32_whose_squares_vanish_has_the_directions_of_larger_units(shape, 
     else:
         assert subspace_distance(pca.components_, V[:4]) < 1e-6
         np.testing.assert_allclose(s, best[:4], rtol=1e-6)
+
+
+SEED = {"random_state": 0}
+SITES = {"n_clients": 3}
+EVERYWHERE = [
+    StreamingPCA(2),
+    StreamingPCA(2, forgetting_factor=0.9),
+    StreamingPCA(2, scale=True),
+    StreamingPCA(2, partial_out=[0]),
+    FrequentDirections(2),
+    GROUSE(2, **SEED),
+    OjaPCA(2, **SEED),
+    PAST(2, **SEED),
+    PETRELS(2, **SEED),
+    StreamingPowerMethod(2, **SEED),
+    SubspaceTracker(2),
+    SubspaceTracker(2, fill="zeros"),
+    SubspaceTracker(2, detect_changes=True),
+    RobustSubspaceTracker(2),
+    RobustSubspaceTracker(2, init="svd", batch_size=5),
+    AlternatingProjections(2),
+    AlternatingProjections(2, center=True),
+    SubspaceMonitor(StreamingPCA(2)),
+    SubspaceMonitor(SubspaceTracker(2)),
+    FederatedPCA(2, **SITES),
+    FederatedPCA(2, estimator=PCA(2), **SITES),
+    FederatedPCA(2, merge=RobustMerge(), n_clients=6),
+    FederatedPCA(2, missing=AvailablePairs(), **SITES),
+    FederatedPCA(2, missing=ConditionalFill(), **SITES),
+    DistributedPCA(2, **SITES),
+    TruncatedDistributedPCA(2, **SITES),
+    OnlineDistributedPCA(2, **SITES),
+    PersonalizedPCA(1, 1, **SITES),
+    FederatedPowerPCA(2, **SITES, **SEED),
+    FederatedPowerPCA(2, local_steps=2, center=False, **SITES, **SEED),
+    FederatedPowerPCA(2, channel=RobustSum(), n_clients=5, **SEED),
+    FederatedHeteroscedasticPCA(2, **SITES, **SEED),
+    FederatedSubspaceTracker(2, **SITES, **SEED),
+    FederatedScaler(**SITES),
+    VerticalFederatedPCA(2, feature_groups=3, **SEED),
+    VerticalFederatedPCA(2, feature_groups=3, method="merge"),
+]
+# The last one is of rows whose sums a server cannot tell from those of liars.
+NAMED = re.compile(
+    "values.* too large|contains infinity or a value too large|X less large|has contradicted its"
+)
+
+
+def rows_of_size(size):
+    """Rows of this size, the same in 20 of 60 rows, in one column and in one entry."""
+    X = np.random.default_rng(0).standard_normal((60, 6)) * [5, 4, 3, 2, 1, 0.5] + 1
+    with np.errstate(over="ignore"):
+        part, column, entry = X.copy(), X.copy(), X.copy()
+        part[20:40] *= size
+        column[:, 2] *= size
+        entry[35, 3] = size
+        yield from (X * size, part, column, entry, np.full(X.shape, size))
+
+
+def used(model, X):
+    """Fit and use a model; what it shows must be numbers."""
+    model.fit(X)
+    for method in ("transform", "score_samples", "score", "decompose", "impute", "predict"):
+        if hasattr(model, method):
+            getattr(model, method)(X)
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "mean_"):
+        assert np.isfinite(getattr(model, name, 0.0)).all(), name
+    assert np.sum(getattr(model, "explained_variance_ratio_", 0.0)) <= 1 + 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("model", EVERYWHERE, ids=lambda model: f"{model!r}".replace("\n", ""))
+@pytest.mark.parametrize("size", [1e150, 1e154, 1e300, 1e-160, 1e-300])
+def test_values_of_any_size_give_numbers_or_the_named_error(model, size):
+    """And no warning of numpy, nor an error of numpy or scipy about infinity in some array."""
+    for X in rows_of_size(size):
+        holes = X.copy()
+        holes[::7, 1] = np.nan
+        for rows in (X, holes) if get_tags(model).input_tags.allow_nan else (X,):
+            refused = None
+            try:
+                used(clone(model), rows)
+            except ValueError as error:
+                refused = str(error)
+            assert refused is None or (size > 1 and NAMED.search(refused)), refused
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-161, 1e-162])
+@pytest.mark.parametrize(
+    "model", [StreamingPCA(), StreamingPCA(forgetting_factor=0.9), StreamingPCA(half_life=20)]
+)
+def test_shares_of_tiny_variances_are_those_of_larger_ones(model, size):
+    """Squares of such rows have lost their digits, roots of their sums have not."""
+    X = np.random.default_rng(0).standard_normal((60, 6)) * np.linspace(3, 1, 6)
+    shares = clone(model).fit(X).explained_variance_ratio_
+    found = clone(model).fit(X * size).explained_variance_ratio_
+    np.testing.assert_allclose(found, shares, rtol=1e-2 if size < 1e-161 else 1e-3)
+    assert found.sum() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("function", [reconstruction_error, excess_error])
+@pytest.mark.parametrize("size", [1e160, 1e300])
+def test_errors_of_rows_far_out_are_refused_by_name(function, size):
+    X = np.random.default_rng(0).standard_normal((60, 6)) * size
+    for rows in (X, sp.csr_array(X)):
+        with pytest.raises(ValueError, match="X holds values that are too large: their sum of sq"):
+            function(rows, np.eye(6)[:2])

@@ -125,6 +125,9 @@ KERNELS = [
     VerticalFederatedKernelPCA(2, kernel="poly", n_landmarks=40, random_state=0),
     VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), random_state=0),
     VerticalFederatedKernelPCA(
+        2, aggregation=VFedPCA(n_rounds=3, update="original_columns"), random_state=0
+    ),
+    VerticalFederatedKernelPCA(
         2, kernel="poly", degree=2, aggregation="paper", projection="features", random_state=0
     ),
 ]

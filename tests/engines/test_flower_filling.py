@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
@@ -23,6 +24,8 @@ from fedpca_sklearn.engines.flower import (
 )
 
 PCA = FederatedPCA(2, missing=ConditionalFill())
+# rounds enough for a fixed point
+LONG = FederatedPCA(2, missing=ConditionalFill(n_rounds=60))
 
 
 def assert_equal(fitted, expected):
@@ -52,13 +55,16 @@ def test_sites_give_the_numbers_of_one_process(weighted):
     assert np.isfinite(fitted.impute(ALL)).all()
 
 
-@pytest.mark.parametrize("kind", ["entries", "filled"])
-def test_a_site_that_is_lost_between_rounds_leaves_no_trace(kind):
+@pytest.mark.parametrize(("kind", "estimator"), [("entries", PCA), ("filled", LONG)])
+def test_a_site_that_is_lost_between_rounds_leaves_no_trace(kind, estimator):
+    """The others go on from models of its rows, too, which no longer matter after enough rounds."""
+    grid = grid_of(estimator, PARTS, without("west", kind))
     with pytest.warns(UserWarning, match="Fitted without site '?(west|node 3)"):
-        fitted = fit_sites(grid_of(PCA, PARTS, without("west", kind)), PCA, wait=0)
+        fitted = fit_sites(grid, estimator, wait=0)
     there = LABELS != "west"
-    expected = FederatedPCA(2, missing=ConditionalFill())
-    assert_equal(fitted, expected.fit(ALL[there], clients=LABELS[there]))
+    assert_equal(fitted, clone(estimator).fit(ALL[there], clients=LABELS[there]))
+    n_models = estimator.missing.n_rounds + 1
+    assert [kind for site, kind in grid.asked if site == "east"].count("query.filled") == n_models
 
 
 def sent(rows):
@@ -81,12 +87,13 @@ ATTACKS = {
 @pytest.mark.filterwarnings("ignore:Fitted without")
 def test_what_no_rows_have_leaves_a_site_out(attack):
     kind, change, reason = ATTACKS[attack]
-    fitted = fit_sites(grid_of(PCA, PARTS, spoiling(arrays(**change), kind=kind)), PCA, wait=0)
+    estimator = PCA if kind == "entries" else LONG
+    grid = grid_of(estimator, PARTS, spoiling(arrays(**change), kind=kind))
+    fitted = fit_sites(grid, estimator, wait=0)
     (text,) = fitted.missing_sites_.values()
     assert any(part in text for part in reason.split("|")), text
     there = LABELS != "west"
-    expected = FederatedPCA(2, missing=ConditionalFill())
-    assert_equal(fitted, expected.fit(ALL[there], clients=LABELS[there]))
+    assert_equal(fitted, clone(estimator).fit(ALL[there], clients=LABELS[there]))
 
 
 def test_a_server_sends_a_model_that_rows_can_have():

@@ -91,7 +91,7 @@ def test_a_server_does_not_choose_other_rows_within_a_fit():
     assert site.answers("times_columns", keys, V)
     W = np.linalg.qr(RNG.standard_normal((39, 3)))[0].T.copy()
     for kind in ("times_columns", "parts"):
-        assert_refused(site, kind, some, W, why="keys must stay the same until the server begins")
+        assert_refused(site, kind, some, W, why="a run has one list of keys in all its")
 
 
 def test_few_rows_in_common_are_refused():
@@ -327,5 +327,6 @@ def test_parameters_of_owners():
     ):
         with pytest.raises(error, match=match):
             fit_sites(grid_of(POWER, {}), estimator, wait=0)
+    many = POWER.__class__(9, method="power")
     with pytest.raises(ValueError, match="n_components=9"):
-        fit_sites(grid_of(POWER, OWNERS), POWER.__class__(9, method="power"), wait=0)
+        fit_sites(grid_of(many, OWNERS), many, wait=0)

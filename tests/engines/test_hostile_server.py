@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import DistributedPCA, FederatedPCA, FederatedPowerPCA, Subspace
+from fedpca_sklearn.engines._flower_parameters import stated
 from fedpca_sklearn.engines.flower import client_app
 
 ROWS = np.random.default_rng(7).standard_normal((200, 8)) * np.arange(1, 9) + 3
@@ -31,6 +32,7 @@ class Site:
 
     def __init__(self, estimator, rows=ROWS, run=1, **options):
         self.app = client_app(lambda context: rows, estimator, **options)
+        self.stated = stated(estimator)
         self.context = Context(run, 5, {"site": "north"}, RecordDict(), {})
         self.ids = count(1)
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run, 1
@@ -40,10 +42,12 @@ class Site:
         arrays = [a if isinstance(a, Array) else Array(np.asarray(a, float)) for a in arguments]
         content = {
             "arguments": ArrayRecord({str(i): a for i, a in enumerate(arrays)}),
-            "config": ConfigRecord({} if nonce is None else {"nonce": nonce}),
+            "config": self.stated | ({} if nonce is None else {"nonce": nonce}),
             **records,
         }
         content = {name: record for name, record in content.items() if record is not None}
+        if isinstance(content.get("config"), dict):
+            content["config"] = ConfigRecord(content["config"])
         message = Message(RecordDict(content), 5, f"query.{kind}")
         message.metadata.__dict__["_message_id"] = str(next(self.ids))
         answer = self.app(message, self.context).content
@@ -280,9 +284,10 @@ def test_arrays_that_are_none(what):
 
 
 def test_a_kind_that_is_none():
-    for kind in ("rows", "summary", "message"):
+    for kind in ("rows", "message"):
         with pytest.raises(ValueError, match="No query function registered"):
             Site(POWER).ask(kind)
+    assert_refused(Site(POWER), "summary", why="no question of the kind 'summary'")
 
 
 # -------------------------------------------------------------------- number of questions

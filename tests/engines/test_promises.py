@@ -1,6 +1,7 @@
 """The column "over a network" of docs/promises.md: what each cell says is what travels."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,21 @@ def test_every_cell_has_a_test():
     assert not [name for name in named if not callable(globals().get(name))]
 
 
+def test_tests_that_the_page_names_are_there():
+    """Names of files without a folder are of this one; of a test alone, in the file before it."""
+    here, path, names = Path(__file__).parent, None, 0
+    for folder, file, name in re.findall(
+        r"`(?:(tests/[\w/]*/)?(test_\w+\.py))?(?:::(test_\w+))?`", PAGE
+    ):
+        if file:
+            path = here.parents[1] / folder / file if folder else here / file
+            assert path.is_file(), path
+        if name:
+            assert f"def {name}(" in path.read_text(), (path, name)
+            names += 1
+    assert names > 40
+
+
 def travelled(estimator, **policies):
     """A fit, and of each question the site, its kind, and the arrays that went and came."""
     found = []
@@ -231,7 +247,7 @@ def test_noise_of_a_secure_sum(estimator, tmp_path, monkeypatch):
 
     monkeypatch.setattr(DiscreteGaussian, "noisy", drawn)
     fitted = private_fit(estimator, tmp_path, spoil=record)
-    assert set(found) == {"masked"}
+    assert set(found) == {"bounds", "masked"}
     mechanism = fitted.mechanism
     n_products = 1 if estimator is SUMMARY else 3
     costs = mechanism.costs(5, n_products)
@@ -431,12 +447,16 @@ def test_batches_of_a_tracker():
         ),
         (
             FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0),
-            {"batch": {"count", "columns", "over"}},
+            {"batch": {"count", "columns", "bounds", "over"}},
             {"observed", "low_rank", "filled", "misfits", "moments", "times_scatter", "variances"},
         ),
         (
             VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0),
-            {"keys": {"keys", "salt", "columns"}, "parts": {"part", "mean"}},
+            {
+                "keys": {"keys", "salt", "columns"},
+                "columns_bound": {"bounds"},
+                "parts": {"part", "mean"},
+            },
             {"times_columns", "scatter"},
         ),
     ],
@@ -455,7 +475,7 @@ def test_secure_sums(estimator, told, learnt, monkeypatch):
     if getattr(estimator, "n_refinements", 0):
         monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 7)
     parts = OWNERS if isinstance(estimator, VerticalFederatedPCA) else PARTS
-    secure = SecureAggregation(threshold=3, scale=2.0**20)
+    secure = SecureAggregation(threshold=3)
     apps = [
         client_app(lambda context, rows=rows: rows, estimator, secure=secure)
         for rows in parts.values()
@@ -465,5 +485,6 @@ def test_secure_sums(estimator, told, learnt, monkeypatch):
     for kind in ("secure_keys", "secure_shares", "secure_unmask"):
         assert came.pop(kind) == set()
     assert {kind for kind in came if kind not in told} >= learnt
+    assert came.pop("bounds", {"bounds"}) == {"bounds"}
     for kind, names in came.items():
         assert names <= told.get(kind, {"masked"}), kind

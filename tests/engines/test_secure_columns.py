@@ -21,8 +21,7 @@ from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sit
 
 POWER = EXACT[0]
 SECURE = SecureAggregation(threshold=2)
-SCALE = SecureAggregation(threshold=2, scale=2.0**20)
-OPEN = {"keys", "parts"}
+OPEN = {"keys", "columns_bound", "parts"}
 
 
 def secure_fit(estimator, spoil=None, secure=SECURE):
@@ -68,7 +67,7 @@ def spanned(part):
 @pytest.mark.parametrize(("kind", "nth"), [("times_columns", 1), ("times_columns", 3)])
 def test_a_site_that_is_lost(kind, nth):
     with pytest.warns(UserWarning, match="Fitted without site 'shop'"):
-        fitted = secure_fit(POWER, killed("shop", kind, nth), SCALE)
+        fitted = secure_fit(POWER, killed("shop", kind, nth), SECURE)
     assert fitted.clients_ == ["bank", "clinic"]
     assert fitted.components_.shape == (4, 13)
 
@@ -85,18 +84,18 @@ def test_vectors_do_not_add_up(method):
 
 def test_products_of_one_site_do_not_leave_it():
     """Asked without the steps of a sum; and a site's scores and scatter come in no other answer."""
-    site = Site(POWER, OWNERS["bank"], secure=SCALE)
+    site = Site(POWER, OWNERS["bank"], secure=SECURE)
     keys = Array(site.ask("keys")[1]["keys"])
     U = np.linalg.qr(np.random.default_rng(0).standard_normal((110, 4)))[0].T.copy()
     for kind, arguments in {"times_columns": (keys, U), "scatter": (keys,)}.items():
         assert_refused(site, kind, *arguments, why="this site takes part in secure sums only")
     assert set(site.ask("parts", keys, U)[1]) == {"part", "mean"}
     assert_refused(site, "keys", why="a run does not begin again after 'parts'")
-    assert_refused(Site(POWER, OWNERS["bank"], secure=SCALE), "parts", keys, U, why="keys")
+    assert_refused(Site(POWER, OWNERS["bank"], secure=SECURE), "parts", keys, U, why="keys")
 
 
 def test_a_fit_of_columns_begins_again_as_often_as_the_owner_says():
-    once = SecureAggregation(threshold=2, scale=SCALE.scale, restarts=0)
+    once = SecureAggregation(threshold=2, restarts=0)
     site = Site(POWER, OWNERS["bank"], secure=once)
     assert site.answers("keys")
     assert_refused(site, "keys", why="a fit begins again at most 0 times")

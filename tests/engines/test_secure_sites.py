@@ -16,7 +16,7 @@ from fedpca_sklearn.engines._flower_masks import key_pair
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 # two sums a fit
-SCALE = SecureAggregation(threshold=2, scale=1000.0)
+SCALE = SecureAggregation(threshold=2)
 
 
 def fitted_with(spoil):
@@ -40,8 +40,8 @@ def garbled(texts):
 
 
 LEFT_OUT = {
-    "no key": ("secure_keys", config_with(mask_key=lambda key: None), "node 3"),
-    "no public key": ("secure_keys", config_with(box_key=lambda key: b"key"), "node 3"),
+    "no key": ("secure_keys", config_with(mask_key=lambda key: None), "west"),
+    "no public key": ("secure_keys", config_with(box_key=lambda key: b"key"), "west"),
     "one key for both": (
         "secure_keys",
         lambda message, reply: changed(
@@ -49,7 +49,7 @@ LEFT_OUT = {
             message,
             config_with={"box_key": reply.content.config_records["config"]["mask_key"]},
         ),
-        "node 3",
+        "west",
     ),
     "a box too few": ("secure_shares", config_with(boxes=lambda boxes: boxes[1:]), "west"),
     "boxes that are texts": ("secure_shares", config_with(boxes=lambda b: ["x"] * 3), "west"),

@@ -27,14 +27,10 @@ from test_secure import Totals, killed
 from test_secure_server import Server
 
 from fedpca_sklearn import FixedPointChannel, subspace_distance
-from fedpca_sklearn.communication._fixed_point import encode
 from fedpca_sklearn.engines import _flower_secure_sums
-from fedpca_sklearn.engines._flower_secure_fits import secure_work
 from fedpca_sklearn.engines.flower import SecureAggregation, fit_sites
 
 SECURE = SecureAggregation(threshold=2)
-# scales that are public save half of the sums
-SCALE = SecureAggregation(threshold=2, scale=2.0**20)
 SHORT = {"n_rounds": 1, "init_rounds": 2}
 EVERYTHING = clone(TRACKERS[-1]).set_params(detect_changes=True, n_updates=2, **SHORT)
 PLAIN = clone(TRACKERS[0]).set_params(**SHORT)
@@ -71,10 +67,11 @@ def fit():
         def note(site, message, reply):
             for record in reply.content.array_records.values():
                 received.extend(array.numpy() for array in record.values())
-            return totals.note(site, message, reply)
+            return reply
 
         fitted = secure_fit(EVERYTHING, spoil=note)
-    held = [*received, *arrays_in(vars(kept[0])), *arrays_in(vars(fitted)), *totals.decoded]
+    held = [*received, *arrays_in(vars(kept[0])), *arrays_in(vars(fitted))]
+    held += [total for _, total in totals.sums]
     return SimpleNamespace(fitted=fitted, totals=totals, held=held)
 
 
@@ -90,34 +87,24 @@ def test_secure_sums_give_what_clients_in_one_process_give(fit):
 
 def test_the_server_has_the_sums_bit_by_bit_and_no_numbers_of_a_site(fit):
     """Of two batches: what the sites would have sent, and what arrived in their place."""
-    tasks, n, checked = secure_work(EVERYTHING), 0, 0
     held = (np.ravel(a) for a in fit.held if a.dtype.itemsize == 8 and a.dtype.kind in "fiu")
     words = {w for a in held for w in a.astype(a.dtype).view(np.uint64).tolist()}
-    for kind, exponents, (batch, *arguments) in fit.totals.questions.values():
-        task, rows = tasks[kind], slice(SIZE * int(batch), SIZE * int(batch) + SIZE)
-        more = {"min_rows": 10} if task.keywords else {}
-        n += len(exponents)
-        if kind == "low_rank" and checked:  # searches for outliers anew
-            continue
-        sent = [task.work(s, X[rows], *arguments, **more) for s, X in PARTS.items()]
-        decoded = fit.totals.decoded[n - len(exponents) : n]
-        for name, exponent, total in zip(sorted(sent[0]), exponents, decoded, strict=True):
-            integers = [encode(np.ravel(part[name]), exponent, 50) for part in sent]
-            assert np.add.reduce(integers).tolist() == total.tolist(), kind
-            for part, own in zip(sent, integers, strict=True):
-                numbers = np.ravel(part[name])
-                own = {*numbers.view(np.uint64).tolist(), *own.tolist()} - {0}
-                # whole numbers of rows are those of other things, and of ten zeros
-                assert name == "rows" or not own & words, (kind, name)
-        checked += 1
-    assert n == len(fit.totals.decoded)
-    assert checked > 20
+    for i, (parts, total) in enumerate(fit.totals.sums):
+        integers = [np.concatenate([words for _, words in part]) for part in parts]
+        assert np.add.reduce(integers).tolist() == total.tolist(), i
+        for part in parts:
+            for numbers, own in part:
+                # numbers of rows are whole, as those of other things are
+                told = numbers[numbers != np.rint(numbers)]
+                assert not {*told.view(np.uint64).tolist()} & words, i
+                assert not {*own[np.abs(own.view(np.int64)) > 2**20].tolist()} & words, i
+    assert len(fit.totals.sums) > 20
 
 
 def test_a_site_that_is_lost_in_a_batch():
     parts = {site: rows[: 2 * SIZE] for site, rows in PARTS.items()}
     with pytest.warns(UserWarning, match="Fitted without site 'west'"):
-        fitted = secure_fit(PLAIN, parts, killed("west", "times_scatter", 3), SCALE)
+        fitted = secure_fit(PLAIN, parts, killed("west", "times_scatter", 3), SECURE)
     grid = grid_of(PLAIN, parts, killed("west", "times_scatter", 3))
     with pytest.warns(UserWarning, match="Fitted without site 'west'"):
         expected = fit_sites(grid, PLAIN, wait=0)
@@ -127,11 +114,11 @@ def test_a_site_that_is_lost_in_a_batch():
 
 def test_sites_whose_rows_end():
     parts = PARTS | {"north": BLOCKS[1]}
-    fitted = secure_fit(PLAIN, parts, secure=SCALE)
+    fitted = secure_fit(PLAIN, parts, secure=SECURE)
     assert_near(fitted, fit_sites(grid_of(PLAIN, parts), PLAIN, wait=0))
     assert fitted.n_samples_ == 7 * SIZE
     # a batch of fewer sites than a sum has at least is left out
-    three = SecureAggregation(threshold=3, scale=SCALE.scale)
+    three = SecureAggregation(threshold=3)
     with pytest.warns(UserWarning, match="Rows from batch 1 on are left out: 2 sites have them"):
         assert secure_fit(PLAIN, parts, secure=three).n_samples_ == 3 * SIZE
 
@@ -142,7 +129,7 @@ def test_a_batch_of_too_few_sites():
         arrays = reply.content.array_records["arrays"]
         if not there:
             arrays["over"] = arrays.pop("count")
-            del arrays["columns"]
+            del arrays["columns"], arrays["bounds"]
         return reply
 
     with pytest.raises(RuntimeError, match="Too few sites: 1 have rows for a batch, but min_sites"):
@@ -153,8 +140,8 @@ def test_a_site_does_not_say_how_large_batches_are():
     parts = {site: rows[:SIZE] for site, rows in PARTS.items()}
     spoil = spoiling(arrays(count=[1e9]), "east", "batch")
     with pytest.warns(UserWarning, match="site 'east' .sent no array 'columns'"):  # at the end
-        fitted = secure_fit(PLAIN, parts, spoil, SCALE)
-    assert_near(fitted, secure_fit(PLAIN, parts, secure=SCALE))
+        fitted = secure_fit(PLAIN, parts, spoil, SECURE)
+    assert_near(fitted, secure_fit(PLAIN, parts, secure=SECURE))
 
 
 def test_a_site_does_not_say_that_more_rows_count_than_there_are():
@@ -166,8 +153,8 @@ def test_a_site_does_not_say_that_more_rows_count_than_there_are():
         numbers[:1] += np.uint64(2**62)
         return changed(reply, message, arrays_with={"masked": Array(numbers)})
 
-    fitted = secure_fit(PLAIN, parts, spoiling(change, "east", "filled"), SCALE)
-    assert_near(fitted, secure_fit(PLAIN, parts, secure=SCALE))
+    fitted = secure_fit(PLAIN, parts, spoiling(change, "east", "filled"), SECURE)
+    assert_near(fitted, secure_fit(PLAIN, parts, secure=SECURE))
 
 
 # -------------------------------------------------------------------- a hostile server
@@ -184,16 +171,16 @@ def test_a_batch_is_begun_again_as_often_as_the_owner_says():
 
 
 def test_sums_about_a_batch_that_is_not_there():
-    server = Server(2, SCALE, PLAIN, np.concatenate(BLOCKS[:2]))
+    server = Server(2, SECURE, PLAIN, np.concatenate(BLOCKS[:2]))
     assert set(server.tell(0, "batch", 1)[1]) == {"over"}
     server.tell(1, "batch", 1)
-    server.keys().shares()
-    question = server.question(0, exponents=[20])
-    server.refused(0, "observed", 1, **question, why="the site has no such batch")
+    server.bounds = [b""] * 2  # none was announced
+    server.keys(begin=False)
+    server.refused(0, "secure_shares", **server.lists(), why="the bounds of this site must be")
 
 
 def test_no_number_leaves_without_a_mask():
-    server = Server(2, SCALE, PLAIN, np.concatenate(BLOCKS[:2]))
+    server = Server(2, SECURE, PLAIN, np.concatenate(BLOCKS[:2]))
     server.tell(0, "batch", 0)
     for kind in ("observed", "filled", "misfits", "moments"):
         told, arrays = server.tell(0, kind, 0)

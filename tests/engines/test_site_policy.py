@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from engines.test_flower import InProcessGrid
 from engines.test_hostile_server import MEAN, ROWS, Site, V
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -27,6 +27,7 @@ from fedpca_sklearn import (
     PrivacyLedger,
 )
 from fedpca_sklearn.__main__ import main
+from fedpca_sklearn.engines._flower_parameters import stated
 from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy._chained_lines import chained
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
@@ -209,8 +210,8 @@ def test_the_next_day_questions_are_answered_again(at, monkeypatch):
         assert site.answers("summary") == answers
 
 
-def test_what_is_refused_counts_for_the_day_and_not_as_a_round(at):
-    site = Site(POWER, policy=at(max_rounds=2))
+def test_what_is_refused_counts_for_the_day_and_as_a_round(at):
+    site = Site(POWER, policy=at(max_rounds=5))
     for _ in range(3):
         assert not site.answers("times_scatter", V, MEAN, 2)
     assert site.answers("moments")
@@ -453,8 +454,24 @@ def test_sparse_rows_and_single_precision_at_private_sites(at, estimator):
 def test_a_site_without_a_mechanism_among_private_ones(at):
     estimators = {"east": PRIVATE, "north": PRIVATE, "west": FederatedPCA(3)}
     policies = {site: at(site) for site in PARTS}
-    with pytest.warns(UserWarning, match="states nothing about its privacy"):
+    with pytest.warns(UserWarning, match=r"refused: .* mechanism is None, got AnalyzeGauss"):
         fitted = fit(estimators, policies, server=PRIVATE)
+    assert fitted.clients_ == ["east", "north"]
+
+
+def test_a_site_that_answers_what_it_is_not_asked_states_its_privacy(at):
+    estimators = {"east": PRIVATE, "north": PRIVATE, "west": FederatedPCA(3)}
+    made = grid(estimators, {site: at(site) for site in PARTS})
+    heedless = made.apps[3]
+
+    def west(message, context):
+        config = message.content["config"]
+        message.content["config"] = ConfigRecord({**config, **stated(estimators["west"])})
+        return heedless(message, context)
+
+    made.apps[3] = west
+    with pytest.warns(UserWarning, match="states nothing about its privacy"):
+        fitted = fit_sites(made, PRIVATE, min_sites=2, wait=0)
     assert fitted.clients_ == ["east", "north"]
 
 

@@ -39,6 +39,14 @@ def tree(nodes, r, fan_in=2, lam=1.0):
     return nodes[0]
 
 
+def spca(Y, r, b):
+    """SPCA, Algorithm 3 without its rule for the rank: SVD_r of the estimate and the next block."""
+    U, s = np.zeros((len(Y), 0)), np.zeros(0)
+    for start in range(0, Y.shape[1], b):
+        U, s = svd(np.hstack([U * s, Y[:, start : start + b]]), r)
+    return U, s
+
+
 def clients(n, d=400, rows=60):
     X = make_power_law(n * rows, d, alpha=0.5, random_state=0)
     return X, np.repeat(np.arange(n), rows), [part.T for part in np.split(X, n)]
@@ -61,6 +69,37 @@ def test_a_tree_that_truncates_is_the_recursion(n, fan_in, lam):
     pca = FederatedPCA(RANK, estimator=local, merge=strategy).fit(X, clients=owners)
     assert_same(pca.subspace_, U, s)
     assert pca.subspace_.n_components == RANK
+
+
+@pytest.mark.parametrize("inner", [RANK, None])
+@pytest.mark.parametrize("d", [40, 400])
+def test_clients_that_learn_in_blocks_are_algorithm_1(inner, d):
+    """`n_components=None` inside is the outer one: every estimate of Algorithm 1 has r columns."""
+    X, owners, parts = clients(8, d)
+    U, s = tree([spca(part, RANK, 20) for part in parts], RANK)
+    local = StreamingPCA(inner, oversampling=0, block_size=20, center=False)
+    merge = SubspaceMerge(fan_in=2, truncate=True)
+    pca = FederatedPCA(RANK, estimator=local, merge=merge)
+    assert_same(pca.fit(X, clients=owners).subspace_, U, s)
+    assert local.n_components is inner
+    assert {model.n_components for model in pca.estimators_.values()} == {RANK}
+    model = FederatedPCA(RANK, estimator=local, merge=merge)
+    for i in range(8):
+        for rows in np.split(parts[i].T, 3):  # blocks of a client that come one by one
+            model.partial_fit(rows, clients=np.full(20, i))
+    assert_same(model.subspace_, U, s)
+
+
+def test_a_rank_inside_stays_where_nothing_is_truncated_or_it_is_given():
+    X, owners, _ = clients(4, 40)
+    for inner, merge, outer in (
+        (None, SubspaceMerge(fan_in=2), RANK),
+        (None, SubspaceMerge(truncate=True), None),
+        (8, SubspaceMerge(truncate=True), RANK),
+    ):
+        local = StreamingPCA(inner, oversampling=0, block_size=20, center=False)
+        pca = FederatedPCA(outer, estimator=local, merge=merge).fit(X, clients=owners)
+        assert {model.n_components for model in pca.estimators_.values()} == {inner}
 
 
 def test_the_library_s_own_tree_loses_less():

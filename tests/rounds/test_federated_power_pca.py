@@ -779,14 +779,14 @@ def test_local_bases_are_turned_to_the_common_one(seed, steps, r):
     rng = np.random.default_rng(seed)
     X = rows(20, 6, seed, mean=0.0)
     V = random_basis(rng, r, 6)
-    client, zero = Client("a", X), np.zeros(6)
-    got = TimesScatter(V, zero, steps).local(client)
+    own, zero = Client("a", X).moments, np.zeros(6)
+    got = TimesScatter(V, zero, steps).local(own)
     assert_allclose(got, local_oracle(X, V, steps), atol=1e-7 * 20)
     assert_allclose(got @ got.T / 400, np.eye(r), atol=1e-10)
     # whatever basis of the common subspace, and whatever signs
     R = np.linalg.qr(rng.standard_normal((r, r)))[0]
-    assert_allclose(TimesScatter(R @ V, zero, steps).local(client), R @ got, atol=1e-7 * 20)
-    assert_allclose(TimesScatter(-V, zero, steps).local(client), -got, atol=1e-8 * 20)
+    assert_allclose(TimesScatter(R @ V, zero, steps).local(own), R @ got, atol=1e-7 * 20)
+    assert_allclose(TimesScatter(-V, zero, steps).local(own), -got, atol=1e-8 * 20)
     # no rotation of the local basis is closer to the common one
     closest = np.linalg.norm(got / 20 - V)
     for _ in range(5):

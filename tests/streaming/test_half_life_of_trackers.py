@@ -226,8 +226,13 @@ def test_a_later_call_cannot_go_back():
 @pytest.mark.parametrize("half_life", ["1h", np.timedelta64(1, "h")])
 def test_rows_of_a_batch_that_count_alike_have_no_times(model, half_life):
     model = clone(model).set_params(half_life=half_life)
-    with pytest.raises(ValueError, match=r"half_life must be a number of rows.* count alike"):
+    with pytest.raises(ValueError, match=r"half_life must be a number of rows.* count the same"):
         model.fit(X)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(TypeError, match="half_life must be a number of rows") as error:
+            method(X, times=TIMES)
+        assert str(error.value).startswith(f"times cannot be given to {type(model).__name__}: ")
+        assert str(error.value).endswith(f"got half_life={half_life!r}.")
     model.set_params(half_life=20, forgetting_factor=0.5)
     with pytest.raises(ValueError, match="forgetting_factor must be 'auto' with a half_life"):
         model.fit(X)

@@ -158,6 +158,59 @@ def test_single_rows_of_a_streaming_pca_are_one_batch(d, dtype):
     assert model.components_.dtype == dtype
 
 
+@pytest.mark.parametrize("forgetting_factor", [1.0, 0.98])
+def test_few_rows_a_call_are_one_batch(forgetting_factor):
+    X = np.random.default_rng(0).standard_normal((90, 12)) + 1
+    model = StreamingPCA(3, forgetting_factor=forgetting_factor)
+    batches = clone(model)
+    buffer = np.empty((5, 12))
+    for i in range(0, 60, 5):
+        buffer[:] = X[i : i + 5]
+        model.partial_fit(buffer if i != 20 else pd.DataFrame(buffer))
+        if i == 15:
+            model.transform(X[:3])
+        if i == 25:
+            model = pickle.loads(pickle.dumps(model))
+    for part in X[:50], X[50:60]:  # 4 x 12 rows, and those that come with the last of them
+        batches.partial_fit(part)
+    assert_same(model, batches)
+    wrong = X[60:62].copy()
+    wrong[1, 3] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(wrong)
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[60:62, 1:])
+    assert_same(model.partial_fit(X[60:]), batches.partial_fit(X[60:]))
+
+
+@pytest.mark.parametrize(("d", "n_components"), [(8, 3), (300, 10)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_a_stream_of_batches_is_what_its_batches_are(d, n_components, dtype):
+    X = (9 * np.random.default_rng(0).standard_normal((1500, d)) + 30).astype(dtype)
+    sizes = [1, 1, 5, 2, 7, 40, 3, 400, *[4] * 20, 350, *[290] * 2]
+    parts = np.split(X, np.cumsum(sizes))[:-1]
+    parts[3] = sp.csr_array(parts[3])
+    parts[4] = parts[4].astype(np.float64)
+
+    def stream():
+        buffer = np.empty((400, d), dtype)
+        for part in parts:
+            if isinstance(part, np.ndarray) and part.dtype == dtype:
+                buffer[: len(part)] = part
+                yield buffer[: len(part)]
+                buffer[:] = 0
+            else:
+                yield part
+
+    batches = StreamingPCA(n_components)
+    for part in parts:
+        batches.partial_fit(part)
+    whole = StreamingPCA(n_components).fit(stream())
+    assert_same(whole, batches)
+    assert_same(whole.partial_fit(stream()), batches.partial_fit(iter(parts)))
+    assert whole.components_.dtype == (np.float32 if dtype == np.float32 else np.float64)
+
+
 @every_model
 def test_single_rows_are_kept_and_shown_when_they_are_read(model):
     X = rows(70)

@@ -136,6 +136,15 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         np.save(tmp_path / f"{i}.npy", X)
         with pytest.raises(ValueError, match=rf"{i}\.npy' must hold a 2-D array of numbers"):
             NpyRows(tmp_path / f"{i}.npy")
+    header = str({"descr": "<f8", "fortran_order": False, "shape": (3, 2)}).ljust(20_000)
+    for text, what in ((header, r"Header info length \(20000\)"), ("((((", "EOF|never closed")):
+        start = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little")
+        (tmp_path / "long.npy").write_bytes(start + text.encode() + bytes(48))
+        with pytest.raises(
+            ValueError, match=rf"long\.npy' has a damaged header: .*({what})"
+        ) as error:
+            NpyRows(tmp_path / "long.npy")
+        assert "allow_pickle" not in str(error.value)  # which would run what is in the file
     np.savez(tmp_path / "X.npz", np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"X\.npz' is not a \.npy file"):
         NpyRows(tmp_path / "X.npz")
@@ -168,6 +177,21 @@ def test_what_is_not_numbers_is_refused(tmp_path, dtype):
     np.save(tmp_path / "X.npy", np.zeros((3, 3), dtype=dtype))
     with pytest.raises(ValueError, match="2-D array of numbers"):
         NpyRows(tmp_path / "X.npy")
+
+
+def test_a_header_that_announces_more_than_the_file_holds_is_refused(tmp_path):
+    for shape, message in {
+        (10**9, 10**9): "announces 1000000000 rows of 1000000000 columns of 8 bytes, but holds 32",
+        (-1, 2): "announces -1 rows",
+        (2.5, 2): "has a damaged header: shape is not valid",
+        "1" * 20_000: "has a damaged header: Header info length",
+    }.items():
+        head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        size = len(head).to_bytes(2, "little")
+        (tmp_path / "X.npy").write_bytes(b"\x93NUMPY\x01\x00" + size + head + bytes(32))
+        with pytest.raises(ValueError, match=r"X\.npy' " + message) as caught:
+            NpyRows(tmp_path / "X.npy")
+        assert "pickle" not in str(caught.value)
 
 
 def test_a_file_that_was_cut_is_refused(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers import peak_bytes
 
-from fedpca_sklearn import Subspace
+from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, merge_subspaces
 
 # the documented layout, written down a second time
 HEADER = struct.Struct("<8sBBIHQQdd")
@@ -41,6 +41,20 @@ SUMMARIES = {
     "one feature": make(d=1),
     "columns unknown": make()._replace(column_scatter=None),
 }
+# with labels, which the layout of the others has not
+MODELS = {
+    "model": (3, False, (), 1e-12),
+    "scaled model": (3, True, (), float("inf")),
+    "model without confounders": (5, False, (6, 0), 0.25),
+}
+
+
+def of_model(*stated):
+    summary = make()
+    names = ("components", "singular_values", "mean", "n_samples", "scatter", "column_scatter")
+    return Subspace(**{name: getattr(summary, name) for name in names}, model=stated)
+
+
 each_summary = pytest.mark.parametrize("subspace", SUMMARIES.values(), ids=SUMMARIES)
 
 
@@ -153,6 +167,90 @@ def test_loaded_summary_goes_on_as_the_saved_one():
     assert loaded.update(X).to_bytes() == saved.update(X).to_bytes()
 
 
+@pytest.mark.parametrize("stated", MODELS.values(), ids=MODELS)
+def test_the_model_of_a_file_comes_back(stated):
+    summary = of_model(*stated)
+    data = summary.to_bytes()
+    assert len(data) == summary.nbytes
+    assert Subspace.from_bytes(data).model == stated
+    assert_same(Subspace.from_bytes(data), summary)
+    assert Subspace.from_bytes(data).to_bytes() == data
+
+
+def test_releases_before_models_refuse_a_file_where_they_would_be_wrong():
+    """They read version 3, and overlook what they do not know in its labels."""
+    versions = {name: of_model(*stated).to_bytes()[7] for name, stated in MODELS.items()}
+    assert versions == {"model": 3, "scaled model": 4, "model without confounders": 4}
+
+
+def test_what_is_made_of_a_model_is_another_one():
+    model = of_model(*MODELS["scaled model"])
+    X = np.random.default_rng(1).standard_normal((20, 7))
+    for other in (
+        model.truncate(2),
+        model.update(X),
+        model.decay(0.5),
+        merge_subspaces([model]),
+        merge_subspaces([model, Subspace.from_rows(X)]),
+        FederatedPCA.from_subspaces([model], 2).subspace_,
+        StreamingPCA.from_subspace(model, 2).subspace_,
+    ):
+        assert other.model is None
+    assert model._named("abcdefg").model == MODELS["scaled model"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "match"),
+    [
+        ((8, False, (), 0.0), "model.n_components must be an integer from 0 to 7, got 8"),
+        ((-1, False, (), 0.0), "model.n_components"),
+        ((2.5, False, (), 0.0), "model.n_components"),
+        ((float("nan"), False, (), 0.0), "model.n_components"),
+        (("3", False, (), 0.0), "model.n_components"),
+        ((6, False, (0, 1), 0.0), "model.n_components must be an integer from 0 to 5, got 6"),
+        ((3, 2, (), 0.0), "model.scale must be True or False, got 2"),
+        ((3, None, (), 0.0), "model.scale"),
+        ((3, False, (7,), 0.0), "model.partial_out must be an integer from 0 to 6, got 7"),
+        ((3, False, (1, 1), 0.0), "model.partial_out must hold none of 7 columns twice"),
+        ((0, False, range(7), 0.0), "model.partial_out must hold none of 7 columns twice"),
+        ((3, False, (), -1.0), "model.error_bound"),
+        ((3, False, (), float("nan")), "model.error_bound"),
+        ((3, False, ()), "model must be"),
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_is_refused(stated, match):
+    with pytest.raises(ValueError, match=match):
+        of_model(*stated)
+
+
+def test_columns_about_the_origin_are_not_scaled():
+    fields = {
+        name: getattr(SUMMARIES["about the origin"], name)
+        for name in ("components", "singular_values", "mean", "n_samples", "scatter", "centered")
+    }
+    with pytest.raises(ValueError, match="centered=True"):
+        Subspace(**fields, model=(2, True, (), 0.0))
+    assert Subspace(**fields, model=(2, False, (), 0.0)).model == (2, False, (), 0.0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("[]", "[3]", "[3, 1]", "3", '"abc"', '["3", 1, null]', '[3, "1", null]'),
+        *("[3, 1, null, 0, 0]", "[3, 1, 0.1, 7]", "[3, 1, null, null]", "[3, 0, null, 0.5]"),
+        *("[9, 1, null]", "[3, 2, null]", "[3, 1e999, null]", "[3, 1, -1]", "[[3], 1, null]"),
+    ],
+)
+def test_models_of_hostile_files_are_refused(model):
+    data, labels = SUMMARIES["float64"].to_bytes(), f'{{"model": {model}}}'.encode()
+    for version in (3, 4):
+        magic = b"FEDPCA\x00" + bytes([version])
+        body = with_header(data, magic=magic, labels=len(labels))[: -CRC.size] + labels
+        with pytest.raises(ValueError, match=r"labels|model"):
+            Subspace.from_bytes(with_checksum(body))
+
+
 # -------------------------------------------------------------------------- hostile data
 
 
@@ -229,6 +327,7 @@ def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
     """5,000 with the checksum left as it was, and 5,000 past it, into the deeper validation."""
     rng = np.random.default_rng(0)
     originals = [SUMMARIES[name].to_bytes() for name in SMALL]
+    originals += [of_model(*stated).to_bytes() for stated in MODELS.values()]
     outcomes, largest = Counter(), 0.0
     tracemalloc.start()
     try:
@@ -293,7 +392,8 @@ def test_announced_sizes_are_refused_before_anything_is_allocated(changes):
     ("changes", "match"),
     [
         ({"magic": b"PK\x03\x04\x00\x00\x00\x00"}, "Not a subspace summary"),
-        ({"magic": b"FEDPCA\x00\x04"}, r"version 4; .*versions 1 to 3"),
+        ({"magic": b"FEDPCA\x00\x05"}, r"version 5; .*versions 1 to 4"),
+        ({"magic": b"FEDPCA\x00\x04"}, "labels are of a model of another version"),
         ({"magic": b"FEDPCA\x00\x02"}, "dtype or flags"),
         ({"magic": b"FEDPCA\x00\x01"}, "dtype or flags"),
         ({"itemsize": 2}, "dtype or flags"),

@@ -1,10 +1,12 @@
 """VFedPCA against Algorithms 2 to 5 of Cheung et al. (2022), written with n x n matrices and loops.
 
 The paper does not say with which signs eq. 13 adds eigenvectors; the rule here is the library's, by
-singular vectors. Of kernels, eq. 14 updates the factor Phi of K = Phi Phi^T.
+singular vectors. Of kernels, eq. 14 updates the local data X_i, of which the kernel is made anew
+("..._columns"), or by another reading the factor Phi of K = Phi Phi^T.
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,8 +40,11 @@ WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
 TOPOLOGIES = {"server": None, "complete": Complete(), "ring": Ring(), "star": Star()}
 every_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
 every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
-every_update = pytest.mark.parametrize("update", ["cumulative", "original"])
-PRINTED = {"weighting": "eigenvalue", "update": "cumulative"}
+UPDATES = ["cumulative", "original"]
+every_update = pytest.mark.parametrize(
+    "update", [*UPDATES, "cumulative_columns", "original_columns"]
+)
+PRINTED = {"weighting": "eigenvalue", "update": "cumulative_columns"}
 GROUPS = [[0, 3], [1, 2, 4, 5, 6], [7], [8, 9, 10], [11, 12]]
 
 
@@ -75,21 +80,42 @@ def eq15(w, half):
     return out
 
 
+def products(X):
+    return X @ X.T
+
+
 def algorithms(
-    factors, start, T, L, heard, *, weighting, scaling, update, warm=True, sizes=None, center=False
+    factors,
+    start,
+    T,
+    L,
+    heard,
+    *,
+    weighting,
+    scaling,
+    update,
+    warm=True,
+    sizes=None,
+    matrix=products,
+    left=None,
 ):
     """Common vectors of each client after T periods, and the last weights.
 
-    ``factors``: X_i of shape (n, f_i), with A_i = X_i X_i^T. ``start``: one for all, or one each.
+    ``factors``: X_i of shape (n, f_i), with A_i = ``matrix(X_i)``. ``start``: one for all, or one
+    each. ``left``: projections of the clients, on what is left after earlier components.
     """
     p, n = len(factors), np.shape(start)[-1]
     starts = np.broadcast_to(start, (p, n))
     data = [X.copy() for X in factors]
+    left = [np.eye(n)] * p if left is None else left
     U = None
     for _ in range(T):
         alpha, a = np.zeros(p), np.zeros((n, p))
         for i, X in enumerate(data):
-            A, v = X @ X.T, unit(U[:, i] if warm and U is not None else starts[i])
+            A, v = (
+                left[i] @ matrix(X) @ left[i].T,
+                unit(U[:, i] if warm and U is not None else starts[i]),
+            )
             for _ in range(L):
                 v = unit(A @ v)  # eq. 5
             alpha[i], a[:, i] = (A @ v) @ v, v  # eq. 6
@@ -109,8 +135,8 @@ def algorithms(
                 total = u * (-1 if u @ total < 0 else 1)
             U[:, i] = unit(total)
         for i in range(p):  # eq. 14
-            X = data[i] if update == "cumulative" else factors[i]
-            M = (X.T @ U[:, i])[:, None]
+            X = data[i] if update.startswith("cumulative") else factors[i]
+            M = (X.T @ left[i].T @ U[:, i])[:, None]
             norm = np.linalg.norm(M @ M.T, 2)
             data[i] = X @ (M @ M.T) / norm if norm else 0 * X
     full = all(len(some) == p for some in heard)
@@ -145,7 +171,7 @@ def vectors_of(model, X):
 
 
 @every_weighting
-@every_update
+@pytest.mark.parametrize("update", UPDATES)
 @every_topology
 @pytest.mark.parametrize("exchange", ["consensus", "neighbours"])
 def test_every_mode_is_the_papers_algorithm(weighting, update, topology, exchange):
@@ -195,6 +221,10 @@ def centred(K):
     return H @ K @ H
 
 
+def of_columns(X):
+    return centred(rbf_kernel(X, gamma=0.1))
+
+
 @every_weighting
 @every_update
 @every_topology
@@ -210,9 +240,20 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topolo
     ):
         heard = heard_of(topology, exchange, 5)
         options = {"weighting": weighting, "update": update}
-        factors = [factor(K) for K in kernels]
+        factors, matrix = [factor(K) for K in kernels], products
+        if update.endswith("_columns"):
+            factors = [X[:, g] for g in GROUPS]
+            matrix = of_columns if center else partial(rbf_kernel, gamma=gamma)
         U, w = algorithms(
-            factors, start_of(20), T, 25, heard, scaling=scaling, sizes=sizes, **options
+            factors,
+            start_of(20),
+            T,
+            25,
+            heard,
+            scaling=scaling,
+            sizes=sizes,
+            matrix=matrix,
+            **options,
         )
         model = VerticalFederatedKernelPCA(
             1,
@@ -250,10 +291,12 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topolo
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_later_components_are_those_of_what_is_left(update, weighting, exchange, kernel):
     X, heard = rows(), heard_of("ring", exchange, 5)
-    kernels = [rbf_kernel(X[:, g], gamma=0.1) if kernel == "rbf" else None for g in GROUPS]
-    left = [
-        X[:, g] if K is None else factor(centred(K)) for g, K in zip(GROUPS, kernels, strict=True)
-    ]
+    factors, more = [X[:, g] for g in GROUPS], {}
+    if kernel == "rbf" and update.endswith("_columns"):
+        more["matrix"] = of_columns
+    elif kernel == "rbf":
+        factors = [factor(of_columns(F)) for F in factors]
+    left = [np.eye(20)] * 5
     starts = np.random.RandomState(0)
     options = {"weighting": weighting, "update": update}
     method = VFedPCA(15, 3, exchange=exchange, **options)
@@ -267,9 +310,11 @@ def test_later_components_are_those_of_what_is_left(update, weighting, exchange,
         found = [U.T for U in method.left_vectors(peers, clients, 3).vectors]
     for j in range(3):
         start, sizes = unit(starts.standard_normal(20)), [len(g) for g in GROUPS]
-        U, _ = algorithms(left, start, 3, 15, heard, scaling=False, sizes=sizes, **options)
+        U, _ = algorithms(
+            factors, start, 3, 15, heard, scaling=False, sizes=sizes, left=left, **options, **more
+        )
         same(np.transpose([V[:, j] for V in found]), U)
-        left = [F - np.outer(u, u @ F) for F, u in zip(left, U.T, strict=True)]
+        left = [(np.eye(20) - np.outer(u, u)) @ P for P, u in zip(left, U.T, strict=True)]
 
 
 @every_update
@@ -293,7 +338,7 @@ def test_the_linear_kernel_is_vfedpca_of_columns(update):
         same(kernel.transform(X), linear.transform(X), 1e-6)
 
 
-@pytest.mark.parametrize("update", ["cumulative", "original"])
+@pytest.mark.parametrize("update", UPDATES)
 def test_an_indefinite_kernel_by_its_matrix(update):
     """Eq. 14 as an update of K: K u u^T K / u^T K u; clients with a negative one have no weight."""
     X, gamma, c = rows(30, 3), 0.05, 0.3
@@ -323,6 +368,49 @@ def test_an_indefinite_kernel_by_its_matrix(update):
     ).fit(X)
     same(model.eigenvectors_[:, 0], u, 1e-6)
     assert_allclose(model.client_weights_[:, 0], w, atol=1e-6)
+
+
+@pytest.mark.parametrize("update", ["cumulative_columns", "original_columns"])
+@pytest.mark.parametrize("center", [True, False])
+def test_an_indefinite_kernel_of_updated_columns(update, center):
+    """Eq. 14 as printed, X_i <- X_i M M^T / |M M^T| with M = X_i^T u, of columns far from zero."""
+    X, gamma, c = rows(30, 3) + 2, 0.01, 0.3
+    now, u = [X[:, g] for g in GROUPS], start_of(30)
+    for _ in range(3):
+        alpha, a = [], []
+        for F in now:
+            K, v = np.tanh(gamma * F @ F.T + c), u
+            K = centred(K) if center else K
+            for _ in range(40):
+                v = unit(K @ v)
+            alpha.append(max(v @ K @ v, 0))
+            a.append(v)
+        w = np.array(alpha) / max(alpha)
+        u = unit((signs_of(np.transpose(a) * w, [range(5)] * 5) * w) @ a)
+        before = now if update == "cumulative_columns" else [X[:, g] for g in GROUPS]
+        images = [F.T @ u for F in before]
+        now = [F @ np.outer(M, M) / (M @ M) for F, M in zip(before, images, strict=True)]
+    method = VFedPCA(40, 3, weighting="eigenvalue", update=update)
+    options = {"kernel": "sigmoid", "gamma": gamma, "coef0": c, "center": center}
+    model = VerticalFederatedKernelPCA(
+        1, feature_groups=GROUPS, aggregation=method, random_state=0, **options
+    ).fit(X)
+    same(model.eigenvectors_[:, 0], u, 1e-6)
+    assert_allclose(model.client_weights_[:, 0], w, atol=1e-6)
+
+
+def test_the_two_readings_of_eq_14_differ_from_the_second_period_on():
+    X, found = scale(load_wine().data), {}
+    for T, update in itertools.product([1, 3], ["cumulative", "cumulative_columns"]):
+        method = VFedPCA(100, T, weighting="eigenvalue", update=update)
+        model = VerticalFederatedKernelPCA(1, feature_groups=4, aggregation=method, random_state=0)
+        found[T, update] = model.fit(X).eigenvectors_.T
+    apart = [
+        subspace_distance(*(found[T, u] for u in ("cumulative", "cumulative_columns")))
+        for T in (1, 3)
+    ]
+    assert apart[0] < 1e-12
+    assert apart[1] > 0.01
 
 
 def test_paper_stands_for_vfedpca_as_printed():
@@ -450,7 +538,7 @@ def test_one_start_for_all_clients_matters_only_where_local_iterations_are_few()
     assert apart[100] < 1e-9
 
 
-@pytest.mark.parametrize("update", ["cumulative", "original"])
+@pytest.mark.parametrize("update", UPDATES)
 def test_columns_need_no_n_by_n_products(update):
     X = np.random.default_rng(0).standard_normal((3000, 40))
     model = VerticalFederatedPCA(1, feature_groups=4, method=VFedPCA(update=update))

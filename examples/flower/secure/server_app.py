@@ -11,5 +11,5 @@ def save(pca, context):
     print(f"explained: {pca.explained_variance_ratio_.sum():.4f}")
 
 
-secure = SecureAggregation(threshold=2, scale=16 * 16 * 1797)
+secure = SecureAggregation(threshold=2)
 app = server_app(FederatedPCA(10), save, min_sites=3, wait=60, timeout=120, secure=secure)

@@ -1,0 +1,266 @@
+"""A site refuses questions for an estimator that is not its own, and names what differs."""
+
+import os
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
+pytest.importorskip("flwr")
+
+from engines.test_flower import InProcessGrid
+from engines.test_hostile_server import ROWS, Site, assert_refused
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    AvailablePairs,
+    ConditionalFill,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedScaler,
+    FederatedSubspaceTracker,
+    OnlineDistributedPCA,
+    PrivacyLedger,
+    ProjectionAverage,
+    RobustMerge,
+    StreamingPCA,
+    TruncatedDistributedPCA,
+)
+from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+PARTS = {"east": ROWS[:80], "north": ROWS[80:140], "west": ROWS[140:]}
+GAUSS = AnalyzeGauss(1.0, 1e-5, 20.0)
+
+
+def grid(estimators, **options):
+    apps = [
+        client_app(lambda context, rows=rows: rows, estimator, **options)
+        for rows, estimator in zip(PARTS.values(), estimators, strict=True)
+    ]
+    return InProcessGrid(apps, list(PARTS))
+
+
+def named(estimator):
+    return type(estimator).__name__
+
+
+# -------------------------------------------------------------------- what must be the same
+
+V = np.linalg.qr(np.random.default_rng(2).standard_normal((8, 2)))[0].T
+OTHERS = {
+    "components": (FederatedPCA(3), FederatedPCA(4), "n_components is 4, got 3"),
+    "scale": (FederatedPCA(3), FederatedPCA(3, scale=True), "scale is True, got False"),
+    "refinements": (
+        FederatedPCA(3, n_refinements=1),
+        FederatedPCA(3, n_refinements=2),
+        "n_refinements is 2, got 1",
+    ),
+    "what a merge asks for": (
+        FederatedPCA(3),
+        FederatedPCA(3, merge=ProjectionAverage(projection_dim=5)),
+        "directions of its merge is 5, got 3",
+    ),
+    "an estimator in an estimator": (
+        FederatedPCA(3, estimator=StreamingPCA(5)),
+        FederatedPCA(3, estimator=StreamingPCA(5, center=False)),
+        "estimator__center is False, got True",
+    ),
+    "another estimator in it": (
+        FederatedPCA(3, estimator=StreamingPCA(5)),
+        FederatedPCA(3),
+        "estimator is None, got StreamingPCA()",
+    ),
+    "a class": (
+        FederatedPCA(3),
+        TruncatedDistributedPCA(3),
+        "the estimator must be TruncatedDistributedPCA, got FederatedPCA",
+    ),
+    "a class of other questions": (
+        FederatedPCA(3),
+        FederatedPowerPCA(3),
+        "the estimator must be FederatedPowerPCA, got FederatedPCA",
+    ),
+    "what is done about missing entries": (
+        DistributedPCA(3),
+        DistributedPCA(3, missing=AvailablePairs()),
+        "missing is AvailablePairs(), got None",
+    ),
+    "names of confounders": (
+        FederatedPCA(3, partial_out=[0, 1]),
+        FederatedPCA(3, partial_out=[0, 2]),
+        "partial_out is [0, 2], got [0, 1]",
+    ),
+    "rounds": (FederatedPowerPCA(3), FederatedPowerPCA(3, n_rounds=7), "n_rounds is 7, got 100"),
+    "centring": (
+        FederatedPowerPCA(3),
+        FederatedPowerPCA(3, center=False),
+        "center is False, got True",
+    ),
+    "rounds of a fill": (
+        FederatedPCA(3, missing=ConditionalFill()),
+        FederatedPCA(3, missing=ConditionalFill(n_rounds=5)),
+        "missing__n_rounds is 5, got 2",
+    ),
+    "epsilon": (
+        FederatedPCA(3, mechanism=GAUSS),
+        FederatedPCA(3, mechanism=AnalyzeGauss(0.5, 1e-5, 20.0)),
+        "mechanism__epsilon is 0.5, got 1.0",
+    ),
+    "a threshold": (
+        TruncatedDistributedPCA(3),
+        TruncatedDistributedPCA(3, local_threshold=0.8),
+        "local_threshold is 0.8, got 0.9",
+    ),
+    "an array": (
+        FederatedSubspaceTracker(2, robust=False, batch_size=60, init=V),
+        FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.flip(V)),
+        "init is <f8 (2, 8)",
+    ),
+}
+
+
+@pytest.mark.parametrize("server", OTHERS.values(), ids=OTHERS)
+def test_a_site_with_another_estimator_refuses_and_names_what_differs(server, tmp_path):
+    asked, own, why = server
+    estimators = [clone(asked), clone(asked), own]
+    for i, estimator in enumerate(estimators):
+        if getattr(estimator, "mechanism", None) is not None:
+            estimator.mechanism.ledger = PrivacyLedger(tmp_path / f"{i}.ledger")
+    with pytest.warns(UserWarning, match="Fitted without"):
+        fitted = fit_sites(grid(estimators), asked, wait=0)
+    assert fitted.clients_ == ["east", "north"]
+    (reason,) = fitted.missing_sites_.values()
+    assert "'west': refused: " in reason
+    assert why in reason
+
+
+def test_many_differences_are_named_in_one_short_line():
+    own = FederatedPCA(7, n_refinements=1, scale=True, tol=0.5, partial_out=["x" * 99])
+    config, arrays = Site(FederatedPCA(3)).ask("summary", config=Site(own).stated | {"nonce": "a"})
+    assert not arrays
+    assert config["error"].endswith("and 3 more")
+    assert len(config["error"]) < 300
+
+
+# -------------------------------------------------------------------- what need not be
+
+SAME = {
+    "of the process": (
+        FederatedPCA(3, n_jobs=1, n_clients=3, random_state=1),
+        FederatedPCA(3, random_state=2),
+    ),
+    "a merge": (FederatedPCA(3, merge=RobustMerge()), FederatedPCA(3)),
+    "of an estimator in it": (
+        FederatedPCA(3, estimator=StreamingPCA(3)),
+        FederatedPCA(3, estimator=StreamingPCA(3)),
+    ),
+    "of moments of pairs": (
+        FederatedPCA(2, missing=AvailablePairs(), n_jobs=2),
+        FederatedPCA(3, missing=AvailablePairs()),
+    ),
+    "DistributedPCA": (DistributedPCA(3, scale=True), DistributedPCA()),
+    "TruncatedDistributedPCA": (TruncatedDistributedPCA(3), TruncatedDistributedPCA(4)),
+    "FederatedPowerPCA": (
+        FederatedPowerPCA(2, tol=0.1, acceleration=None, init=V, random_state=0),
+        FederatedPowerPCA(2),
+    ),
+    "FederatedScaler": (FederatedScaler(with_std=False), FederatedScaler(copy=False)),
+    "OnlineDistributedPCA": (OnlineDistributedPCA(3, weighting="rows"), OnlineDistributedPCA(3)),
+    "FederatedSubspaceTracker": (
+        FederatedSubspaceTracker(
+            2,
+            robust=False,
+            batch_size=60,
+            forgetting_factor=0.9,
+            n_updates=3,
+            store_subspaces=True,
+            random_state=0,
+        ),
+        FederatedSubspaceTracker(2, robust=False, batch_size=60),
+    ),
+}
+
+
+@pytest.mark.parametrize("both", SAME.values(), ids=SAME)
+def test_what_only_the_server_reads_may_differ(both):
+    asked, own = both
+    fitted = fit_sites(grid([own] * 3), asked, wait=0)
+    assert fitted.missing_sites_ == {}
+    expected = fit_sites(grid([asked] * 3), asked, wait=0)
+    name = "mean_" if isinstance(asked, FederatedScaler) else "components_"
+    np.testing.assert_allclose(getattr(fitted, name), getattr(expected, name), atol=1e-10)
+
+
+def test_what_a_site_reads_for_secure_sums_must_be_the_same():
+    secure = SecureAggregation(threshold=3, scale=2.0**20)
+    made = grid([DistributedPCA(3)] * 3, secure=secure)
+    with pytest.raises(RuntimeError, match="scale is False, got True"):
+        fit_sites(made, DistributedPCA(3, scale=True), wait=0, secure=secure, min_sites=3)
+
+
+def test_no_question_names_a_ledger(tmp_path):
+    """Nor does a refusal: it is the file of whoever has it."""
+
+    def private(epsilon, name):
+        ledger = PrivacyLedger(tmp_path / name)
+        return FederatedPCA(3, mechanism=AnalyzeGauss(epsilon, 1e-5, 20.0, ledger=ledger))
+
+    asked = private(1.0, "server")
+    made, texts = grid([private(2.0, name) for name in PARTS]), []
+    send = made.send_and_receive
+
+    def noted(messages, **options):
+        replies = send(messages, **options)
+        texts.extend(str(message.content) for message in (*messages, *replies))
+        return replies
+
+    made.send_and_receive = noted
+    with pytest.raises(RuntimeError, match=r"epsilon is 2\.0, got 1\.0"):
+        fit_sites(made, asked, wait=0)
+    assert len(texts) == 6
+    assert not any(str(tmp_path) in text or "ledger" in text for text in texts)
+
+
+# -------------------------------------------------------------------- what is stated at all
+
+
+def test_a_kind_of_question_that_the_estimator_does_not_have():
+    assert_refused(Site(DistributedPCA()), "summary", why="no question of the kind 'summary'")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"protocol": None}, "of no version of the protocol, the site speaks version 1"),
+        ({"protocol": 2}, "of version 2 of the protocol, the site speaks version 1"),
+        ({"protocol": True}, "of version True of the protocol"),
+        ({"protocol": "1"}, "of version '1' of the protocol"),
+        ({"estimator": None}, "the estimator must be DistributedPCA, got nothing"),
+        ({"estimator": "x\n" * 999}, "the estimator must be DistributedPCA, got x\\nx\\n"),
+        ({"parameters": None}, "a question states at most 200 parameters, as texts"),
+        ({"parameters": "missing=None"}, "a question states at most 200 parameters"),
+        ({"parameters": ["a=1"] * 201}, "a question states at most 200 parameters"),
+        ({"parameters": ["missing"]}, "a parameter is a name, = and at most 120 characters"),
+        ({"parameters": ["a=" + "1" * 121]}, "a parameter is a name, = and at most 120"),
+        ({"parameters": []}, "missing is None, got nothing"),
+        ({"parameters": [1, 2]}, "a parameter is a name, ="),
+    ],
+)
+def test_a_question_that_states_something_else(change, why):
+    site = Site(DistributedPCA())
+    config = {**site.stated, "nonce": "once", **change}
+    config = {name: value for name, value in config.items() if value is not None}
+    assert_refused(site, "factor", config=config, why=why)
+    assert site.answers("factor")
+
+
+def test_rows_are_not_loaded_for_another_estimator():
+    def load_rows(context):
+        raise AssertionError
+
+    site = Site(DistributedPCA(missing=AvailablePairs()))
+    site.app = client_app(load_rows, DistributedPCA())
+    assert_refused(site, "factor", why="missing is None, got AvailablePairs()")

@@ -1,0 +1,122 @@
+"""Every fit of the golden file finds what it found, within margins; `golden.py` says which."""
+
+import inspect
+import json
+from fnmatch import fnmatchcase
+
+import golden
+import golden_cases as cases
+import numpy as np
+import pytest
+from golden import golden as kept
+
+CHANGES = golden.changes()
+# Results do not depend on these, or another test decides.
+NOT_VARIED = {"n_jobs", "copy"}
+
+
+def accepted(name, what, now):
+    """Whether a change is listed."""
+    return any(
+        fnmatchcase(name, entry["fits"]) and entry["what"] == what and entry["now"] == now
+        for entry in CHANGES
+    )
+
+
+def differences(name):
+    """What differs from the golden fit, and is not listed."""
+    code, how, kind = name.split(" | ")
+    given = cases.rows(cases.size_of(how), kind)
+    now = golden.found(code, how, given.X, given)
+    found = golden.differences(kept()[name], now)
+    return [line for line in found if not accepted(name, line[0], line[2])]
+
+
+@pytest.mark.parametrize("name", cases.fits(), ids=str)
+def test_a_fit_is_what_it_was(name):
+    assert differences(name) == []
+
+
+@pytest.mark.parametrize("name", cases.wrong_calls(), ids=str)
+def test_a_wrong_value_is_named_as_it_was(name):
+    assert differences(name) == []
+
+
+def test_the_file_holds_these_fits():
+    assert set(kept()) == {*cases.fits(), *cases.wrong_calls()}
+    assert golden.FILE.stat().st_size < 2e6
+
+
+def test_every_parameter_is_varied():
+    varied = {}
+    for codes in cases.HOWS.values():
+        for code in codes.strip().splitlines():
+            model = cases.made(code)
+            for name, parameter in inspect.signature(type(model)).parameters.items():
+                if repr(getattr(model, name)) != repr(parameter.default):
+                    varied.setdefault(type(model).__name__, set()).add(name)
+    public = {name.partition("(")[0] for name in cases.wrong_calls()}
+    missing = {
+        name: sorted(set(inspect.signature(cases.NAMES[name]).parameters) - seen - NOT_VARIED)
+        for name, seen in ((name, varied.get(name, set())) for name in public)
+    }
+    assert {name: left for name, left in missing.items() if left} == {}
+
+
+def test_changes_have_reasons_and_messages_get_smaller():
+    assert json.loads(golden.CHANGES.read_text()) == CHANGES
+    for entry in CHANGES:
+        assert set(entry) == {"fits", "what", "now", "why"}
+        assert len(entry["why"]) > 20
+        named = [fit for name, fit in kept().items() if fnmatchcase(name, entry["fits"])]
+        assert named, f"no fit is named {entry['fits']}"
+        if entry["what"] in golden.SENT:
+            assert all(entry["now"] < fit.whole[entry["what"]] for fit in named)
+
+
+def stored(**arrays):
+    """A golden fit with these numbers and margins of 1e-6."""
+    fit = golden.SimpleNamespace(warnings=[], error=None, whole={}, spread={}, arrays={})
+    fit.arrays = {f"{name}_": np.asarray(value, float) for name, value in arrays.items()}
+    fit.margins = dict.fromkeys(fit.arrays, 1e-6)
+    return fit
+
+
+def test_signs_and_bases_of_equal_eigenvalues_do_not_count():
+    a, turned = np.cos(0.3), np.sin(0.3)
+    before = stored(components=np.eye(3), singular_values=[2.0, 2.0, 1.0])
+    turn = [[a, turned, 0], [turned, -a, 0], [0, 0, -1]]
+    same = stored(components=turn, singular_values=[2.0, 2.0, 1.0])
+    assert golden.differences(before, same) == []
+    for fit in before, same:
+        fit.arrays["singular_values_"][0] = 2.1
+    ((what, *_),) = golden.differences(before, same)
+    assert what == "components_"
+
+
+def test_what_is_further_off_than_its_margin_is_named():
+    before, now = stored(mean=[1.0, 2.0]), stored(mean=[1.0, 2.0 + 3e-6])
+    assert golden.differences(before, now) == [("mean_", "margin 1e-06", "is off by 3e-06")]
+    now.arrays["mean_"][1] = np.nan
+    assert golden.differences(before, now)
+    assert golden.differences(before, stored()) == [("mean_", "kept", "missing")]
+
+
+def test_a_bound_below_the_error_of_float32_is_named():
+    before, now = stored(components=np.eye(2, 3)), stored(components=np.eye(2, 3) + 1e-7)
+    now.arrays["subspace_error_bound_"] = np.float64(1e-6)
+    now.whole["components_"] = before.whole["components_"] = "float32 (2, 3)"
+    assert golden.differences(before, now) == []
+    now.arrays["subspace_error_bound_"] = np.float64(1e-8)
+    ((what, *_),) = golden.differences(before, now)
+    assert what == "certificate"
+
+
+def test_texts_may_differ_by_2_percent_of_a_number():
+    before, now = stored(), stored()
+    before.warnings, now.warnings = ["UserWarning: 10 rows"], ["UserWarning: 10.1 rows"]
+    assert golden.differences(before, now) == []
+    now.warnings = ["UserWarning: 11 rows"]
+    assert golden.differences(before, now) == [("warnings", before.warnings, now.warnings)]
+    before.whole, now.whole = {"bytes_up": 80}, {"bytes_up": 88}
+    assert ("bytes_up", 80, 88) in golden.differences(before, now)
