@@ -28,9 +28,9 @@ from fedpca_sklearn import (
     on_device,
     subspace_distance,
 )
-from fedpca_sklearn._kernels import device_sums, leading_first, linalg, scatter, stack
+from fedpca_sklearn._kernels import linalg, scatter, stack
 from fedpca_sklearn._validation.arrays import Place
-from fedpca_sklearn.streaming import _together
+from fedpca_sklearn.summary import _held
 
 __all__ = ["dispatch"]
 
@@ -54,7 +54,7 @@ def eigenproblems(monkeypatch):
         found.append((len(G), max_keep))
         return eigh_top(G, max_keep, **options)
 
-    for module in (leading_first, scatter, stack):
+    for module in (_held, scatter, stack):
         monkeypatch.setattr(module, "eigh_top", counted)
     return found
 
@@ -109,10 +109,10 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_a_stream_has_one_eigenproblem(stream, put, eigenproblems):
+def test_a_stream_has_an_eigenproblem_at_its_start_and_at_its_end(stream, put, eigenproblems):
     r, parts = STREAMS[stream]
     found = StreamingPCA(r).fit(map(put, parts))
-    assert len(eigenproblems) == 1
+    assert len(eigenproblems) == 2
     assert found.n_samples_ == sum(map(len, parts))
     matches(found, np.concatenate(parts), r)
     # the other directions are there when they are read
@@ -173,15 +173,13 @@ def test_a_stream_leads_where_that_at_home_does(route, put):
     ],
     ids=lambda model: str(model).replace(" ", ""),
 )
-def test_where_a_sum_would_be_something_else_batches_do_not_wait(model, monkeypatch):
-    monkeypatch.setattr(_together, "DeviceSums", None)
+def test_a_stream_with_other_parameters_is_that_at_home(model):
     parts = batches(power_law(700, 40), 300, 400)
     found = clone(model).fit(map(on_strict, parts))
     close(found.components_, clone(model).fit(iter(parts)).components_, 1e-11)
 
 
-def test_a_device_without_float64_adds_up_at_home(monkeypatch):
-    monkeypatch.setattr(_together, "DeviceSums", None)
+def test_a_device_without_float64_adds_up_at_home():
     parts = [part.astype(np.float32) for part in batches(WIDE)]
     device = strict.Device("no_float64")
     found = StreamingPCA(3).fit(strict.asarray(part, device=device) for part in parts)
@@ -193,19 +191,19 @@ def test_a_device_without_float64_adds_up_at_home(monkeypatch):
     [
         (3, 1.0, ["float32"] * 3),
         (100, 1.0, ["float32", *["float64"] * 3]),
-        (3, 300.0, ["float32"] * 4 + ["float64"]),  # refused with what was certain, and alone
+        (3, 300.0, ["float32"] * 3 + ["float64"]),  # refused with what was certain
     ],
 )
 def test_float32_rows_are_multiplied_in_float64_where_float32_is_not_certain(
     r, late, dtypes, put, monkeypatch
 ):
-    there, found = device_sums.scatter_and_sums_there, []
+    there, found = scatter.scatter_and_sums, []
 
     def seen(Y, w, centre, dtype):
         found.append(dtype.name)
         return there(Y, w, centre, dtype)
 
-    monkeypatch.setattr(device_sums, "scatter_and_sums_there", seen)
+    monkeypatch.setattr(scatter, "scatter_and_sums", seen)
     X = power_law(3000, 120) + 3.0
     X[2700:, 0] *= late
     X = X.astype(np.float32)
@@ -229,7 +227,7 @@ def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put):
         goes_on = StreamingPCA.from_subspace(past.subspace_, 10)
         for pca in (past, twin, goes_on):
             pca.partial_fit(map(put, batches(X[900:])))
-            np.testing.assert_array_equal(at_home(pca.components_), at_home(past.components_))
+            close(pca.components_, at_home(past.components_), 1e-12)
         close(past.components_, expected.components_)
         close(past.mean_, expected.mean_)
         close(past.singular_values_, expected.singular_values_)
@@ -286,31 +284,7 @@ def test_one_batch_is_alive_and_little_of_it_comes_home(put, come):
 
     found = StreamingPCA(3).fit(rows())
     close(found.components_, StreamingPCA(3).fit(X).components_)
-    assert 0 < sum(come) < X.size / 20
-    assert come.count(40 * 6) <= 3  # products with twice as many vectors: of the first batch only
-
-
-@pytest.mark.parametrize("name", ["power law", "flat", "exponential", "two", "none"])
-def test_eigenvalues_are_bounded_by_a_product_with_a_few_vectors(name):
-    lam = {
-        "power law": 1 / np.arange(1.0, 81),
-        "flat": np.ones(80),
-        "exponential": 0.5 ** np.arange(80),
-        "two": np.repeat([1.0, 0.0], [2, 78]),
-        "none": np.zeros(80),
-    }[name]
-    rng = np.random.RandomState(0)
-    U = linalg.random_basis(80, 80, rng)
-    G, Q = (U.T * lam) @ U, linalg.random_basis(8, 80, rng)
-    for _ in range(4):
-        P = G @ Q.T
-        most, least = device_sums.eigenvalue_bounds(Q, P, float(np.sum(G * G)), 4)
-        assert most >= lam[0] * (1 - 1e-14)
-        assert least <= lam[3] + 1e-14 * lam[0]
-        Q = linalg.orthonormalised(P.T)
-    if name in ("power law", "exponential"):
-        assert most < 1.2 * lam[0]
-        assert least > 0.8 * lam[3]
+    assert 0 < sum(come) < X.size / 10
 
 
 def held_in(kind, X, folder):
@@ -370,12 +344,12 @@ def test_a_fit_of_rows_of_the_host_on_a_device_is_that_of_numpy(put, tmp_path, c
     X = WIDE + 1e6
     rows = held_in("memory map", X, tmp_path)
     found = StreamingPCA(10).fit(on_device(rows, xp, device, batch_size=500))
-    assert len(eigenproblems) == 1
+    assert len(eigenproblems) == 2
     expected = StreamingPCA(10).fit(X)
     tol = 1e-12 * 1e6 / np.sqrt(expected.explained_variance_[-1])  # rounding of the rows
     close(found.components_, expected.components_, tol)
     close(found.singular_values_, expected.singular_values_, tol)
-    assert sum(come) < X.size / 2
+    assert sum(come) < X.size
     Z = [found.transform(part) for part in on_device(rows, xp, device, batch_size=500)]
     close(xp.concat(Z), expected.transform(X), 1e-6)
 

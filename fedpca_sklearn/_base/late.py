@@ -17,6 +17,11 @@ from .published_state import BEFORE, LATE, UnchangedOnErrorMixin
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_")
 
 
+# Where rows wait, and where `streaming` keeps those that were shown already.
+ROWS_THAT_WAIT = "_rows_that_wait"
+_WAITING = frozenset({LATE, ROWS_THAT_WAIT})
+
+
 class Late:
     """Rows that an estimator has taken, and has not shown yet.
 
@@ -152,7 +157,7 @@ class LateMixin(UnchangedOnErrorMixin):
             object.__setattr__(self, "__dict__", shown)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "__dict__":
+        if not _WAITING.isdisjoint(vars(self)):
             self._settle(name)
         super().__setattr__(name, value)
 

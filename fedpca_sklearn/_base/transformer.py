@@ -88,11 +88,11 @@ class SubspaceTransformer(
         n_rows : int
             Number of rows, at least 1.
         """
-        if n_rows < 1:
-            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        larger = self._with_usual_weights(subspace, n_rows)
         rows, (subspace, adjusted) = subspace, self._model_of(subspace, n_components)
         d = subspace.n_features
-        larger = subspace.decay(1 / unit_of(subspace.n_samples))  # with the same variances
+        if subspace is not rows:
+            larger = subspace.decay(1 / unit_of(subspace.n_samples))
         exist = min(n_rows, d)
         if n_components is None:
             rank = max(1, subspace.n_components) if lacks_directions(larger) else exist
@@ -106,17 +106,17 @@ class SubspaceTransformer(
         shown, larger = subspace._part(rank), larger._part(rank)
         known, dtype = shown.components, shown.components.dtype
         missing = rank - len(known)
+        none, values = (
+            np.zeros(missing),
+            (larger.explained_variance, larger.explained_variance_ratio),
+        )
+        padded = []
+        for some in (shown.singular_values, *values):
+            padded.append(np.concatenate([some, none]).astype(dtype))
 
-        def padded(values):
-            return np.concatenate([values, np.zeros(missing)]).astype(dtype)
-
-        largest = float(np.finfo(dtype).max)
-        sizes = {"mean": np.abs(rows.mean).max(), "variance": larger.total_variance}
-        for name, size in sizes.items():
-            if size > largest:
-                raise too_large(name, dtype)
-        rest = larger.total_variance - float(larger.explained_variance.sum())
-        if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * larger.total_variance:
+        total = larger.total_variance
+        rest = total - float(values[0].sum())
+        if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * total:
             rest = 0.0
         self.__dict__.update(
             subspace_=rows._named(getattr(self, "feature_names_in_", None)),
@@ -125,12 +125,28 @@ class SubspaceTransformer(
             n_samples_seen_=n_rows,
             mean_=rows.mean.astype(dtype),
             components_=known.copy() if not missing else linalg.complete_basis(known, rank),
-            singular_values_=padded(shown.singular_values),
-            explained_variance_=padded(larger.explained_variance),
-            explained_variance_ratio_=padded(larger.explained_variance_ratio),
+            singular_values_=padded[0],
+            explained_variance_=padded[1],
+            explained_variance_ratio_=padded[2],
             noise_variance_=dtype.type(rest / max(d - rank, 1)),
             **adjusted,
         )
+
+    @staticmethod
+    def _with_usual_weights(subspace: Subspace, n_rows: int) -> Subspace:
+        """A summary with the same variances, whose weights are not tiny.
+
+        Raise unless it holds rows, whose mean and variances have the dtype's range.
+        """
+        if n_rows < 1:
+            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+        dtype, unit = subspace._dtype, unit_of(subspace.n_samples)
+        larger = subspace if unit == 1 else subspace.decay(1 / unit)
+        sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
+        for name, size in sizes.items():
+            if size > float(np.finfo(dtype).max):
+                raise too_large(name, dtype)
+        return larger
 
     def _beyond_the_summary(self) -> str | None:
         """Say that more components are shown than a cut summary tells; None where it is not so."""

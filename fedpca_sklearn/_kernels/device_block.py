@@ -22,7 +22,7 @@ class DeviceBlock(DenseBlock):
             sums, _ = sums_and_squares(self.Y, centre, dtype, self.root_w)
             rest = sums / self.n_block
             self.offset = (centre - self.shift) + rest
-        correction = self.correction_scale * self.offset if self.has_correction else None
+        correction = self.correction_scale * self.gap if self.has_correction else None
         stack = DeviceStack(self.V, self.Y, centre, rest, self.root_w, correction, dtype)
         self.column_scatter = stack.squares()
         G = np.zeros((self.n_rows, self.n_rows))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsymv
+from scipy.linalg.blas import dnrm2, dsymv
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
@@ -202,6 +202,12 @@ def rounding_of_scatter(largest: float, lost: float = 0.0, dtype: np.dtype = _FL
     with deviations of 200 to 700.
     """
     return (4 if dtype == np.float64 else 1) * np.finfo(dtype).eps * max(largest, lost)
+
+
+def norm_of_scatter(G: np.ndarray) -> float:
+    """At least the Frobenius norm of a lower triangle, and so the largest eigenvalue."""
+    whole, diagonal = dnrm2(G.ravel("K")), dnrm2(G.diagonal())
+    return whole * math.sqrt(2 - (diagonal / whole) ** 2) if whole else 0.0
 
 
 def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:

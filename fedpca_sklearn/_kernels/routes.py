@@ -8,6 +8,7 @@ with OpenBLAS, from 20,000 x 100 to 10,000 x 2,000; only their ratios matter.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .sizes import (
     ENTRIES_OF_VECTORS,
@@ -44,6 +45,7 @@ _AT_ONCE = 4
 _BY_QR = 3.0
 
 
+@lru_cache(maxsize=512)
 def scatter_pays(n: int, d: int, k: int | None, by_qr: bool = False) -> bool:
     """Whether one d x d scatter matrix of n dense rows costs less than updates of k directions.
 
@@ -94,6 +96,7 @@ def cost_of_update(d: int, k: int) -> float:
     return d * k * _PRODUCTS_OF_UPDATE * _GEMM + small / b
 
 
+@lru_cache(maxsize=512)
 def block_size(max_keep: int | None, n_features: int, sparse: bool, by_qr: bool = False) -> int:
     """Rows of the largest blocks of a stream: those of one scatter matrix where it pays at all."""
     large = rows_of_scatter_block(n_features)

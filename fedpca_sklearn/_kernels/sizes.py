@@ -210,7 +210,8 @@ def peak_bytes(
         means = 8 * 2 * min(ENTRIES_AT_ONCE, block_size * d)
         return max(8 * 9 * d * d, means) + vectors + buffers
     if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
-        square, before = 8 * d * d, itemsize * k * d * past
+        square = 8 * d * d
+        before = square * past if k == d else itemsize * k * d * past
         n_threads = threads_of_scatter(block_size, d, n_threads)
         rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
         product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
@@ -221,7 +222,7 @@ def peak_bytes(
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)
         elif wanted is not None and k == d and few_of_all(wanted, d):
-            pairs = 3 * square if past else square + bytes_of_pairs(wanted, d)
+            pairs = square + bytes_of_pairs(wanted, d)
         elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
             pairs = 4 * square
         else:

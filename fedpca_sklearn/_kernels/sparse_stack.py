@@ -42,8 +42,8 @@ class SparseBlock(Block):
     variance of at least mean^2 / m, so that nothing cancels.
     """
 
-    def __init__(self, V, s, mean, n, Y, w, center):
-        super().__init__(V, s, mean, n, Y, w, center)
+    def __init__(self, V, s, mean, n, Y, w, center, low=0.0):
+        super().__init__(V, s, mean, n, Y, w, center, low)
         self.rows = Y = entries_once(Y)
         narrow = np.int32 if max(Y.nnz, *Y.shape) <= _MOST_INT32 else np.int64
         indices, indptr = (i.astype(narrow, copy=False) for i in (Y.indices, Y.indptr))
@@ -80,7 +80,7 @@ class SparseBlock(Block):
         self.column_scatter[self.active] = self._squares(data, indices, counts, root)
         self.correction, self.correction_elsewhere = None, 0.0
         if self.has_correction:
-            self.correction = self.correction_scale * self.offset
+            self.correction = self.correction_scale * self.gap
             self.correction_here = self.correction[self.active]
             self.column_scatter += self.correction**2
             total = float(self.correction @ self.correction)
@@ -129,10 +129,7 @@ class SparseBlock(Block):
         """Return ``(V, s)``; see `Block.reduce`. ``solver`` is ignored."""
         k, R, m = self.k, self.n_rows, self.m
         if self.d <= R and max_keep == self.d <= MAX_EXACT_DIMENSION:
-            found = self._by_scatter(max_keep, keep, past_scatter, wanted)
-            if found is None:
-                found = self._by_qr(max_keep, keep, past_scatter)
-            return found
+            return self._by_qr(max_keep, keep, past_scatter)
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
         limit = min(R, self.d)
         p = min(max_keep, limit)
@@ -169,14 +166,15 @@ class SparseBlock(Block):
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
-    def _by_scatter(self, max_keep, keep, past_scatter, wanted):
-        """Eigenvectors of the d x d scatter matrix, None where they would not be certain."""
+    def scatter_of_new(self, dtype, apart=None):
+        """See `Block.scatter_of_new`; always in float64."""
         G, mu = self._scatter_matrix(), self.local_mean
         if self.correction is not None:
             G = add_row(G, self.correction)
         np.fill_diagonal(G, self.column_scatter)  # which lost nothing to the means
-        lost = self.n_block * float(mu @ mu)
-        return self._leading(G, max_keep, keep, past_scatter, wanted=wanted, lost=lost)
+        lost = np.zeros(self.d)
+        lost[self.active] = self.n_block * mu**2
+        return G, lost
 
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
@@ -198,7 +196,7 @@ class SparseBlock(Block):
 
     def _by_qr(self, max_keep, keep, past_scatter):
         """Householder's QR of the rows, some of which are made dense at a time."""
-        fields = (self.V, self.s, self.mean, self.n, self.rows, self.w, self.center)
+        fields = (self.V, self.s, self.mean, self.n, self.rows, self.w, self.center, self.low)
         block = DenseBlock(*fields)
         found = block.reduce(max_keep, keep, past_scatter, solver="qr")
         self.shift, self.offset = block.shift, block.offset

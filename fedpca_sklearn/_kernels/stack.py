@@ -30,7 +30,6 @@ import scipy.sparse as sp
 
 from .centring import Centring
 from .lanczos import leading_by_lanczos
-from .leading_first import LeadingFirst, first_pay, leading_first
 from .linalg import (
     eigh_top,
     energy_of_underflow,
@@ -66,7 +65,7 @@ _SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
-Found: TypeAlias = tuple[np.ndarray, np.ndarray] | LeadingFirst
+Found: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 def squares_of_columns(Y: np.ndarray) -> np.ndarray:
@@ -96,11 +95,13 @@ class Block(ABC):
     w : ndarray of shape (m,) or None
         Squared weights of the rows.
     center : bool
+    low : ndarray of shape (d,) or 0
+        What the old mean is more than ``mean``, of digits below those of a float.
     """
 
-    def __init__(self, V, s, mean, n, Y, w, center):
+    def __init__(self, V, s, mean, n, Y, w, center, low=0.0):
         self.V, self.s, self.mean, self.n, self.Y, self.w = V, s, mean, n, Y, w
-        self.center = center
+        self.center, self.low = center, low
         self.k, self.m, self.d = len(s), Y.shape[0], Y.shape[1]
         self.n_block = float(self.m) if w is None else float(w.sum())
         self.n_total = n + self.n_block
@@ -120,11 +121,18 @@ class Block(ABC):
         return float(self.column_scatter.sum())
 
     @property
-    def new_mean(self) -> np.ndarray:
-        """Mean of all rows."""
+    def gap(self) -> np.ndarray:
+        """The block's mean less the old one."""
+        return self.offset - self.low
+
+    @property
+    def new_mean(self) -> tuple[np.ndarray, np.ndarray | float]:
+        """Mean of all rows, and what it is more than that, of digits below those of a float."""
         if not self.center:
-            return self.mean
-        return self.shift + (self.n_block / self.n_total if self.n else 1.0) * self.offset
+            return self.mean, 0.0
+        rest = self.low + (self.n_block / self.n_total if self.n else 1.0) * self.gap
+        mean = self.shift + rest
+        return mean, (self.shift - mean) + rest
 
     @abstractmethod
     def reduce(
@@ -136,8 +144,6 @@ class Block(ABC):
         wanted: int | None = None,
     ) -> Found:
         """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
-
-        Where the first block keeps all directions and a few are wanted, a `LeadingFirst`.
 
         Parameters
         ----------
@@ -152,6 +158,15 @@ class Block(ABC):
             The first so many directions matter, the others are reserves. None: all matter.
         """
 
+    @abstractmethod
+    def scatter_of_new(
+        self, dtype: np.dtype, apart: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Lower triangle of the scatter of all but V, and the energy lost by column.
+
+        None where it is not finite. Products are in ``dtype``, parts along ``apart`` apart.
+        """
+
     def _leading(
         self,
         G: np.ndarray,
@@ -164,11 +179,6 @@ class Block(ABC):
 
         None where the certificate of `leading_directions` fails.
         """
-        alone = not self.k and keep is None and max_keep == self.d
-        if alone and first_pay(G, certificate["wanted"]):
-            leading = leading_first(G, shown_in=self.V.dtype, **certificate)
-            if leading is not None or not certificate["forced"]:
-                return leading
         if self.k:
             G = add_rows(G, self.V, self.s)
         scatter = past_scatter + self.scatter
@@ -190,8 +200,8 @@ class DenseBlock(Block):
     Sparse rows are made dense some at a time, where they are at least as many as columns.
     """
 
-    def __init__(self, V, s, mean, n, Y, w, center):
-        super().__init__(V, s, mean, n, Y, w, center)
+    def __init__(self, V, s, mean, n, Y, w, center, low=0.0):
+        super().__init__(V, s, mean, n, Y, w, center, low)
         if not center:
             self.shift = np.zeros(self.d)
         else:
@@ -220,7 +230,7 @@ class DenseBlock(Block):
         if self.root_w is not None:
             Z *= self.root_w[:, None].astype(M.dtype)
         if self.has_correction:
-            M[-1] = self.correction_scale * self.offset[cols]
+            M[-1] = self.correction_scale * self.gap[cols]
         return M
 
     def _chunks(self, n_columns: int) -> list[slice]:
@@ -316,7 +326,7 @@ class DenseBlock(Block):
         self.column_scatter = rows.squares
         past = self.V * self.s[:, None]
         if self.has_correction:
-            correction = self.correction_scale * self.offset
+            correction = self.correction_scale * self.gap
             self.column_scatter = self.column_scatter + correction**2
             past = np.concatenate([past, correction[None]])
         if not math.isfinite(self.scatter):
@@ -372,7 +382,7 @@ class DenseBlock(Block):
 
     def _by_scatter(self, max_keep, keep, past_scatter, precision, forced, wanted):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
-        found = self._scatter_of_new(*precision)
+        found = self.scatter_of_new(*precision)
         if found is None:
             if precision.dtype == np.float32:
                 return None
@@ -384,27 +394,17 @@ class DenseBlock(Block):
         certificate |= precision._asdict()
         return self._leading(G, max_keep, keep, past_scatter, **certificate)
 
-    def _scatter_of_new(self, dtype, apart=None):
-        """Lower triangle of the scatter of all but V, and the energy lost by column; or None.
-
-        None where it is not finite.
-        """
+    def scatter_of_new(self, dtype, apart=None):
+        """See `Block.scatter_of_new`."""
         rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, apart)
         self._centre(rows.shift, rows.offset)
         G = rows.G
         self.column_scatter = G.diagonal().clip(0)
         if self.has_correction:
-            correction = self.correction_scale * self.offset
+            correction = self.correction_scale * self.gap
             self.column_scatter += correction**2
             G = add_row(G, correction)
         return (G, rows.lost) if math.isfinite(self.scatter) else None
-
-    def scatter_of_all(self, dtype):
-        """Lower triangle of the scatter matrix of the stack, and what `_scatter_of_new` returns."""
-        found = self._scatter_of_new(dtype)
-        if found is None or not self.k:
-            return found
-        return add_rows(found[0], self.V, self.s), found[1]
 
     def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
         """Set the block's mean, which is the sum of the two."""
@@ -439,7 +439,7 @@ class DenseBlock(Block):
             self.column_scatter += squares_of_columns(Z)
             R = triangle(R, Z)
         if self.has_correction:
-            correction = self.correction_scale * self.offset
+            correction = self.correction_scale * self.gap
             self.column_scatter += correction**2
             R = triangle(R, correction[None])
         if not math.isfinite(self.scatter):

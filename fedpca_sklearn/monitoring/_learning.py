@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.adjusting import AdjustingMixin
 from .._base.doc_link import DocLinkMixin
-from .._base.published_state import UnchangedOnErrorMixin
+from .._base.published_state import PublishedStateMixin, UnchangedOnErrorMixin
 from .._dask import refuse_dask
 from .._kernels.tame import are_tame_rows
 from .._validation.checks import check_finite, check_weight
@@ -125,6 +125,8 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
             )
         if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
             n_samples = None
+        if isinstance(fitted, PublishedStateMixin):  # with rows that wait
+            fitted = fitted._published()
         subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
         mean = subspace.mean
         if isinstance(fitted, AdjustingMixin) and hasattr(fitted, "scale_"):

@@ -25,7 +25,7 @@ from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.routes import passes_pay, scatter_pays
-from .._kernels.sizes import COLUMNS_OF_THREADS, FEW_ROWS, MAX_EXACT_DIMENSION
+from .._kernels.sizes import COLUMNS_OF_THREADS, FEW_ROWS
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -41,7 +41,6 @@ from ..summary._updating import stacked_by_block, updated_by_block
 from ._half_life import CAME_WITHOUT_TIMES, newest_and_shares
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
-from ._together import Together
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -93,7 +92,7 @@ class BlocksMixin(
         # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
         if at_once >= d:
             at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
-        units, together = self._units(d), self._together(X, d)
+        units = self._units(d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
                 with finite_by_sums(rows):
@@ -102,11 +101,10 @@ class BlocksMixin(
                         past, rows = units.taken(state.subspace, rows, w)
                         if self.forgetting == "blocks":
                             past = past.decay(self.forgetting_factor**2)
-                        subspace = together.updated(past, rows, w, **self._update_options(state))
+                        subspace = updated_by_block(past, rows, w, **self._update_options(state))
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
                 del rows, w  # before the next batch is read
-            state = replace(state, subspace=together.whole(state.subspace))
         state = replace(state, subspace=units.undone(state.subspace))
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
@@ -151,17 +149,6 @@ class BlocksMixin(
                 past, rows = units.taken(state.subspace, rows, None)
                 subspace = updated_by_block(past, rows, **self._update_options(state))
         return self._next_state(state, units.undone(subspace), len(rows))
-
-    def _together(self, X: Any, d: int) -> Together:
-        """Whether batches may wait for each other: where the result is the same but for rounding.
-
-        Not of rows that fade, nor where a block has a size that somebody has chosen.
-        """
-        plain = self.block_size == "auto" and self.svd_solver != "qr" and self._row_factor == 1
-        plain = plain and self.rank_rule is None and not self._blocks_forget
-        all_kept = self._kept(d, None) == (d, None) and d <= MAX_EXACT_DIMENSION
-        waits = plain and all_kept and is_stream(X) and not self._asks()
-        return Together(self.n_components if waits and is_integer(self.n_components) else None)
 
     def _by_scatter(
         self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None, alone: bool

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .._base.batches import float_dtype, is_on_disk
 from .._base.callbacks import has_callbacks, progress
-from .._base.late import Late, LateMixin
+from .._base.late import ROWS_THAT_WAIT, Late, LateMixin
 from .._base.published_state import BEFORE, LATE
 from .._base.sources import is_stream
 from .._dask import is_dask
@@ -22,10 +22,9 @@ from .._validation.arrays import in_numpy
 _WAITING_ENTRIES = 2**18
 # The same where rows are adjusted: 32 MB.
 _ENTRIES_OF_UNITS = 2**22
-# Rows for which the work of a block is hardly more than for one.
-_ROWS_AT_LEAST = 32
-# Where an estimator that has shown all its rows keeps those that wait, and its state after them.
-ROWS_THAT_WAIT = "_rows_that_wait"
+# Rows for which the work of a block is hardly more than for one, and from which on nothing is
+# gained by more of them.
+_ROWS_AT_LEAST, _MOST_ROWS = 64, 1024
 
 
 class OneByOneMixin(LateMixin):
@@ -80,11 +79,10 @@ class OneByOneMixin(LateMixin):
 
     def _room(self, d: int) -> int:
         """Rows that wait for each other before they are taken."""
-        least = 1
+        least = _ROWS_AT_LEAST
         if self._keeps_all(d):  # a change of units makes an eigenproblem dearer
             least = max(d, min(4 * d, _ENTRIES_OF_UNITS // d)) if self._asks() else d
-        most = max(_WAITING_ENTRIES // d, least)
-        return min(self._block_size(d, False), max(4 * d, _ROWS_AT_LEAST), most)
+        return min(self._block_size(d, False), max(min(_MOST_ROWS, _WAITING_ENTRIES // d), least))
 
     def _may_wait(self, X: Any) -> bool:
         """Whether something is one row in memory, or few rows of a stream with a costly call."""
@@ -104,8 +102,7 @@ class OneByOneMixin(LateMixin):
         """The most rows of a batch that may wait for others."""
         if not self._keeps_all(d):
             return 1
-        room = self._room(d)
-        return max((room if self._asks() else min(d, room)) - 1, 1)
+        return max(self._room(d) - 1, 1)
 
     def _gathered(self, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
         """Validated batches of a stream; few rows wait for others, as those of calls do."""
@@ -119,12 +116,12 @@ class OneByOneMixin(LateMixin):
                 n += len(batch)
             if few and not (waits and n < self._room(batch.shape[1])):
                 n = 0
-                yield _together(few)
+                yield _as_one(few)
             if not waits:
                 yield batch
             del batch
         if few:
-            yield _together(few)
+            yield _as_one(few)
 
     def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
         """The rows that wait with validated ones after them, or None if these cannot wait."""
@@ -143,10 +140,11 @@ class OneByOneMixin(LateMixin):
             pass
         return rows if before is None else np.concatenate([before, rows])
 
-    def _let_wait(self, rows: np.ndarray, base: dict[str, Any]) -> None:
-        """Show rows when they are read, and take single ones without other checks from now on.
+    def _let_wait(self, rows: np.ndarray, base: dict[str, Any], most: int | None = None) -> None:
+        """Show rows when they are read, and take few ones without other checks from now on.
 
-        ``base`` has the attributes that were hidden before.
+        ``base`` has the attributes that were hidden before; ``most`` rows come at once, None: as
+        many as may wait.
         """
         n, d = rows.shape
         vars(self).pop(ROWS_THAT_WAIT, None)
@@ -155,12 +153,13 @@ class OneByOneMixin(LateMixin):
         space = np.empty((self._room(d), d), rows.dtype)
         space[:n] = rows
         checked = "feature_names_in_" not in base and not has_callbacks(self)
-        late = Late(base, space, n, rows.dtype, False, checked, shown=False, most=self._few(d))
+        most = self._few(d) if most is None else most
+        late = Late(base, space, n, rows.dtype, False, checked, shown=False, most=most)
         self.__dict__[LATE] = late
         self._hide()
 
 
-def _together(few: list[np.ndarray]) -> np.ndarray:
+def _as_one(few: list[np.ndarray]) -> np.ndarray:
     """The rows of some batches; the list is emptied."""
     rows = np.concatenate(few)
     few.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +27,36 @@ from .._validation.checks import number_or_none
 from ._half_life import duration_of, forgetting_of
 
 
+@lru_cache(maxsize=512, typed=True)
+def directions_kept(
+    n_components: Any, oversampling: Any, beside: int, n_features: int, rank: int | None
+) -> tuple[int | None, Any]:
+    """Bound on the directions kept after a block, and the function that chooses fewer.
+
+    ``beside`` confounders are kept whole; ``rank`` is that of a rule, or None.
+    """
+    beyond = None if oversampling == "auto" else int(oversampling)
+    if rank is not None:  # one more than the rank, which may grow
+        return kept_directions(min(rank + 1, n_features), n_features, beyond), None
+    wanted = number_or_none(n_components)
+    if wanted is None:
+        return None, None
+    if not isinstance(wanted, float):
+        wanted += beside
+        if beyond is None and n_features <= exact_dimension(wanted):
+            return n_features, None
+        return kept_directions(wanted, n_features, beyond), None
+    if beyond is None and n_features <= SMALL_DIMENSION:
+        return n_features, None
+    return None, partial(_kept_of_share, n_features, wanted, beyond)
+
+
+def _kept_of_share(
+    n_features: int, fraction: float, beyond: int | None, s: np.ndarray, scatter: float
+) -> int:
+    return kept_directions(rank_for_fraction(s, scatter, fraction), n_features, beyond)
+
+
 class SizesMixin:
     """Sizes that depend on the parameters and the number of features only."""
 
@@ -38,7 +68,7 @@ class SizesMixin:
     svd_solver: str
     forgetting: str
     forgetting_factor: float
-    _with_confounders: Callable[[Any], Any]
+    partial_out: Any
     _asks: Callable[[], bool]
     half_life: Any
 
@@ -59,30 +89,10 @@ class SizesMixin:
             )
         return 1 if self.n_components is None else int(self.n_components)
 
-    def _oversampled(self, n_components: int, n_features: int) -> int:
-        oversampling = None if self.oversampling == "auto" else int(self.oversampling)
-        return kept_directions(n_components, n_features, oversampling)
-
     def _kept(self, n_features: int, rank: int | None) -> tuple[int | None, Any]:
         """Bound on the directions kept after a block, and the function that chooses fewer."""
-        if rank is not None:  # one more than the rank, which may grow
-            return self._oversampled(min(rank + 1, n_features), n_features), None
-        wanted = number_or_none(self.n_components)
-        if wanted is None:
-            return None, None
-        if not isinstance(wanted, float):
-            wanted = self._with_confounders(wanted)
-            if self.oversampling == "auto" and n_features <= exact_dimension(wanted):
-                return n_features, None
-            return self._oversampled(wanted, n_features), None
-        if self.oversampling == "auto" and n_features <= SMALL_DIMENSION:
-            return n_features, None
-        return None, partial(self._keep_fraction, n_features, wanted)
-
-    def _keep_fraction(
-        self, n_features: int, fraction: float, s: np.ndarray, scatter: float
-    ) -> int:
-        return self._oversampled(rank_for_fraction(s, scatter, fraction), n_features)
+        beside = 0 if self.partial_out is None else int(np.size(self.partial_out))
+        return directions_kept(self.n_components, self.oversampling, beside, n_features, rank)
 
     def _block_size(self, n_features: int, sparse: bool) -> int:
         if self.block_size != "auto":
@@ -91,12 +101,7 @@ class SizesMixin:
         max_keep, _ = self._kept(n_features, rank)
         if rank is not None or self._blocks_forget:  # once per block, so that blocks are small
             return auto_block_size(max_keep, n_features, sparse and rank is None)
-        return block_size(max_keep, n_features, sparse, self._keeps_confounders)
-
-    @property
-    def _keeps_confounders(self) -> bool:
-        """Whether there are columns of which nothing is to be cut."""
-        return self._with_confounders(0) > 0
+        return block_size(max_keep, n_features, sparse, self.partial_out is not None)
 
     @property
     def _blocks_forget(self) -> bool:
@@ -122,7 +127,7 @@ class SizesMixin:
             return slices_of(n, self._block_size(n_features, sparse))
         max_keep = self._kept(n_features, None)[0]
         passes = self.svd_solver == "auto"
-        by_qr = self._keeps_confounders
+        by_qr = self.partial_out is not None  # of which nothing is to be cut
         return block_slices(n, n_features, max_keep, sparse, passes, device, by_qr)
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:

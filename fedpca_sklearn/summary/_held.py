@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
-from .._kernels.linalg import flip_signs, rounding_of_scatter
+from .._kernels.linalg import (
+    eigh_top,
+    flip_signs,
+    largest_rounded,
+    rounding_of_scatter,
+)
 from .._kernels.scatter import add_rows, leading_directions
+from .._kernels.sizes import few_of_all
 from .._kernels.threads import threads_for
+from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import ALIKE, all_directions
 
 
@@ -26,7 +36,7 @@ class HeldRows:
         Of the directions.
     """
 
-    first = None
+    first: Any = None
     _STORED: tuple[str, ...] = ("_rows", "dtype")
 
     def __init__(self, rows: np.ndarray, dtype: np.dtype):
@@ -67,6 +77,58 @@ class HeldRows:
         return {name: getattr(self, name) for name in self._STORED}
 
 
+@dataclass(frozen=True)
+class Certainty:
+    """What is known of the eigenvalues of a sum of scatter matrices, without solving for them.
+
+    Energies add up, and fade with the rows.
+
+    Attributes
+    ----------
+    wanted : int
+        Number of leading directions that are certain; 0: those of the columns in other units.
+    rounding : float
+        Error of the eigenvalues.
+    least : float
+        Eigenvalues above it are certain: the roundings of the products, each over the tolerance of
+        its precision.
+    known : float
+        At least the last of the first ``count`` eigenvalues, by the last look at them. More rows
+        make none smaller.
+    count : int
+    pairs : tuple of ndarray, shapes (r, d) and (r,), or None
+        Directions and singular values of that look, by which the next precision is chosen.
+    """
+
+    wanted: int = 0
+    rounding: float = 0.0
+    least: float = 0.0
+    known: float = 0.0
+    count: int = 0
+    pairs: tuple[np.ndarray, np.ndarray] | None = None
+
+    def times(self, weight: float) -> Certainty:
+        """The same of rows with another weight."""
+        return replace(
+            self,
+            rounding=self.rounding * weight,
+            least=self.least * weight,
+            known=self.known * weight,
+        )
+
+    def with_products(self, largest: float, lost: float, precision: np.dtype) -> Certainty:
+        """The same with what products in a precision round, of a largest eigenvalue."""
+        rounding = rounding_of_scatter(largest, lost, precision)
+        least = rounding / ORTHONORMALITY_TOL[precision]
+        return replace(self, rounding=self.rounding + rounding, least=self.least + least)
+
+    def with_part(self, other: Certainty) -> Certainty:
+        """The same with the rows of another part."""
+        rounding, least = self.rounding + other.rounding, self.least + other.least
+        known = other if other.known > self.known and other.count >= self.count else self
+        return replace(known, rounding=rounding, least=least)
+
+
 class HeldScatter(HeldRows):
     """Directions of a scatter matrix, of which each entry is right beside its two columns.
 
@@ -82,14 +144,138 @@ class HeldScatter(HeldRows):
         Of the products.
     dtype : dtype
         Of the directions.
+    certainty : Certainty
     """
 
-    _STORED = ("G", "lost", "precision", "dtype")
+    _STORED = ("G", "lost", "precision", "dtype", "certainty")
 
-    def __init__(self, G: np.ndarray, lost: np.ndarray, precision: np.dtype, dtype: np.dtype):
-        self.G, self.lost = G, lost
+    def __init__(
+        self,
+        G: np.ndarray,
+        lost: np.ndarray,
+        precision: np.dtype,
+        dtype: np.dtype,
+        certainty: Certainty = Certainty(),
+    ):
+        self.G, self.lost, self.certainty = G, lost, certainty
         self.precision, self.dtype = np.dtype(precision), np.dtype(dtype)
         self._once: tuple[Hashable, Any] | None = None
+
+    def times(self, weight: float) -> HeldScatter:
+        """The scatter matrix of the same rows with another weight."""
+        certainty = self.certainty.times(weight)
+        return HeldScatter(
+            self.G * weight, self.lost * weight, self.precision, self.dtype, certainty
+        )
+
+    def shown_in(self, dtype: np.dtype) -> HeldScatter:
+        """The same scatter matrix, with directions of another dtype."""
+        return HeldScatter(self.G, self.lost, self.precision, dtype, self.certainty)
+
+    # ---------------------------------------------------------------- directions of the rows
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """Columns with scatter."""
+        return np.flatnonzero(self.G.diagonal())
+
+    @cached_property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
+        m, wanted = len(self._columns), self.certainty.wanted
+        with threads_for(16 * m * m):
+            return eigh_top(self._within(), wanted if few_of_all(wanted, m) else m)
+
+    def _within(self) -> np.ndarray:
+        """The scatter matrix of the columns that have some."""
+        used = self._columns
+        return self.G if len(used) == len(self.G) else self.G[np.ix_(used, used)]
+
+    def judge(
+        self,
+        wanted: int,
+        before: Certainty,
+        largest: float,
+        lost: float,
+        precision: np.dtype,
+        apart: np.ndarray | None = None,
+    ) -> bool:
+        """Whether the wanted directions are certain with some rows more than ``before``.
+
+        Parameters
+        ----------
+        wanted : int
+        before : Certainty
+        largest : float
+            At least the largest eigenvalue of the products of the new rows.
+        lost : float
+            Energy that was in them and was taken off again.
+        precision : dtype
+            In which they were made.
+        apart : ndarray of shape (q, d), default=None
+            Directions whose parts were multiplied apart.
+        """
+        before = replace(before, wanted=wanted)
+        self.certainty = before.with_products(largest, lost, precision)
+        if apart is None and self.is_certain:
+            return True
+        used = self._columns
+        count = min(wanted, len(used))
+        if not count:
+            return False
+        lam, W = self._pairs
+        apart = None if apart is None else apart[:, used]
+        rounded = largest_rounded(lam[:count], W[:, :count], precision, apart)
+        pairs = None
+        if self.dtype != np.float64:
+            pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
+        before = replace(before, known=float(lam[count - 1]), count=count, pairs=pairs)
+        self.certainty = before.with_products(min(largest, rounded), lost, precision)
+        return self.is_certain
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether what is known of the wanted eigenvalues is enough."""
+        known = self.certainty
+        enough = known.known > known.least
+        return enough and min(known.wanted, len(self._columns)) <= known.count
+
+    @cached_property
+    def first(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The wanted directions and their singular values; None where all are found at once."""
+        wanted = self.certainty.wanted
+        if not wanted or not few_of_all(wanted, len(self._columns)):
+            return None
+        lam, W = self._pairs
+        return self._shown(W.T), np.sqrt(lam.clip(0))
+
+    def _rest(self) -> tuple[np.ndarray, np.ndarray]:
+        """The other directions: those of the matrix with the first ones raised above all."""
+        lam, W = self._pairs
+        r, m = W.shape[1], len(W)
+        unit = 2.0 ** min(-math.frexp(lam[0])[1], 1000)
+        with threads_for(16 * m * m):
+            raised = dsyrk(1.0, np.ascontiguousarray(W), beta=1.0, c=self._within() * unit, lower=1)
+            more, others = eigh_top(raised, m, overwrite=True)
+        more, others = more[r:] / unit, others[:, r:]
+        p = self._rank(more)
+        return self._shown(others[:, :p].T), np.sqrt(more[:p]).clip(max=np.sqrt(lam[r - 1]))
+
+    def _rank(self, lam: np.ndarray) -> int:
+        """How many eigenvalues are not rounding errors."""
+        return int(np.sum(lam > len(self._columns) * self.certainty.rounding))
+
+    def _wide(self, V: np.ndarray) -> np.ndarray:
+        if V.shape[1] == len(self.G):
+            return V
+        wide = np.zeros((len(V), len(self.G)))
+        wide[:, self._columns] = V
+        return wide
+
+    def _shown(self, V: np.ndarray) -> np.ndarray:
+        return flip_signs(np.array(self._wide(V), dtype=self.dtype, order="C"))
+
+    # ---------------------------------------------------------------- and of columns in any units
 
     def __setstate__(self, state):
         vars(self).update(state, _once=None)
@@ -139,31 +325,63 @@ class HeldScatter(HeldRows):
     def n_components(self) -> int:
         """Number of directions: of all columns if Cholesky's method finds no small eigenvalue."""
         used = np.flatnonzero(self.G.diagonal() > 0)
-        C, m = self.scaled(self.sizes)[np.ix_(used, used)], len(used)
-        known = self.certificate(self.sizes)
-        C[np.diag_indices(m)] -= m * rounding_of_scatter(m, **known)
-        if m and not dpotrf(C, lower=1)[1]:
+        m = len(used)
+        if self.certainty.wanted:
+            C, rounding = np.array(self._within(), order="F"), self.certainty.rounding
+        else:
+            C, known = self.scaled(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
+            rounding = rounding_of_scatter(m, **known)
+        C[np.diag_indices(m)] -= m * rounding
+        if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
             return m
-        return len(self._found[1])
+        return len(self.singular_values)
 
     @property
     def rows(self) -> np.ndarray:
         """See `HeldRows`."""
+        if self.certainty.wanted:
+            return self.singular_values[:, None] * self.components.astype(np.float64)
         V, s, units = self._found
         rows = s[:, None] * V
         return rows if units is None else rows * units
 
     def _directions(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.certainty.wanted:
+            if self.first is not None:
+                parts = zip(self.first, self._rest(), strict=True)
+                V, s = (np.concatenate(pair) for pair in parts)
+                return V, s
+            lam, W = self._pairs
+            vars(self).pop("_pairs", None)  # another thread may have done it
+            p = self._rank(lam)
+            return self._shown(W[:, :p].T), np.sqrt(lam[:p])
         V, s, units = self._found
         return (V, s) if units is None else super()._directions()
 
 
-def added(parts: Sequence[HeldScatter], more: np.ndarray, dtype: np.dtype) -> HeldScatter:
-    """The scatter matrix of the rows of several and of some more rows."""
-    G = add_rows(np.array(parts[0].G, order="F"), more)
-    lost = parts[0].lost
-    for part in parts[1:]:
+def added(
+    parts: Sequence[HeldScatter], more: np.ndarray, dtype: np.dtype, wanted: int = 0
+) -> HeldScatter | None:
+    """The scatter matrix of the rows of several and of some more rows.
+
+    None where the ``wanted`` directions would not be certain; 0: whoever uses it finds out.
+    """
+    first, *others = parts
+    G, lost, precision = add_rows(np.array(first.G, order="F"), more), first.lost, first.precision
+    known = first.certainty
+    for part in others:
         G += part.G
-        lost = lost + part.lost
-    least = min((part.precision for part in parts), key=lambda precision: precision.itemsize)
-    return HeldScatter(G, lost, least, dtype)
+        lost, known = lost + part.lost, known.with_part(part.certainty)
+        if part.precision.itemsize < precision.itemsize:
+            precision = part.precision
+    whole = HeldScatter(G, lost, precision, dtype)
+    if wanted:
+        energy = float(np.einsum("ij,ij->", more, more))
+        if not whole.judge(wanted, known, energy, 0.0, np.dtype(np.float64)):
+            return None
+    return whole
+
+
+def holds_scatter(summary: Any) -> bool:
+    """Whether a summary holds a scatter matrix, of which directions are found when read."""
+    return isinstance(summary._leading, HeldScatter)

@@ -19,7 +19,7 @@ from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
 from .._validation.too_large import largest_named
-from ._held import HeldScatter
+from ._held import HeldScatter, added
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
@@ -261,8 +261,10 @@ def _cut(subspace: Subspace, n_components: int | float | None) -> Subspace:
 
 def in_float64(subspace: Subspace) -> Subspace:
     """The same summary with a basis that is orthonormal to the last digit of float64."""
-    if subspace._dtype == np.float64 or isinstance(subspace._leading, HeldScatter):
+    if subspace._dtype == np.float64:
         return subspace
+    if isinstance(subspace._leading, HeldScatter):
+        return subspace._replace(_leading=subspace._leading.shown_in(np.dtype(np.float64)))
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
 
@@ -278,12 +280,16 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     known = [s.column_scatter for s in subspaces if s.column_scatter is not None]
     columns = sum(known[1:], known[0]) if len(known) == len(subspaces) else None
     corrections = np.zeros((len(subspaces) - 1, first.n_features))
+    low = first._mean_low
     with np.errstate(over="ignore", invalid="ignore"):
         if first.centered:
             for row, subspace in zip(corrections, subspaces[1:], strict=True):
                 total = n + subspace.n_samples
                 np.subtract(subspace.mean, mean, out=row)
-                mean = mean + (subspace.n_samples / total) * row
+                row += subspace._mean_low - low
+                rest, before = low + (subspace.n_samples / total) * row, mean
+                mean = before + rest
+                low = (before - mean) + rest
                 row *= math.sqrt((n / total) * subspace.n_samples)
                 n = total
             squares = np.einsum("ij,ij->j", corrections, corrections)
@@ -308,6 +314,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
         sites=pooled_sites(subspaces),
         column_scatter=columns,
         privacy=pooled_privacy(subspaces),
+        _mean_low=low if first.centered else 0.0,
     )
     return total, corrections
 
@@ -329,6 +336,9 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     """One merge of summaries that all hold rows, all in float64, however many they are."""
     if len(subspaces) == 1:
         return subspaces[0]
+    summed = _sum_of_scatters(subspaces, n_components) if method == "auto" else None
+    if summed is not None:
+        return summed
     d = subspaces[0].n_features
     max_keep, fraction = d, n_components
     if is_integer(n_components):
@@ -354,9 +364,36 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     return total._replace(components=V, singular_values=s.copy())
 
 
+def _sum_of_scatters(
+    subspaces: list[Subspace], n_components: int | float | None
+) -> Subspace | None:
+    """The sum of scatter matrices; None where no part holds one, or the sum is not certain.
+
+    Without a number of directions as many must be certain as they are of a part.
+    """
+    parts = [s._leading for s in subspaces]
+    held = [part for part in parts if isinstance(part, HeldScatter) and part.certainty.wanted]
+    if not held:
+        return None
+    total, corrections = pooled_moments(subspaces)
+    others = [
+        rows_of_directions(s) for s, part in zip(subspaces, parts, strict=True) if part not in held
+    ]
+    wanted = max(part.certainty.wanted for part in held)
+    if is_integer(n_components):
+        wanted = int(n_components)
+    whole = added(held, np.concatenate([*others, corrections]), total._dtype, wanted)
+    return None if whole is None else total._replace(_leading=whole)
+
+
 def _order(subspaces: list[Subspace]) -> int:
     """The smaller of the number of all directions and that of features."""
     return min(sum(s.n_components + 1 for s in subspaces), subspaces[0].n_features)
+
+
+def rows_of_directions(subspace: Subspace) -> np.ndarray:
+    """Rows with the scatter matrix of the directions."""
+    return subspace.singular_values[:, None] * subspace.components.astype(np.float64)
 
 
 def _directions(subspaces: list[Subspace]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -24,10 +24,12 @@ from .._validation.feature_names import check_names, check_same_names, composed_
 from . import _codec
 from ._checked import checked_fields
 from ._derived import DerivedValues
-from ._held import HeldRows
+from ._held import HeldRows, HeldScatter
 from ._origin import StatedModel, StatedPrivacy, check_sites
 from ._updating import updated
 
+# Sum of squares below which a scatter matrix loses digits.
+_LEAST_SCATTER = 2.0**-900
 # Fields that need not be made before they are read.
 _DIRECTIONS = {"components", "singular_values"}
 # Fields that say nothing of the rows' numbers.
@@ -129,8 +131,9 @@ class Subspace(DerivedValues):
     privacy: StatedPrivacy | None = None
     model: StatedModel | None = None
     if TYPE_CHECKING:
-        # A `LeadingFirst` or `HeldRows`, which has the directions when they are read, or None.
+        # `HeldRows` or a `HeldScatter`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
+        _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
         _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
@@ -151,9 +154,10 @@ class Subspace(DerivedValues):
         privacy=None,
         model=None,
         _leading=None,
+        _mean_low=0.0,
     ):
-        for array in (components, singular_values, mean, column_scatter):
-            if array is not None:
+        for array in (components, singular_values, mean, column_scatter, _mean_low):
+            if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         if not sites:
             sites = () if site is None else (site,)
@@ -175,7 +179,7 @@ class Subspace(DerivedValues):
         if _leading is not None:
             for name in _DIRECTIONS:
                 del known[name]
-        vars(self).update(known, _leading=_leading)
+        vars(self).update(known, _leading=_leading, _mean_low=_mean_low)
 
     @classmethod
     def _trusted(cls, *fields, **named):
@@ -196,6 +200,8 @@ class Subspace(DerivedValues):
             changes.setdefault("column_scatter", None)
         if changes.keys() - _LABELS:
             changes.setdefault("model", None)
+        if "mean" in changes:
+            changes.setdefault("_mean_low", 0.0)
         now = {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         given = _DIRECTIONS & changes.keys()
         if given:
@@ -216,7 +222,8 @@ class Subspace(DerivedValues):
     def __getstate__(self):
         if isinstance(self._leading, HeldRows):  # which later merges read
             return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "_mean_low": self._mean_low}
 
     def __setstate__(self, state):
         self._set(**state)
@@ -431,9 +438,7 @@ class Subspace(DerivedValues):
             return self
         n_samples = self.n_samples * weight
         if n_samples == 0.0:  # also where the number of rows is too small for a float
-            empty = Subspace.empty(
-                self.n_features, centered=self.centered, dtype=self.components.dtype
-            )
+            empty = Subspace.empty(self.n_features, centered=self.centered, dtype=self._dtype)
             return empty._replace(
                 feature_names=self.feature_names,
                 site=self.site,
@@ -442,8 +447,13 @@ class Subspace(DerivedValues):
             )
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
+        directions: dict[str, Any]
+        if isinstance(self._leading, HeldScatter) and self.scatter * weight > _LEAST_SCATTER:
+            directions = {"_leading": self._leading.times(weight)}
+        else:
+            directions = {"singular_values": self.singular_values * math.sqrt(weight)}
         return self._replace(
-            singular_values=self.singular_values * math.sqrt(weight),
+            **directions,
             n_samples=n_samples,
             scatter=self.scatter * weight,
             column_scatter=None if self.column_scatter is None else self.column_scatter * weight,

@@ -11,9 +11,10 @@ import scipy.sparse as sp
 
 from .._kernels.device_block import DeviceBlock
 from .._kernels.device_rows import DeviceRows
-from .._kernels.device_sums import DeviceSums
-from .._kernels.leading_first import LeadingFirst
+from .._kernels.linalg import energy_of_underflow, norm_of_scatter
+from .._kernels.precision import Precision, precisions
 from .._kernels.routes import block_slices, passes_pay, vectors_pay
+from .._kernels.scatter import add_rows
 from .._kernels.sizes import (
     DENSE_SHARE,
     MAX_EXACT_DIMENSION,
@@ -23,8 +24,10 @@ from .._kernels.sizes import (
 from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Found, Keep
-from ._held import HeldRows, HeldScatter
+from .._kernels.too_large import too_large
+from ._held import Certainty, HeldRows, HeldScatter, holds_scatter
 
+_FLOAT64 = np.dtype(np.float64)
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
 
@@ -146,7 +149,8 @@ def updated_by_block(
         unit = unit_of(max(float(w.max()), subspace.n_samples))
         if unit < 1:
             return alike(subspace.decay(1 / unit), Y, w / unit).decay(unit)
-    if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples:
+    exact = max_keep in (None, d) and keep is None and svd_solver != "qr"
+    if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples and not exact:
         columns = used_columns(Y)
         if SMALL_DIMENSION < len(columns) <= d // 2:
             dtype = subspace._dtype
@@ -164,9 +168,13 @@ def updated_by_block(
         Y, w = Y[w > 0], w[w > 0]
     Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
+    if exact:
+        after = _with_scatter_matrix(subspace, Y, w, wanted or d, svd_solver)
+        if after is not None:
+            return after
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
-        block = kind(*_past(subspace), Y, w, subspace.centered)
+        block = kind(*_past(subspace, Y, w))
         found: Found | None = None
         by_passes = False
         if passes is not None and keep is None and isinstance(block, DenseBlock):
@@ -182,16 +190,48 @@ def updated_by_block(
             weights = None if w is None else w[at]
             subspace = alike(subspace, Y[at], weights, forgetting_factor=1.0)
         return subspace
-    return updated_to(subspace, block, found)
-
-
-def updated_to(subspace: Summary, block: Block | DeviceSums, found: Found) -> Summary:
-    """A summary with the mean, the count and the scatter of a block, and the directions found."""
-    if isinstance(found, LeadingFirst):
-        directions: dict[str, Any] = {"_leading": found}
-    else:
-        directions = dict(zip(("components", "singular_values"), found, strict=True))
+    directions = dict(zip(("components", "singular_values"), found, strict=True))
     return _with_block(subspace, block, directions)
+
+
+def _with_scatter_matrix(
+    subspace: Summary, Y: Any, w: np.ndarray | None, wanted: int, svd_solver: str
+) -> Summary | None:
+    """Update a summary with one block, by its scatter matrix.
+
+    None of few rows, and where the wanted directions would not be certain.
+    """
+    kind, past, d = _block_kind(Y, Y.shape[1], svd_solver), subspace._leading, Y.shape[1]
+    if isinstance(past, HeldScatter):
+        none = np.zeros((0, d)), np.zeros(0)
+        before, (V, s) = past.certainty, past.certainty.pairs or none
+    else:
+        if subspace.n_components + Y.shape[0] + (subspace.n_samples > 0) < d:
+            return None
+        before, V, s = Certainty(), subspace.components, subspace.singular_values
+        if len(s):
+            before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
+    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
+        return None
+    chosen = [Precision(_FLOAT64)]
+    if kind is not SparseBlock:
+        chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
+    for precision, apart in chosen:
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = kind(*_past(subspace, Y, w, directions=False))
+            found = block.scatter_of_new(precision, apart)
+        if found is None and precision == _FLOAT64:
+            raise too_large("sum of squares", weight=w)
+        if found is None:
+            continue
+        # underflow may take off as much as the roundings of another energy
+        gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
+        lost, largest = max(float(found[1].sum()), gone), norm_of_scatter(found[0])
+        held = HeldScatter(*_added(subspace, *found, precision), subspace._dtype)
+        certain = held.judge(wanted, before, largest, lost, precision, apart)
+        if certain or svd_solver == "gram":
+            return _with_block(subspace, block, {"_leading": held})
+    return None
 
 
 def held_by_block(
@@ -206,10 +246,10 @@ def held_by_block(
     if block is None or block.m < block.d:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        found = block.scatter_of_all(precision)
+        found = block.scatter_of_new(precision)
     if found is None:
         return None
-    G, lost = found
+    G, lost, precision = _added(subspace, found[0], found[1], precision)
     squares, least = G.diagonal(), float(np.finfo(precision).tiny / np.finfo(precision).eps ** 2)
     if squares[squares > 0].min(initial=np.inf) < least:
         return None
@@ -219,8 +259,22 @@ def held_by_block(
     return _with_block(subspace, block, {"_leading": held})
 
 
+def _added(
+    subspace: Summary, G: np.ndarray, lost: np.ndarray, precision: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.dtype]:
+    """Scatter matrix of a block and of what was before, energy lost, and the least precision."""
+    past = subspace._leading
+    if isinstance(past, HeldScatter):
+        G += past.G
+        least = past.precision if past.precision.itemsize < precision.itemsize else precision
+        return G, lost + past.lost, least
+    return add_rows(G, subspace.components, subspace.singular_values), lost, precision
+
+
 def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary | None:
     """The same with the rows of the block below what is kept of those before; None of many rows."""
+    if holds_scatter(subspace):
+        return None
     block = _plain_block(subspace, Y, w)
     if block is None or block.n_rows >= block.d:
         return None
@@ -238,23 +292,28 @@ def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock 
     Y = _dense_if_few(Y)
     if Y.shape[1] > SMALL_DIMENSION and _block_kind(Y, Y.shape[1]) is not DenseBlock:
         return None
-    return DenseBlock(*_past(subspace), Y, w, subspace.centered)
+    return DenseBlock(*_past(subspace, Y, w, directions=not holds_scatter(subspace)))
 
 
-def _past(subspace: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """What a block is told of the rows before."""
-    return subspace.components, subspace.singular_values, subspace.mean, subspace.n_samples
+def _past(
+    subspace: Summary, Y: Any, w: np.ndarray | None, directions: bool = True
+) -> tuple[Any, ...]:
+    """What a block is made of; without ``directions`` it is told of the mean before only."""
+    V, s = np.zeros((0, subspace.n_features), subspace._dtype), np.zeros(0)
+    if directions:
+        V, s = subspace.components, subspace.singular_values
+    n, low = subspace.n_samples, subspace._mean_low
+    return V, s, subspace.mean, n, Y, w, subspace.centered, low
 
 
-def _with_block(
-    subspace: Summary, block: Block | DeviceSums, directions: dict[str, Any]
-) -> Summary:
+def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
     """The summary of the rows before a block and of its rows."""
-    past = subspace.column_scatter
+    past, (mean, low) = subspace.column_scatter, block.new_mean
     # rows that no mechanism has seen: nothing is promised any more
     return subspace._replace(
         **directions,
-        mean=block.new_mean,
+        mean=mean,
+        _mean_low=low,
         n_samples=block.n_total,
         scatter=subspace.scatter + block.scatter,
         column_scatter=None if past is None else past + block.column_scatter,
