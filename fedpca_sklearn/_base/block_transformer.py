@@ -121,10 +121,9 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
             or not is_tame_state(subspace.mean, subspace.total_variance, stream.dtype)
         ):
             return
-        rows = np.empty((room, d))
-        rows[:n] = stream.waiting
-        takes_nan = isinstance(self, MissingEntriesMixin)
-        self.__dict__[LATE] = Late(dict(vars(self)), rows, n, stream.dtype, takes_nan, checked=True)
+        base, takes_nan = dict(vars(self)), isinstance(self, MissingEntriesMixin)
+        late = Late(base, stream.waiting, room, stream.dtype, takes_nan, checked=True)
+        self.__dict__[LATE] = late
 
     def _replay(self, rows: np.ndarray) -> None:
         self._process(rows[-1:], _after(self._stream, rows[:-1]))  # as the last call would have

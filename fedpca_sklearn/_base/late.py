@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +30,10 @@ class Late:
     ----------
     base : dict
         Attributes of the estimator as of the rows before.
-    rows : ndarray of shape (room, d)
-        Room for the rows that wait. The last one is not taken here, as it fills the block.
-    n : int
-        Number of rows that wait already.
-    dtype : dtype
-        Of the rows that are taken as they are.
+    rows : ndarray of shape (n, d)
+        Those that wait already, which are copied, of the dtype of those that are taken as they are.
+    room : int
+        Rows of a block. The last one is not taken here, as it fills the block.
     takes_nan : bool
         Whether entries may be missing.
     checked : bool
@@ -49,17 +48,25 @@ class Late:
         self,
         base: dict[str, Any],
         rows: np.ndarray,
-        n: int,
+        room: int,
         dtype: np.dtype,
         takes_nan: bool,
         checked: bool,
         shown: bool = True,
         most: int = 1,
     ):
-        self.base, self.rows, self.n, self.dtype = base, rows, n, dtype
+        n = len(rows)
+        self.base, self.n, self.dtype, self.room = base, n, dtype, room
+        self.rows = rows if not n else self._with_room(rows)
         self.takes_nan = takes_nan
         self.most = most if checked else 0
         self.made = (n if shown else -1, base)
+
+    def _with_room(self, rows: np.ndarray) -> np.ndarray:
+        """Memory for the rows of a block, of which some are there."""
+        space = np.empty((self.room, rows.shape[1]), rows.dtype)
+        space[: len(rows)] = rows
+        return space
 
     @property
     def waiting(self) -> np.ndarray:
@@ -71,10 +78,12 @@ class Late:
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != self.dtype:
             return False
         m, end = len(X), self.n + len(X)
-        if not 0 < m <= self.most or X.shape[1] != self.rows.shape[1] or end >= len(self.rows):
+        if not 0 < m <= self.most or X.shape[1] != self.rows.shape[1] or end >= self.room:
             return False
         if not is_tame(X[0] if m == 1 else X.ravel(), self.takes_nan):
             return False
+        if not self.n:
+            self.rows = self._with_room(self.rows[:0])
         self.rows[self.n : end] = X
         self.n = end
         return True
@@ -142,6 +151,16 @@ class LateMixin(UnchangedOnErrorMixin):
             if late is not None and LATE not in vars(self):
                 for name, value in late.base.items():  # what somebody set, and no fit sets
                     vars(self).setdefault(name, value)
+
+    def _twin(self) -> Any:
+        """A copy that goes on without this one, and solves nothing."""
+        twin = object.__new__(type(self))
+        state = dict(vars(self))
+        if LATE in state:
+            state[LATE] = copy(state[LATE])
+            state[LATE].rows = state[LATE].rows.copy()
+        twin.__dict__ = state
+        return twin
 
     def _late(self) -> Late | None:
         """What other threads read while this one fits is late as well."""

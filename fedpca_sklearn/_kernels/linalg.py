@@ -201,7 +201,7 @@ def rounding_of_scatter(largest: float, lost: float = 0.0, dtype: np.dtype = _FL
     many rows do not: 3 to 8 eps for pixels / 255 and for tenths of a degree, up to 25 for counts
     with deviations of 200 to 700.
     """
-    return (4 if dtype == np.float64 else 1) * np.finfo(dtype).eps * max(largest, lost)
+    return (4 if dtype == np.float64 else 1) * float(np.finfo(dtype).eps) * max(largest, lost)
 
 
 def norm_of_scatter(G: np.ndarray) -> float:

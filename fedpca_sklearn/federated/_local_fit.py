@@ -60,6 +60,8 @@ def fit_site(
         n_rows, n_samples = n_rows + X.shape[0], n_samples + X.shape[0]
     else:
         n_rows, n_samples = n_rows + int(np.ceil(weight).sum()), n_samples + float(weight.sum())
+    if isinstance(estimator, StreamingPCA):
+        return Site(estimator, n_rows, estimator._flush())
     if isinstance(getattr(estimator, "subspace_", None), Subspace):
         return Site(estimator, n_rows, estimator.subspace_)
     with np.errstate(all="ignore"), _named_if_too_large(X, estimator):
@@ -105,6 +107,8 @@ def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
 
 def _going_on(before: Site, prototype: BaseEstimator) -> BaseEstimator:
     """Copy of a site's estimator, or an estimator that continues from the site's summary."""
+    if isinstance(before.estimator, StreamingPCA):
+        return before.estimator._twin()
     if before.estimator is not None:
         return deepcopy(before.estimator)
     if not before.n_rows:

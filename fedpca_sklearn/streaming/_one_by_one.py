@@ -17,6 +17,7 @@ from .._base.sources import is_stream
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
 from .._validation.arrays import in_numpy
+from ..summary import Subspace
 
 # Entries of the rows that wait: 2 MB of float64, or a square where a square is kept anyway.
 _WAITING_ENTRIES = 2**18
@@ -39,6 +40,10 @@ class OneByOneMixin(LateMixin):
     @abstractmethod
     def _publish(self, state: Any) -> None:
         """Keep a state, and set the fitted attributes."""
+
+    @abstractmethod
+    def _keep(self, state: Any) -> None:
+        """Keep a state; fitted attributes may wait until somebody reads one."""
 
     @abstractmethod
     def _take_rows(self, rows: np.ndarray, state: Any) -> Any:
@@ -100,9 +105,7 @@ class OneByOneMixin(LateMixin):
 
     def _few(self, d: int) -> int:
         """The most rows of a batch that may wait for others."""
-        if not self._keeps_all(d):
-            return 1
-        return max(self._room(d) - 1, 1)
+        return max(self._room(d) - 1, 1) if self._keeps_all(d) else 1
 
     def _gathered(self, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
         """Validated batches of a stream; few rows wait for others, as those of calls do."""
@@ -140,21 +143,28 @@ class OneByOneMixin(LateMixin):
             pass
         return rows if before is None else np.concatenate([before, rows])
 
+    def _flush(self) -> Subspace:
+        """Take the rows that wait, and return the summary of all."""
+        waiting, state = self._waiting(), getattr(self, "_state", None)
+        if waiting is not None:
+            with self._taking_rows():
+                self._keep(self._take_rows(waiting, state))
+        return self._state.subspace._named(getattr(self, "feature_names_in_", None))
+
     def _let_wait(self, rows: np.ndarray, base: dict[str, Any], most: int | None = None) -> None:
         """Show rows when they are read, and take few ones without other checks from now on.
 
         ``base`` has the attributes that were hidden before; ``most`` rows come at once, None: as
         many as may wait.
         """
-        n, d = rows.shape
+        d = rows.shape[1]
         vars(self).pop(ROWS_THAT_WAIT, None)
         base = {**base, **vars(self)}
         base.pop(BEFORE, None)
-        space = np.empty((self._room(d), d), rows.dtype)
-        space[:n] = rows
         checked = "feature_names_in_" not in base and not has_callbacks(self)
         most = self._few(d) if most is None else most
-        late = Late(base, space, n, rows.dtype, False, checked, shown=False, most=most)
+        room = self._room(d)
+        late = Late(base, rows, room, rows.dtype, False, checked, shown=False, most=most)
         self.__dict__[LATE] = late
         self._hide()
 

@@ -474,6 +474,6 @@ class StreamingPCA(SecondPassMixin):
         fitted = object.__new__(type(self))
         d, dtype = subspace.n_features, subspace._dtype
         base = {**vars(self), "n_features_in_": d, "_state": State(subspace, n_rows, None)}
-        late = Late(base, np.empty((0, d), dtype), 0, dtype, False, checked=False, shown=False)
+        late = Late(base, np.empty((0, d), dtype), 1, dtype, False, checked=False, shown=False)
         fitted.__dict__.update(base, **{LATE: late})
         return fitted

@@ -74,7 +74,12 @@ class HeldRows:
             return all_directions(self.rows)
 
     def __getstate__(self):
-        return {name: getattr(self, name) for name in self._STORED}
+        state = {name: getattr(self, name) for name in self._STORED}
+        return {n: v.name if isinstance(v, np.dtype) else v for n, v in state.items()}
+
+    def __setstate__(self, state):
+        names = {"dtype", "precision"} & state.keys()
+        vars(self).update({**state, **{name: np.dtype(state[name]) for name in names}})
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,7 @@ class HeldScatter(HeldRows):
     # ---------------------------------------------------------------- and of columns in any units
 
     def __setstate__(self, state):
-        vars(self).update(state, _once=None)
+        super().__setstate__({**state, "_once": None})
 
     def once(self, how: Hashable, find: Callable[[], Any]) -> Any:
         """What was found last, if in the same way, or else what ``find`` returns."""

@@ -191,3 +191,29 @@ def test_a_stream_that_forgets_is_certain_of_what_it_shows(forgetting_factor):
         w = forgetting_factor ** np.arange(past - 1, -1, -1.0)
         _, s = spectrum(X[:past], w)
         assert_allclose(model.singular_values_, s[:3], rtol=1e-9)
+
+
+def of(X, weight=1.0):
+    """The scatter matrix that a summary of rows holds."""
+    return StreamingPCA(3).fit(X)._state.subspace.decay(weight)._leading
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25, 1e-6])
+def test_known_eigenvalues_are_there(weight):
+    X = make_power_law(300, 20, alpha=1.0, random_state=0)
+    held = of(X, weight)
+    lam = spectrum(X)[1] ** 2 * weight
+    known = held.certainty
+    assert_allclose(known.known, lam[known.count - 1], rtol=1e-12)
+    assert known.rounding < 1e-13 * lam[0]
+    assert known.least < 1e-4 * lam[0]
+
+
+def test_roundings_of_parts_add_up():
+    X = make_power_law(900, 20, alpha=1.0, random_state=0)
+    parts = [StreamingPCA(3).fit(rows).subspace_ for rows in np.split(X, 3)]
+    whole = merge_subspaces(parts, 3)._leading
+    merged = merge_subspaces([s.decay(4.0) for s in parts])._leading.certainty
+    assert merged.rounding >= 4 * sum(s._leading.certainty.rounding for s in parts)
+    assert merged.least >= 4 * sum(s._leading.certainty.least for s in parts)
+    assert whole is None  # directions were cut
