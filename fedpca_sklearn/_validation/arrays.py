@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from sklearn import config_context, get_config
 
+from .._kernels.computed_once import computed_once
 from .._kernels.device_rows import DeviceRows
 
 # Device type of DLPack for memory of the host.
@@ -56,12 +57,12 @@ class Place:
             values = values.astype(np.float32)
         return self.xp.asarray(values, device=self.like.device)
 
-    @cached_property
+    @computed_once
     def xp(self) -> Any:
         """Namespace of the array API standard."""
         return _namespace_and_device(self.like)[0]
 
-    @cached_property
+    @computed_once
     def widest(self) -> Any:
         """The widest floating type of the device."""
         from sklearn.utils._array_api import _max_precision_float_dtype

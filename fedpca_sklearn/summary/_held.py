@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
+from .._kernels.computed_once import computed_once
 from .._kernels.linalg import (
     eigh_top,
     flip_signs,
@@ -62,7 +62,7 @@ class HeldRows:
         """All singular values."""
         return self._made[1]
 
-    @cached_property
+    @computed_once
     def _made(self) -> tuple[np.ndarray, np.ndarray]:
         V, s = self._directions()
         V = V.astype(self.dtype, copy=False)
@@ -179,12 +179,12 @@ class HeldScatter(HeldRows):
 
     # ---------------------------------------------------------------- directions of the rows
 
-    @cached_property
+    @computed_once
     def _columns(self) -> np.ndarray:
         """Columns with scatter."""
         return np.flatnonzero(self.G.diagonal())
 
-    @cached_property
+    @computed_once
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
         m, wanted = len(self._columns), self.certainty.wanted
@@ -245,7 +245,7 @@ class HeldScatter(HeldRows):
         enough = known.known > known.least
         return enough and min(known.wanted, len(self._columns)) <= known.count
 
-    @cached_property
+    @computed_once
     def first(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The wanted directions and their singular values; None where all are found at once."""
         wanted = self.certainty.wanted
@@ -292,7 +292,7 @@ class HeldScatter(HeldRows):
             last = self._once = how, find()
         return last[1]
 
-    @cached_property
+    @computed_once
     def sizes(self) -> np.ndarray:
         """Roots of the diagonal; 1 where it is zero."""
         squares = self.G.diagonal()
@@ -306,7 +306,7 @@ class HeldScatter(HeldRows):
         """Arguments of `top_of_scatter` for columns divided by a scale."""
         return {"lost": float(np.sum(self.lost / scale**2)), "dtype": self.precision}
 
-    @cached_property
+    @computed_once
     def _found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Directions and singular values, and units of the columns unless they are the rows'."""
         d, sizes = len(self.G), self.sizes
@@ -326,7 +326,7 @@ class HeldScatter(HeldRows):
         """See `HeldRows`."""
         return float(self.G.trace())
 
-    @cached_property
+    @computed_once
     def n_components(self) -> int:
         """Number of directions: of all columns if Cholesky's method finds no small eigenvalue."""
         used = np.flatnonzero(self.G.diagonal() > 0)

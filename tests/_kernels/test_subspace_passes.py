@@ -89,7 +89,7 @@ def test_five_components_of_fifteen_are_nearly_the_best(X, mean, center, weighte
     assert np.linalg.eigvalsh(beyond)[0] > -1e-11 * s[0] ** 2  # rows at 1e6 are rounded to 1e-10
     assert_allclose(block.column_scatter, np.sum(Z**2, axis=0), rtol=1e-8)
     if center:
-        assert_allclose(block.new_mean, m + mean, rtol=1e-14, atol=1e-14)
+        assert_allclose(block.new_mean[0], m + mean, rtol=1e-14, atol=1e-14)
 
 
 def test_the_past_counts_as_its_rows_do(X):
@@ -103,7 +103,7 @@ def test_the_past_counts_as_its_rows_do(X):
     best = np.linalg.eigvalsh(Z.T @ Z)[::-1]
     left = np.sum(Z**2) - np.sum((Z @ V[:5].T) ** 2)
     assert left / np.sum(best[5:]) - 1 < 1e-4
-    assert_allclose(block.new_mean, rows.mean(axis=0), rtol=1e-12, atol=1e-14)
+    assert_allclose(block.new_mean[0], rows.mean(axis=0), rtol=1e-12, atol=1e-14)
     assert_allclose(past.scatter + block.scatter, np.sum(Z**2), rtol=1e-10)
 
 
