@@ -148,18 +148,21 @@ class StreamingPCA(SecondPassMixin):
     rows cost O(nnz k), no block is densified while n_features > 256; below, blocks of 8 n_features
     rows are. Where all directions are kept, a row costs d^2 operations, and sparse rows their
     products with each other, or, where more than 8 % of the entries are there, those of chunks of
-    512 kB as dense rows; one eigenproblem of order d serves all rows of a call, up to 2^24 entries.
-    Of the first of them only the ``n_components`` are found; the others when more rows come, or
-    when somebody reads ``subspace_``. Very few components of some hundred rows and columns, up to
-    2^20 entries, come from products of the rows with some dozens of vectors: they are exact, and
-    what is kept beyond them is as close as these products tell, without an eigenvalue above twice
-    the least one kept that is missed.
+    512 kB as dense rows. Only the ``n_components`` are found; the others when somebody reads
+    ``subspace_``. Very few components of some hundred rows and columns, up to 2^20 entries, come
+    from products of the rows with some dozens of vectors: they are exact, and what is kept beyond
+    them is as close as these products tell, without an eigenvalue above twice the least one kept
+    that is missed.
 
-    Dense rows without weights that come one by one wait, in at most 2 MB, and are taken as one
-    batch, after min(block_size, 4 n_features) of them or before anything else. So do batches of
-    fewer rows than features where all directions are kept, until there are as many rows, or about
-    n_features if that is more than 2 MB; with ``scale`` or ``partial_out`` batches of fewer than
-    4 n_features rows, in at most 32 MB. The batches of an iterable wait for each other in the same
+    Where all directions are kept, a batch adds its scatter matrix to that of the rows before, and
+    the fitted attributes are found when one of them is read, in one eigenproblem. A sum that is not
+    certain to tell the wanted directions to ten digits (of float32 rows to five), as of spectra
+    that fall by 1e-5 or more, is replaced by directions, and the batch goes through QR.
+
+    Dense rows without weights wait for each other and are taken as one batch, after 1,024 of them
+    or as many as 2 MB hold, but at least as many as features, or before anything else; with
+    ``scale`` or ``partial_out`` up to 4 n_features rows, in at most 32 MB; where directions are
+    cut, rows that come one by one only. The batches of an iterable wait for each other in the same
     way. Batches with times do not wait. Attributes are made when they are read, with all rows; that
     changes no later number.
 

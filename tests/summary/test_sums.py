@@ -217,3 +217,11 @@ def test_roundings_of_parts_add_up():
     assert merged.rounding >= 4 * sum(s._leading.certainty.rounding for s in parts)
     assert merged.least >= 4 * sum(s._leading.certainty.least for s in parts)
     assert whole is None  # directions were cut
+
+
+def test_directions_of_few_rows_fade_as_their_weights():
+    X = np.random.default_rng(0).standard_normal((5, 8))
+    faded = Subspace.from_rows(X).decay(0.25)
+    V, s = spectrum(X, np.full(5, 0.25))
+    assert_allclose(faded.singular_values, s[:4], rtol=1e-13)
+    assert subspace_distance(faded.components, V[:4]) < 1e-13
