@@ -99,7 +99,7 @@ def coverage(*arguments):
 
 
 def mutants(*words):
-    """Break the core in 80 ways, each of which a named test has to see; words choose some."""
+    """Break the core in many ways, each of which a named test has to see; words choose some."""
     text = (ROOT / "tests" / "mutants.toml").read_text()
     chosen = [
         one

@@ -428,6 +428,16 @@ def test_duplicate_rows_count_and_add_no_direction(convert, d):
     assert_summarises(subspace, X)
 
 
+@pytest.mark.parametrize("solver", ["auto", "gram", "qr"])
+def test_blocks_of_more_rows_than_columns_of_which_few_directions_are_kept(solver):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 30)) + 7
+    subspace = Subspace.empty(30)
+    for part in np.array_split(X, 4):
+        subspace = updated(subspace, part, max_keep=5, svd_solver=solver)
+    assert_summarises(subspace, X)
+
+
 @pytest.mark.parametrize("d", [20, 300])
 @pytest.mark.parametrize("solver", ["auto", "gram", "qr"])
 @pytest.mark.parametrize("n", [1, 2, 3])
