@@ -60,6 +60,12 @@ class AdjustingMixin(SubspaceTransformer):
         """Whether rows are adjusted."""
         return self.scale or self.partial_out is not None
 
+    def _wanted_of_factor(self) -> int | None:
+        """Directions that are wanted of the rows' own, None: all; 0 if those of other rows are."""
+        if self._asks():
+            return 0
+        return int(self.n_components) if is_integer(self.n_components) else None
+
     @property
     def _reads_at_home(self) -> bool:
         """Whether rows on a device are brought to the host."""

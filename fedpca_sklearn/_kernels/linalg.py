@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
 from .lanczos import leading_by_lanczos
-from .sizes import SMALL_EIGENPROBLEM, few_of_all, very_few_of_all
+from .sizes import few_of_all, very_few_of_all
 from .slices import row_slices, slices_of
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
@@ -254,10 +254,7 @@ def eigh_top(
         few = _few_pairs(G, max_keep, options)
         if few is not None:
             return few
-    if overwrite and m > SMALL_EIGENPROBLEM:
-        lam, W = scipy.linalg.eigh(G, driver="evd", **options)
-    else:
-        lam, W = np.linalg.eigh(G)
+    lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
 
 

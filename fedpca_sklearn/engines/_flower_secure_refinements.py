@@ -67,7 +67,9 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         if are_too_many(mean) and most_rounds(estimator) and not estimator._asks():
             return _refined(estimator, sums, mean, count)
         found = triangle_about(estimator, sums, mean, count)
-        summary = subspace_of(found.triangle, sums.sites.dtype, by_column=estimator._asks())
+        summary = subspace_of(
+            found.triangle, sums.sites.dtype, wanted=estimator._wanted_of_factor()
+        )
         fitted = _fitted(estimator, sums, summary)
         found.check(fitted)
         fitted._certify(_certificate(fitted, found))

@@ -206,7 +206,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
-        subspace = subspace_of(whole, dtype, by_column=self._asks())
+        subspace = subspace_of(whole, dtype, wanted=self._wanted_of_factor())
         self._set_fitted(subspace, self.n_components, n_rows)
 
     def _factors(self, X: Any, weight: Any, shards: list) -> tuple[dict, np.ndarray | None]:

@@ -156,8 +156,10 @@ def _update_local(label: Any, before: _Local | None, X: Any, weight: Any) -> _Lo
     if before is not None:
         factor = merge_factors(before.triangle.factor, triangle.factor)
         triangle = pooled(factor, [before.triangle, triangle])
-        n_rows, dtype = before.n_rows + n_rows, before.summary.components.dtype
-    return _Local(triangle, subspace_of(triangle, dtype), n_rows)
+        n_rows, dtype = before.n_rows + n_rows, before.summary._dtype
+    summary = subspace_of(triangle, dtype)
+    _ = summary.components  # found here, at the client
+    return _Local(triangle, summary, n_rows)
 
 
 def local_message(label: Any, X: Any, weight: Any, threshold: float) -> Subspace:

@@ -22,7 +22,7 @@ from .._kernels.scatter import add_rows, leading_directions
 from .._kernels.sizes import few_of_all
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
-from ._directions import ALIKE, all_directions
+from ._directions import ALIKE, all_directions, leading_of_factor, right_singular
 
 
 class HeldRows:
@@ -34,13 +34,15 @@ class HeldRows:
         Whose scatter matrix is that of the summary.
     dtype : dtype
         Of the directions.
+    wanted : int, default=0
+        Number of leading directions that will be read; 0: those of the columns in other units.
     """
 
-    first: Any = None
-    _STORED: tuple[str, ...] = ("_rows", "dtype")
+    _wanted = 0
+    _STORED: tuple[str, ...] = ("_rows", "dtype", "_wanted")
 
-    def __init__(self, rows: np.ndarray, dtype: np.dtype):
-        self._rows, self.dtype = rows, np.dtype(dtype)
+    def __init__(self, rows: np.ndarray, dtype: np.dtype, wanted: int = 0):
+        self._rows, self.dtype, self._wanted = rows, np.dtype(dtype), wanted
 
     @property
     def rows(self) -> np.ndarray:
@@ -71,7 +73,16 @@ class HeldRows:
 
     def _directions(self) -> tuple[np.ndarray, np.ndarray]:
         with threads_for(16 * self.rows.size):
-            return all_directions(self.rows)
+            return right_singular(self.rows) if self._wanted else all_directions(self.rows)
+
+    @computed_once
+    def first(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The wanted directions and their singular values; None where all are found at once."""
+        if not few_of_all(self._wanted, len(self._rows)):
+            return None
+        with threads_for(16 * self._rows.size):
+            found = leading_of_factor(self._rows, self._wanted)
+        return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
     def __getstate__(self):
         state = {name: getattr(self, name) for name in self._STORED}

@@ -12,7 +12,6 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
-from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_and_squares
 from .._kernels.slices import slices_of
 from .._kernels.too_large import too_large
@@ -132,12 +131,17 @@ def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         first, second = second, first
     if not len(second):
         return first
-    m, d = first.shape
+    return _with_rows(first, second, len(second))
+
+
+def _with_rows(factor: np.ndarray, rows: np.ndarray, trapezoidal: int = 0) -> np.ndarray:
+    """R factor of a factor and rows below it, the last of which are ``trapezoidal``."""
+    m, d = factor.shape
     if m < d:
-        return _factor_of(np.concatenate([first, second]))
-    first, second = (np.array(R, order="F") for R in (first, second))
-    rows = len(second)
-    R, _, _, info = dtpqrt(rows, min(_TPQRT_BLOCK, d), first, second, overwrite_a=1, overwrite_b=1)
+        return _factor_of(np.concatenate([factor, rows]))
+    factor, rows = (np.array(R, order="F") for R in (factor, rows))
+    size = min(_TPQRT_BLOCK, d)
+    R, _, _, info = dtpqrt(trapezoidal, size, factor, rows, overwrite_a=1, overwrite_b=1)
     if info:  # only for arguments that LAPACK refuses
         raise RuntimeError(f"dtpqrt failed with info={info}.")
     return np.triu(R)
@@ -169,7 +173,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         scatter = float(np.einsum("ij,ij->", means, means))
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    factor = _factor_of(np.concatenate([factor, means]))
+    factor = _with_rows(factor, means)
     if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
         factor = np.empty((n_rows, len(order)), order="F")
@@ -179,12 +183,12 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 
 
 def subspace_of(
-    triangle: Triangle, dtype: Any = np.float64, *, by_column: bool = False
+    triangle: Triangle, dtype: Any = np.float64, *, wanted: int | None = None
 ) -> Subspace:
-    """All principal directions of the rows: the SVD of their factor.
+    """The summary of the rows of a factor, of which directions are found when they are read.
 
-    ``by_column``: each column is to keep its digits, however small it is beside the others. Then
-    the directions are made when they are read, as adjusted ones follow from the factor.
+    ``wanted`` directions are (None: all); 0: each column is to keep its digits, however small it is
+    beside the others, as adjusted directions follow from the factor.
     """
     R = triangle.factor
     with np.errstate(over="ignore"):
@@ -192,25 +196,6 @@ def subspace_of(
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    if by_column:
-        known = triangle.mean, triangle.n_samples, scatter, True
-        held = HeldRows(R, dtype)
-        return Subspace._trusted(None, None, *known, column_scatter=columns, _leading=held)
-    V, s = _directions(R)
-    V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
-    scatter = max(scatter, float(s @ s))
-    return Subspace._trusted(
-        V, s, triangle.mean, triangle.n_samples, scatter, True, column_scatter=columns
-    )
-
-
-def _directions(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Directions and singular values of a factor that are not rounding errors."""
-    if len(R) == R.shape[1]:
-        _, s, V = scipy.linalg.svd(R, check_finite=False)
-    elif len(R):
-        V, s = linalg.top_right_singular(R.copy(), len)
-    else:
-        V, s = R, np.empty(0)
-    rank = linalg.numerical_rank(s)
-    return V[:rank], s[:rank]
+    held = HeldRows(R, dtype, R.shape[1] if wanted is None else wanted)
+    known = triangle.mean, triangle.n_samples, scatter, True
+    return Subspace._trusted(None, None, *known, column_scatter=columns, _leading=held)

@@ -38,6 +38,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     TruncatedDistributedPCA,
     load_balanced_schedule,
+    subspace_distance,
 )
 from fedpca_sklearn.summary._triangle import (
     Triangle,
@@ -641,3 +642,18 @@ def test_extreme_units_are_no_harm(sites, size):
     o = Oracle(X)
     assert_allclose(pca.singular_values_ / size, o.s[:3], rtol=1e-10)
     assert sine_of_orthonormal(pca.components_, o.components[:3]) <= TOL
+
+
+@pytest.mark.parametrize("clients", [3, 8])
+@pytest.mark.parametrize("alpha", [0.5, 1, 3, 6, 10])
+def test_few_components_are_right_to_rounding(alpha, clients):
+    # five of 300, which an eigenproblem of R R^T tells where their squares keep enough digits
+    d, rng = 300, np.random.default_rng(0)
+    s = np.arange(1.0, d + 1) ** -alpha
+    U = rng.standard_normal((900, d))
+    U = np.linalg.qr(U - U.mean(axis=0))[0]
+    V = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    pca = DistributedPCA(5, n_clients=clients).fit((U * s) @ V)
+    rounding = 10 * np.finfo(float).eps / s[4]  # of the largest one, beside the fifth
+    assert_allclose(pca.singular_values_, s[:5], rtol=rounding, atol=0)
+    assert subspace_distance(pca.components_, V[:5]) < rounding
