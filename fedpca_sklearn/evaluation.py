@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_array
 
-from ._kernels.slices import slices_of
+from ._kernels.sizes import slices_of
 from ._validation.arrays import in_numpy
 from ._validation.checks import check_integer, check_rows
 from .summary._triangle import Triangle, merge_factors, pooled, triangle_of_rows

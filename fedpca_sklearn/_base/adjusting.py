@@ -15,8 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .._kernels.sizes import SMALL_DIMENSION
-from .._kernels.slices import row_slices
+from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._validation.checks import is_integer
 from ..summary import Subspace
 from ..summary._adjusted import Adjusting, Adjustment, adjusted

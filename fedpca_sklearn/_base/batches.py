@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 
 from .._dask import chunks_in_order, is_dask
 from .._kernels.device_rows import DeviceRows
-from .._kernels.slices import rows_within, slices_of
+from .._kernels.sizes import rows_within, slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import validate_data
 from .disk import slices

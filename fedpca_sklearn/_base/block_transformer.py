@@ -125,7 +125,7 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         late = Late(base, stream.waiting, room, stream.dtype, takes_nan, checked=True)
         self.__dict__[LATE] = late
 
-    def _replay(self, rows: np.ndarray) -> None:
+    def _replay(self, rows: np.ndarray, times: np.ndarray | None = None) -> None:
         self._process(rows[-1:], _after(self._stream, rows[:-1]))  # as the last call would have
 
     @abstractmethod

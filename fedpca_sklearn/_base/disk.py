@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 
 # Bytes that are read at once, unless a row of chunks has more; of such a row at most so many.
 _READ_AT_ONCE = 2**25

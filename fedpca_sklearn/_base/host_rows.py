@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from .._kernels.slices import rows_within, slices_of
+from .._kernels.sizes import rows_within, slices_of
 from .._validation.checks import check_integer
 from .batches import validated_batches
 

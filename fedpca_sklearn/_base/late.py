@@ -42,6 +42,8 @@ class Late:
         Whether ``base`` has the fitted attributes with the rows that wait already.
     most : int, default=1
         Rows that may come at once.
+    times : ndarray of datetime64, shape (n,), default=None
+        Of the rows that wait, if rows come with times.
     """
 
     def __init__(
@@ -54,39 +56,68 @@ class Late:
         checked: bool,
         shown: bool = True,
         most: int = 1,
+        times: np.ndarray | None = None,
     ):
         n = len(rows)
         self.base, self.n, self.dtype, self.room = base, n, dtype, room
-        self.rows = rows if not n else self._with_room(rows)
+        self.rows, self._times = (rows, times) if not n else self._with_room(rows, times)
         self.takes_nan = takes_nan
         self.most = most if checked else 0
         self.made = (n if shown else -1, base)
 
-    def _with_room(self, rows: np.ndarray) -> np.ndarray:
-        """Memory for the rows of a block, of which some are there."""
+    def _with_room(
+        self, rows: np.ndarray, times: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Memory for the rows of a block and their times, of which some are there."""
         space = np.empty((self.room, rows.shape[1]), rows.dtype)
         space[: len(rows)] = rows
-        return space
+        if times is None:
+            return space, None
+        space_of_times = np.empty(self.room, times.dtype)
+        space_of_times[: len(rows)] = times
+        return space, space_of_times
 
     @property
     def waiting(self) -> np.ndarray:
         """The rows that wait."""
         return self.rows[: self.n]
 
-    def take(self, X: Any) -> bool:
+    @property
+    def times(self) -> np.ndarray | None:
+        """Their times."""
+        return None if self._times is None else self._times[: self.n]
+
+    def take(self, X: Any, times: Any = None) -> bool:
         """Keep a copy of a row, or of few, if they need no other check."""
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != self.dtype:
             return False
         m, end = len(X), self.n + len(X)
         if not 0 < m <= self.most or X.shape[1] != self.rows.shape[1] or end >= self.room:
             return False
-        if not is_tame(X[0] if m == 1 else X.ravel(), self.takes_nan):
+        if not self._fits(times, m) or not is_tame(X[0] if m == 1 else X.ravel(), self.takes_nan):
             return False
         if not self.n:
-            self.rows = self._with_room(self.rows[:0])
+            none = None if self._times is None else self._times[:0]
+            self.rows, self._times = self._with_room(self.rows[:0], none)
         self.rows[self.n : end] = X
+        if self._times is not None:
+            self._times[self.n : end] = times
         self.n = end
         return True
+
+    def _fits(self, times: Any, m: int) -> bool:
+        """Whether m times are as those before, or none where there were none."""
+        if self._times is None or type(times) is not np.ndarray:
+            return times is None and self._times is None
+        alike = times.dtype == self._times.dtype and times.shape == (m,)
+        return alike and not np.isnat(times).any()
+
+    def copy(self) -> Late:
+        """One that takes rows without this one."""
+        other = copy(self)
+        other.rows = self.rows.copy()
+        other._times = None if self._times is None else self._times.copy()
+        return other
 
     def attributes(self, kind: type) -> dict[str, Any]:
         """All attributes of an estimator of a class, with the rows that wait."""
@@ -95,7 +126,7 @@ class Late:
             n = self.n
             view: Any = object.__new__(kind)
             view.__dict__ = dict(self.base)
-            view._replay(self.rows[:n])
+            view._replay(self.rows[:n], self.times)
             made = vars(view)
             if PLACE in self.base:
                 made[PLACE] = self.base[PLACE]
@@ -114,20 +145,22 @@ class LateMixin(UnchangedOnErrorMixin):
     """
 
     @abstractmethod
-    def _replay(self, rows: np.ndarray) -> None:
+    def _replay(self, rows: np.ndarray, times: np.ndarray | None = None) -> None:
         """Take rows that waited, and set the fitted attributes.
 
         Parameters
         ----------
         rows : ndarray of shape (n, d)
             Those of `Late`, which are not to be kept.
+        times : ndarray of shape (n,), default=None
+            Their times, if they came with some.
         """
 
-    def _waits(self, X: Any) -> bool:
+    def _waits(self, X: Any, times: Any = None) -> bool:
         """Keep a row for later, or few, if they need no other check."""
         state = vars(self)
         late = state.get(LATE)
-        if late is None or BEFORE in state or not late.take(X):
+        if late is None or BEFORE in state or not late.take(X, times):
             return False
         if "n_samples_" in state:
             self._hide()
@@ -157,8 +190,7 @@ class LateMixin(UnchangedOnErrorMixin):
         twin = object.__new__(type(self))
         state = dict(vars(self))
         if LATE in state:
-            state[LATE] = copy(state[LATE])
-            state[LATE].rows = state[LATE].rows.copy()
+            state[LATE] = state[LATE].copy()
         twin.__dict__ = state
         return twin
 

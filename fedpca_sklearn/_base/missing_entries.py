@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from .._validation.checks import check_weight
 from .._validation.containers import validate_data
 from .transformer import SubspaceTransformer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .slices import row_slices
+from .sizes import row_slices
 
 # Entries of which a mean is taken at once; and the share of a column's variance that the square of
 # the way to its mean may be, which costs five of its binary digits.

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .slices import rows_within, slices_of
+from .sizes import rows_within, slices_of
 
 # A `Place` of `_validation.arrays`: ``xp`` is the namespace, ``array`` and ``numpy`` go to and fro.
 AnyPlace: TypeAlias = Any

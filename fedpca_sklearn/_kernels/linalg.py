@@ -13,8 +13,7 @@ from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
 from .lanczos import leading_by_lanczos
-from .sizes import few_of_all, very_few_of_all
-from .slices import row_slices, slices_of
+from .sizes import few_of_all, row_slices, slices_of, very_few_of_all
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
 # Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
@@ -29,6 +28,9 @@ _FLOAT64 = np.dtype(np.float64)
 _FAR = 1e100
 # Rows of a triangle that are written over the other one at once.
 _ROWS_OF_MIRROR = 64
+# Share of the largest eigenvalue of a scatter matrix above which its eigenvectors are right to some
+# thousand roundings.
+_TO_ROUNDING = 1e-3
 # Entries of a Gram matrix that are looked at at once.
 _GRAM_ENTRIES = 2**20
 
@@ -388,3 +390,31 @@ def block_krylov(
 
 def _orthonormal_rows(M: np.ndarray) -> np.ndarray:
     return scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)[0].T
+
+
+def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Right singular vectors of at most d rows, and singular values that are no rounding errors."""
+    if len(R) == R.shape[1]:
+        _, s, V = scipy.linalg.svd(R, check_finite=False)
+    elif len(R):
+        V, s = top_right_singular(R.copy(), len)
+    else:
+        V, s = R, np.empty(0)
+    rank = numerical_rank(s)
+    return flip_signs(np.array(V[:rank], order="C")), s[:rank]
+
+
+def leading_of_factor(R: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The first right singular vectors and values of at most d rows, from those of R R^T.
+
+    None where the square loses digits of them. The values are those of R on the vectors.
+    """
+    largest = np.abs(R).max()
+    if not 1e-100 < largest < 1e100:
+        return None
+    lam, U = eigh_top(R @ R.T, count)
+    if not lam[-1] > _TO_ROUNDING * lam[0]:
+        return None
+    Q = np.linalg.qr(R.T @ U)[0]
+    _, s, W = scipy.linalg.svd(R @ Q, full_matrices=False, check_finite=False)
+    return flip_signs(np.array(W @ Q.T, order="C")), s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .slices import row_slices, slices_of
+from .sizes import row_slices, slices_of
 from .tolerances import UNDETERMINED
 
 # A direction without variance beyond the noise: what is filled in has no part in it.

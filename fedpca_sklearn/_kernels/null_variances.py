@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .slices import slices_of
+from .sizes import slices_of
 
 # Entries of the matrices of draws that are made at once: 32 MB.
 _ENTRIES = 2**22

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .missing import lost_grams
-from .slices import row_slices
+from .sizes import row_slices
 
 
 @dataclass(frozen=True)

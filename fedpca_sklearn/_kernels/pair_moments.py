@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dgemm
 
 from .linalg import mirror
-from .slices import row_slices
+from .sizes import row_slices
 
 # Rows of a block at least: products of fewer rows cost more than their arithmetic.
 _LEAST_ROWS = 256

@@ -18,9 +18,9 @@ from .sizes import (
     passes_fit,
     rows_of_scatter_block,
     rows_of_update,
+    slices_of,
     vectors_of_first_look,
 )
-from .slices import slices_of
 
 # Symmetric product, for each row and pair of columns: 57 GFlop/s.
 _SYRK = 0.0175

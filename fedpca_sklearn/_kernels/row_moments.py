@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from .rows import scatter_about, scatter_product, sum_of_rows
 from .scatter import row_scatter
-from .slices import row_slices
+from .sizes import row_slices
 from .too_large import too_large
 
 # Most columns of which a site keeps the scatter matrix, 33 MB.

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
-from .slices import row_slices, rows_within, slices_of
+from .sizes import row_slices, rows_within, slices_of
 from .thin_products import product_with
 from .threads import in_shares, usable_threads
 

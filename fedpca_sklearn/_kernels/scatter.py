@@ -21,11 +21,13 @@ from .linalg import eigh_top, top_of_scatter
 from .sizes import (
     NARROW,
     NARROW_OF_FLOAT32,
+    row_slices,
     rows_moved,
     rows_of_scatter,
+    rows_within,
+    slices_of,
     threads_of_scatter,
 )
-from .slices import row_slices, rows_within, slices_of
 from .thin_products import sums_in_groups
 from .threads import in_shares, usable_threads
 

@@ -1,12 +1,14 @@
-"""Number of directions kept, rows of a block, and the memory that updates take."""
+"""Number of directions kept, rows of a block, slices of rows, and the memory of updates."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from .slices import ENTRIES_AT_ONCE, rows_within
+# Entries of a temporary array: 2 MB of float64, which stay in the cache of most cores.
+ENTRIES_AT_ONCE = 2**18
 
 # Up to this many features all directions are kept.
 SMALL_DIMENSION = 256
@@ -299,3 +301,22 @@ def rank_for_fraction(singular_values: np.ndarray, scatter: float, fraction: flo
     explained = np.cumsum((singular_values / largest) ** 2)
     wanted = fraction * (scatter / largest / largest)
     return min(int(np.searchsorted(explained, wanted, side="right")) + 1, len(singular_values))
+
+
+def rows_within(n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1) -> int:
+    """Return how many rows have at most so many entries, though not fewer than ``least``."""
+    return max(least, entries // max(n_columns, 1))
+
+
+def slices_of(n: int, size: int) -> Iterator[slice]:
+    """Yield consecutive slices of n things, ``size`` each; the last one may be shorter."""
+    size = int(size)  # numpy's narrow integers overflow
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def row_slices(
+    n_rows: int, n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1
+) -> Iterator[slice]:
+    """Yield consecutive slices of rows, each as large as `rows_within` says."""
+    return slices_of(n_rows, rows_within(n_columns, entries, least))

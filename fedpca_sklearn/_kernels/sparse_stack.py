@@ -18,8 +18,7 @@ from .linalg import (
 )
 from .rows import entries_once
 from .scatter import add_row
-from .sizes import MAX_EXACT_DIMENSION
-from .slices import row_slices, slices_of
+from .sizes import MAX_EXACT_DIMENSION, row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL

@@ -49,8 +49,7 @@ from .scatter import (
     mean_in_two_parts,
     row_scatter,
 )
-from .sizes import columns_at_once, rows_of_qr
-from .slices import slices_of
+from .sizes import columns_at_once, rows_of_qr, slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
 from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL

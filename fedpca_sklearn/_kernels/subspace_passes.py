@@ -18,8 +18,7 @@ from .device_rows import in_memory, sums_and_squares, times_scatter
 from .linalg import energy_of_underflow, flip_signs, orthonormalised
 from .nystrom import nystrom
 from .scatter import guessed_mean
-from .sizes import rows_of_product, step_of_passes, vectors_of_passes
-from .slices import rows_within, slices_of
+from .sizes import rows_of_product, rows_within, slices_of, step_of_passes, vectors_of_passes
 from .thin_products import product_with
 from .threads import in_shares
 

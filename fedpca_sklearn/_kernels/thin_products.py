@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .sizes import ROWS_OF_GROUP
-from .slices import slices_of
+from .sizes import ROWS_OF_GROUP, slices_of
 from .threads import blas_architectures, usable_threads
 
 Product: TypeAlias = Callable[[np.ndarray], np.ndarray]

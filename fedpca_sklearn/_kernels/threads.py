@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import threadpoolctl
 
-from .slices import slices_of
+from .sizes import slices_of
 
 Found = TypeVar("Found")
 
@@ -163,3 +163,20 @@ def threads_for_call(entries: int) -> AbstractContextManager[None]:
     Of a factorisation of m x d with m <= d the entries are 16 m d: it takes that many passes.
     """
     return threads_for(entries) if entries > _TINY else nullcontext()
+
+
+class computed_once(Generic[Found]):
+    """`functools.cached_property` without the lock that all objects of a class share.
+
+    Up to Python 3.11 eigenproblems of different objects would wait for each other. Threads that
+    read the same object at once may compute it each; all see what was kept first.
+    """
+
+    def __init__(self, find: Callable[[Any], Found]):
+        self._find, self._name = find, find.__name__
+        self.__doc__ = find.__doc__
+
+    def __get__(self, obj: Any, kind: Any = None) -> Found:
+        if obj is None:
+            return self  # type: ignore[return-value]
+        return vars(obj).setdefault(self._name, self._find(obj))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from sklearn import config_context, get_config
 
-from .._kernels.computed_once import computed_once
 from .._kernels.device_rows import DeviceRows
+from .._kernels.threads import computed_once
 
 # Device type of DLPack for memory of the host.
 _HOST = 1

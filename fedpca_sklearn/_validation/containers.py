@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ from sklearn.utils.validation import validate_data as _validate_data
 
 from .._kernels.device_rows import DeviceRows
 from .arrays import PLACE, Place, in_numpy, place_of
-from .times import with_missing_times
 
+# How numpy, pandas, polars and Arrow begin the names of types of dates and durations.
+_TIMES = re.compile("date|time|duration", re.IGNORECASE)
+# What numpy makes of NaT in a float.
+_NOT_A_TIME = float(np.iinfo(np.int64).min)
 # The estimators whose rows may be arrays of other libraries, in an error.
 TAKE_ARRAYS = (
     "StreamingPCA, FederatedPCA, DistributedPCA, FederatedPowerPCA, FrequentDirections, OjaPCA and "
@@ -149,3 +153,23 @@ def _as_numpy(X: Any) -> np.ndarray:
             f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor, X.get() "
             "one of a CuPy array."
         ) from error
+
+
+def with_missing_times(rows: Any, held: Any) -> Any:
+    """Rows that scikit-learn has read from a container: numbers, and NaN where that has NaT."""
+    if not _holds_times(held):
+        return rows
+    rows = rows.astype(np.float64) if rows.dtype.kind in "mM" else rows
+    return np.where(rows == _NOT_A_TIME, rows.dtype.type(np.nan), rows)
+
+
+def _holds_times(held: Any) -> bool:
+    """Whether a column is of dates, times of a day or durations."""
+    if isinstance(held, np.ndarray):
+        return held.dtype.kind in "mM"
+    if isinstance(held, (list, tuple)):
+        return np.asarray(held[:1]).dtype.kind in "mM"
+    if sp.issparse(held):
+        return False
+    types = getattr(getattr(held, "schema", None), "types", getattr(held, "dtypes", ()))
+    return any(_TIMES.match(str(kind)) for kind in types)

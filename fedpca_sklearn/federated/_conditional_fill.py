@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .._kernels.missing import filled_in, noise_ridge
 from .._kernels.pair_moments import means_of_columns
-from .._kernels.slices import row_slices
+from .._kernels.sizes import row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite

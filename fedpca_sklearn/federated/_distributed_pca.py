@@ -14,9 +14,9 @@ from .._base.adjusting import AdjustingMixin
 from .._base.batches import count_rows
 from .._base.places import shown_like
 from .._dask import RowChunks, run
+from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
 from .._validation.intervals import InstanceOf
-from .._validation.too_large import largest_named
 from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA

@@ -19,9 +19,9 @@ from .._base.callbacks import has_callbacks
 from .._base.places import show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
+from .._kernels.too_large import largest_named
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import InstanceOf, Interval
-from .._validation.too_large import largest_named
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA

@@ -46,7 +46,8 @@ def fit_site(
         estimator, n_rows = _going_on(before, prototype), before.n_rows
         n_samples, scatter = before.summary.n_samples, before.summary.scatter
     else:
-        estimator = clone(prototype)
+        unfitted = isinstance(prototype, StreamingPCA) and "_state" not in vars(prototype)
+        estimator = prototype._twin() if unfitted else clone(prototype)
         if seed is not None and "random_state" in estimator.get_params(deep=False):
             estimator.set_params(random_state=int(seed))
     if not isinstance(estimator, StreamingPCA):

@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
+from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, plain_integer
 from .._validation.intervals import Interval
-from .._validation.too_large import largest_named
 from ..summary import Subspace, merge_subspaces
 from ..summary._merge_methods import MERGE_METHODS
 from ..summary._merging import (

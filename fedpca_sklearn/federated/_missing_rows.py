@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from .._base.batches import count_rows
 from .._base.missing_entries import ObservedEntriesMixin
 from .._kernels.missing import noise_ridge
-from .._validation.too_large import largest_named
+from .._kernels.too_large import largest_named
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments
 from ..summary._pair_moments import merged_pairs

@@ -9,7 +9,7 @@ import scipy.linalg
 from scipy.special import chdtri
 
 from .._kernels import linalg
-from .._kernels.slices import rows_within, slices_of
+from .._kernels.sizes import rows_within, slices_of
 from .._validation.checks import is_integer
 from ..summary import Subspace, merge_subspaces
 from ..summary._along import along, factor_along

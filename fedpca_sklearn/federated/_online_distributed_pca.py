@@ -15,9 +15,9 @@ from .._base.batches import float_dtype
 from .._base.sources import is_stream, iter_batches
 from .._kernels import linalg
 from .._kernels.sizes import SMALL_DIMENSION, kept_directions
+from .._kernels.too_large import largest_named
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import Interval
-from .._validation.too_large import largest_named
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces

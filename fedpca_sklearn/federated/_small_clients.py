@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
-from .._kernels.sizes import SMALL_DIMENSION
-from .._kernels.slices import slices_of
+from .._kernels.sizes import SMALL_DIMENSION, slices_of
 from .._kernels.small_blocks import SmallBlocks, summaries_of_blocks
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features

@@ -11,9 +11,9 @@ from sklearn.utils._param_validation import RealNotInt
 
 from .._base.batches import count_rows
 from .._kernels.sizes import rank_for_fraction
+from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
 from .._validation.intervals import Interval
-from .._validation.too_large import largest_named
 from ..communication._federation import Message, clients_named
 from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
@@ -157,9 +157,7 @@ def _update_local(label: Any, before: _Local | None, X: Any, weight: Any) -> _Lo
         factor = merge_factors(before.triangle.factor, triangle.factor)
         triangle = pooled(factor, [before.triangle, triangle])
         n_rows, dtype = before.n_rows + n_rows, before.summary._dtype
-    summary = subspace_of(triangle, dtype)
-    _ = summary.components  # found here, at the client
-    return _Local(triangle, summary, n_rows)
+    return _Local(triangle, subspace_of(triangle, dtype), n_rows)
 
 
 def local_message(label: Any, X: Any, weight: Any, threshold: float) -> Subspace:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.slices import row_slices
+from .._kernels.sizes import row_slices
 
 # Entries beyond are brought back to this size before all else, so that no difference overflows,
 # and so that what shortens such a row to the least row_norm, 1e-60, is a float with all its digits.

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from .._kernels.sizes import SMALL_DIMENSION, rows_of_update
-from .._kernels.slices import slices_of
+from .._kernels.sizes import SMALL_DIMENSION, rows_of_update, slices_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._mechanism import gaussian_cost

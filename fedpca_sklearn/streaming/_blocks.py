@@ -38,7 +38,7 @@ from ..summary import Subspace
 from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
 from ..summary._units import StreamUnits
 from ..summary._updating import stacked_by_block, updated_by_block
-from ._half_life import CAME_WITHOUT_TIMES, newest_and_shares
+from ._half_life import newest_and_shares
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
 
@@ -124,31 +124,38 @@ class BlocksMixin(
 
     def _fade(self, take: Any, times: np.ndarray, X: Any, sample_weight: Any, state: Any) -> State:
         """Take rows with weights by their times, and the state before with a smaller weight."""
-        if state is not None and state.last_time is None:
-            raise ValueError(CAME_WITHOUT_TIMES)
         weight = check_weight(sample_weight, len(times))
-        before = None if state is None else state.last_time
-        newest, left, past = newest_and_shares(self._half_life_in_time, times, before)
         n_rows = count_rows(times, weight)
         if state is not None:
             n_rows += state.n_rows
-            state = replace(state, subspace=state.subspace.decay(past))
+        state, newest, left = self._faded(state, times)
         after = take(X, left if weight is None else left * weight, state)
         return replace(after, n_rows=n_rows, last_time=newest)
+
+    def _faded(self, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
+        """A state with the weight left of it, the latest time, and the weights of rows."""
+        before = None if state is None else state.last_time
+        newest, left, past = newest_and_shares(self._half_life_in_time, times, before)
+        if state is not None:
+            state = replace(state, subspace=state.subspace.decay(past))
+        return state, newest, left
 
     def _empty_state(self, d: int, dtype: Any) -> State:
         return State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
 
-    def _take_rows(self, rows: np.ndarray, state: State | None) -> State:
-        d = rows.shape[1]
+    def _take_rows(self, rows: np.ndarray, times: np.ndarray | None, state: State | None) -> State:
+        d, w, last = rows.shape[1], None, None
+        if times is not None:
+            state, last, w = self._faded(state, times)
         state = replace(state or self._empty_state(d, rows.dtype), rank=None)
         units = self._units(d)
         with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = self._by_scatter(units, state.subspace, rows, None, alone=True)
+            subspace = self._by_scatter(units, state.subspace, rows, w, alone=True)
             if subspace is None:
-                past, rows = units.taken(state.subspace, rows, None)
-                subspace = updated_by_block(past, rows, **self._update_options(state))
-        return self._next_state(state, units.undone(subspace), len(rows))
+                past, rows = units.taken(state.subspace, rows, w)
+                subspace = updated_by_block(past, rows, w, **self._update_options(state))
+        state = self._next_state(state, units.undone(subspace), len(rows))
+        return state if last is None else replace(state, last_time=last)
 
     def _by_scatter(
         self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None, alone: bool

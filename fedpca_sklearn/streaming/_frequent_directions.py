@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 
 from .._kernels import linalg
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.intervals import Interval
 from ._tracker import Tracker, rows_at_once

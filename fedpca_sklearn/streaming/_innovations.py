@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from ._fading import Fading
 
 # Rows whose running means are computed at once where entries are missing or rows fade.

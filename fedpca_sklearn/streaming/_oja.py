@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from .._validation.intervals import Interval
 from ._start import StartedTracker
 from ._tracker import rows_at_once

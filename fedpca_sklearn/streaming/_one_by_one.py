@@ -46,8 +46,8 @@ class OneByOneMixin(LateMixin):
         """Keep a state; fitted attributes may wait until somebody reads one."""
 
     @abstractmethod
-    def _take_rows(self, rows: np.ndarray, state: Any) -> Any:
-        """The state after some validated rows, at most a block."""
+    def _take_rows(self, rows: np.ndarray, times: np.ndarray | None, state: Any) -> Any:
+        """The state after some validated rows, at most a block, and their times, if any."""
 
     @abstractmethod
     def _block_size(self, n_features: int, sparse: bool) -> int:
@@ -61,26 +61,27 @@ class OneByOneMixin(LateMixin):
     def _keeps_all(self, n_features: int) -> bool:
         """Whether all directions are kept, so that each update solves an eigenproblem."""
 
-    def _replay(self, rows: np.ndarray) -> None:
+    def _replay(self, rows: np.ndarray, times: np.ndarray | None = None) -> None:
         state = getattr(self, "_state", None)
         if len(rows):
-            after = self._take_rows(rows, state)
+            after = self._take_rows(rows, times, state)
             self._publish(after)
-            self.__dict__.update({"_state": state, ROWS_THAT_WAIT: (rows.copy(), after)})
+            times = None if times is None else times.copy()
+            self.__dict__.update({"_state": state, ROWS_THAT_WAIT: (rows.copy(), times, after)})
         else:
             self._publish(state)
 
     def _settle(self, name: str) -> None:
         super()._settle(name)
         if ROWS_THAT_WAIT in vars(self) and not name.startswith("_"):
-            _, self.__dict__["_state"] = vars(self).pop(ROWS_THAT_WAIT)
+            *_, self.__dict__["_state"] = vars(self).pop(ROWS_THAT_WAIT)
 
-    def _waiting(self) -> np.ndarray | None:
-        """Rows that wait, in memory that later rows may use."""
+    def _waiting(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Rows that wait, in memory that later rows may use, and their times if they have some."""
         late, state = vars(self).get(LATE), vars(self)
         if late is not None:
-            return late.waiting if late.n else None
-        return state[ROWS_THAT_WAIT][0] if ROWS_THAT_WAIT in state else None
+            return (late.waiting, late.times) if late.n else None
+        return state[ROWS_THAT_WAIT][:2] if ROWS_THAT_WAIT in state else None
 
     def _room(self, d: int) -> int:
         """Rows that wait for each other before they are taken."""
@@ -126,7 +127,13 @@ class OneByOneMixin(LateMixin):
         if few:
             yield _as_one(few)
 
-    def _some_more(self, rows: Any, state: Any, before: np.ndarray | None) -> np.ndarray | None:
+    def _some_more(
+        self,
+        rows: Any,
+        times: np.ndarray | None,
+        state: Any,
+        before: tuple[np.ndarray, np.ndarray | None] | None,
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
         """The rows that wait with validated ones after them, or None if these cannot wait."""
         subspace, rows = None if state is None else state.subspace, in_numpy(rows)
         if (
@@ -141,17 +148,27 @@ class OneByOneMixin(LateMixin):
             return None
         for _ in progress(self, [rows], 1, "blocks"):
             pass
-        return rows if before is None else np.concatenate([before, rows])
+        if before is None:
+            return rows, times
+        both = zip(before, (rows, times), strict=True)
+        rows, times = (None if b is None else np.concatenate([a, b]) for a, b in both)
+        return rows, times
 
     def _flush(self) -> Subspace:
         """Take the rows that wait, and return the summary of all."""
         waiting, state = self._waiting(), getattr(self, "_state", None)
         if waiting is not None:
             with self._taking_rows():
-                self._keep(self._take_rows(waiting, state))
+                self._keep(self._take_rows(*waiting, state))
         return self._state.subspace._named(getattr(self, "feature_names_in_", None))
 
-    def _let_wait(self, rows: np.ndarray, base: dict[str, Any], most: int | None = None) -> None:
+    def _let_wait(
+        self,
+        rows: np.ndarray,
+        times: np.ndarray | None,
+        base: dict[str, Any],
+        most: int | None = None,
+    ) -> None:
         """Show rows when they are read, and take few ones without other checks from now on.
 
         ``base`` has the attributes that were hidden before; ``most`` rows come at once, None: as
@@ -164,8 +181,8 @@ class OneByOneMixin(LateMixin):
         checked = "feature_names_in_" not in base and not has_callbacks(self)
         most = self._few(d) if most is None else most
         room = self._room(d)
-        late = Late(base, rows, room, rows.dtype, False, checked, shown=False, most=most)
-        self.__dict__[LATE] = late
+        known = base, rows, room, rows.dtype, False, checked
+        self.__dict__[LATE] = Late(*known, shown=False, most=most, times=times)
         self._hide()
 
 

@@ -89,7 +89,7 @@ class SecondPassMixin(CertifiedMixin, BlocksMixin):
         self._check_readable(X, n_rounds)
         with self._processing(X, sample_weight, state):
             if waiting is not None:
-                state = self._take_rows(waiting, state)
+                state = self._take_rows(*waiting, state)
             if not state.subspace.scatter:
                 return self
             refinement = self._refinement(state.subspace)

@@ -20,8 +20,8 @@ from .._kernels.sizes import (
     kept_directions,
     peak_bytes,
     rank_for_fraction,
+    slices_of,
 )
-from .._kernels.slices import slices_of
 from .._kernels.threads import usable_threads
 from .._validation.checks import number_or_none
 from ._half_life import duration_of, forgetting_of

@@ -27,7 +27,13 @@ from ..summary import Subspace
 from ..summary._held import holds_scatter
 from ..summary._merging import checked_with_place
 from ._blocks import State
-from ._half_life import HALF_LIFE, check_half_life, times_of, times_of_rows
+from ._half_life import (
+    CAME_WITHOUT_TIMES,
+    HALF_LIFE,
+    check_half_life,
+    times_of,
+    times_of_rows,
+)
 from ._second_pass import SecondPassMixin
 
 
@@ -367,7 +373,7 @@ class StreamingPCA(SecondPassMixin):
         self : StreamingPCA
             The fitted estimator; unchanged if an error is raised.
         """
-        with self._processing(X, sample_weight, None, times) as take:
+        with self._processing(X, sample_weight, None, times) as (take, _):
             self._publish(take(X, sample_weight, None))
         return self
 
@@ -393,7 +399,7 @@ class StreamingPCA(SecondPassMixin):
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        if sample_weight is None and times is None and self._waits(X):
+        if sample_weight is None and self._waits(X, times):
             return self
         return self._go_on(X, sample_weight, times)
 
@@ -401,22 +407,22 @@ class StreamingPCA(SecondPassMixin):
     def _go_on(self, X: Any, sample_weight: Any, times: Any) -> StreamingPCA:
         state, late = getattr(self, "_state", None), vars(self).get(LATE)
         waiting = self._waiting()
-        with self._processing(X, sample_weight, state, times) as take:
-            rows = None
-            plain = not self._by_batch and self._half_life_in_time is None
-            if sample_weight is None and plain and self._may_wait(X):
-                dtype = self._dtype(state) if waiting is None else waiting.dtype
+        with self._processing(X, sample_weight, state, times) as (take, times):
+            more = None
+            if sample_weight is None and not self._by_batch and self._may_wait(X):
+                dtype = self._dtype(state) if waiting is None else waiting[0].dtype
                 few = list(self._blocks(X, None, dtype))
                 self._check_columns(few[0][0].shape[1])
-                rows = self._some_more(few[0][0], state, waiting) if len(few) == 1 else None
-            if rows is None:
+                if len(few) == 1:
+                    more = self._some_more(few[0][0], times, state, waiting)
+            if more is None:
                 if waiting is not None:
-                    state = self._take_rows(waiting, state)
+                    state = self._take_rows(*waiting, state)
                 self._keep(take(X, sample_weight, state))
-            elif len(rows) >= self._room(rows.shape[1]):
-                self._keep(self._take_rows(rows, state))
+            elif len(more[0]) >= self._room(more[0].shape[1]):
+                self._keep(self._take_rows(*more, state))
             else:
-                self._let_wait(rows, {} if late is None else late.base)
+                self._let_wait(*more, {} if late is None else late.base)
         return self
 
     def _check_parameters(self) -> None:
@@ -429,8 +435,8 @@ class StreamingPCA(SecondPassMixin):
     @contextmanager
     def _processing(
         self, X: Any, sample_weight: Any, state: State | None, times: Any = None
-    ) -> Iterator[Callable[[Any, Any, State | None], State]]:
-        """How the rows of a call are taken; it leaves no trace if an error is raised."""
+    ) -> Iterator[tuple[Callable[[Any, Any, State | None], State], np.ndarray | None]]:
+        """How the rows of a call are taken, and their times; an error leaves no trace."""
         self._check_parameters()
         with self._taking_rows():
             if sample_weight is not None and is_stream(X):
@@ -443,7 +449,9 @@ class StreamingPCA(SecondPassMixin):
             in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
             take = self._take_blocks if in_order else self._merge_chunks
             times = times_of_rows(self.half_life, times, X)
-            yield take if times is None else partial(self._fade, take, times)
+            if times is not None and state is not None and state.last_time is None:
+                raise ValueError(CAME_WITHOUT_TIMES)
+            yield take if times is None else partial(self._fade, take, times), times
 
     def _keep(self, state: State) -> None:
         """Keep the state of a stream; fitted attributes wait until somebody reads one."""
@@ -452,13 +460,14 @@ class StreamingPCA(SecondPassMixin):
         if not (holds_scatter(subspace) and counted) or self._asks() or self._by_batch:
             return self._publish(state)
         self._with_usual_weights(subspace, state.n_rows)
+        self.__dict__.pop(ROWS_THAT_WAIT, None)
         self._state = state
         if state.last_time is not None:
             self.last_time_ = state.last_time
-        plain = self._half_life_in_time is None
         tame = is_tame_state(subspace.mean, subspace.total_variance, subspace._dtype)
         none = np.empty((0, subspace.n_features), subspace._dtype)
-        self._let_wait(none, {}, None if plain and tame else 0)
+        times = None if state.last_time is None else np.empty(0, state.last_time.dtype)
+        self._let_wait(none, times, {}, None if tame else 0)
 
     def _publish(self, state: State) -> None:
         """Keep the state of a stream without rows that wait, and set the fitted attributes."""

@@ -48,9 +48,8 @@ class DerivedValues(InFiles):
 
         They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
         """
-        n_columns = 0 if self.column_scatter is None else self.n_features
         k, d = self.n_components, self.n_features
-        return k * d + k + d + n_columns + 2
+        return k * d + k + d + (0 if self.column_scatter is None else d) + 2
 
     @property
     def nbytes(self) -> int:

@@ -11,18 +11,19 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
-from .._kernels.computed_once import computed_once
 from .._kernels.linalg import (
     eigh_top,
     flip_signs,
     largest_rounded,
+    leading_of_factor,
+    right_singular,
     rounding_of_scatter,
 )
 from .._kernels.scatter import add_rows, leading_directions
 from .._kernels.sizes import few_of_all
-from .._kernels.threads import threads_for
+from .._kernels.threads import computed_once, threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
-from ._directions import ALIKE, all_directions, leading_of_factor, right_singular
+from ._directions import ALIKE, all_directions
 
 
 class HeldRows:
@@ -175,6 +176,7 @@ class HeldScatter(HeldRows):
     ):
         self.G, self.lost, self.certainty = G, lost, certainty
         self.precision, self.dtype = np.dtype(precision), np.dtype(dtype)
+        self._columns = np.flatnonzero(G.diagonal())  # those with scatter
         self._once: tuple[Hashable, Any] | None = None
 
     def times(self, weight: float) -> HeldScatter:
@@ -189,11 +191,6 @@ class HeldScatter(HeldRows):
         return HeldScatter(self.G, self.lost, self.precision, dtype, self.certainty)
 
     # ---------------------------------------------------------------- directions of the rows
-
-    @computed_once
-    def _columns(self) -> np.ndarray:
-        """Columns with scatter."""
-        return np.flatnonzero(self.G.diagonal())
 
     @computed_once
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +230,7 @@ class HeldScatter(HeldRows):
         """
         before = replace(before, wanted=wanted)
         self.certainty = before.with_products(largest, lost, precision)
-        if apart is None and self.is_certain:
+        if apart is None and before.count and self.is_certain:
             return True
         used = self._columns
         count = min(wanted, len(used))
@@ -244,7 +241,9 @@ class HeldScatter(HeldRows):
         rounded = largest_rounded(lam[:count], W[:, :count], precision, apart)
         pairs = None
         if self.dtype != np.float64:
-            pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
+            V = W[:, :count].T
+            V = V if len(W) == len(self.G) else self._wide(V)
+            pairs = V, np.sqrt(lam[:count].clip(0))
         before = replace(before, known=float(lam[count - 1]), count=count, pairs=pairs)
         self.certainty = before.with_products(min(largest, rounded), lost, precision)
         return self.is_certain
@@ -282,19 +281,19 @@ class HeldScatter(HeldRows):
         return int(np.sum(lam > len(self._columns) * self.certainty.rounding))
 
     def _wide(self, V: np.ndarray) -> np.ndarray:
-        if V.shape[1] == len(self.G):
-            return V
         wide = np.zeros((len(V), len(self.G)))
         wide[:, self._columns] = V
         return wide
 
     def _shown(self, V: np.ndarray) -> np.ndarray:
-        return flip_signs(np.array(self._wide(V), dtype=self.dtype, order="C"))
+        V = V if V.shape[1] == len(self.G) else self._wide(V)
+        return flip_signs(np.array(V, dtype=self.dtype, order="C"))
 
     # ---------------------------------------------------------------- and of columns in any units
 
     def __setstate__(self, state):
-        super().__setstate__({**state, "_once": None})
+        columns = np.flatnonzero(state["G"].diagonal())
+        super().__setstate__({**state, "_once": None, "_columns": columns})
 
     def once(self, how: Hashable, find: Callable[[], Any]) -> Any:
         """What was found last, if in the same way, or else what ``find`` returns."""

@@ -14,11 +14,10 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.threads import threads_for_call
-from .._kernels.too_large import TooLargeError
+from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
-from .._validation.too_large import largest_named
 from ._held import HeldScatter, added
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites

@@ -205,7 +205,9 @@ class Subspace(DerivedValues):
         now = {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         given = _DIRECTIONS & changes.keys()
         if given:
-            now.update({name: getattr(self, name) for name in _DIRECTIONS - given}, _leading=None)
+            now["_leading"] = None
+            for name in _DIRECTIONS - given:
+                now[name] = getattr(self, name)
         return self._trusted(**{**now, **changes})
 
     if not TYPE_CHECKING:  # which would take every name for a field

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
 from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_and_squares
-from .._kernels.slices import slices_of
+from .._kernels.linalg import right_singular
+from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
 from ._held import HeldRows
 from ._subspace import Subspace
@@ -122,26 +123,22 @@ def _factor_of(stack: np.ndarray) -> np.ndarray:
     return R[: stack.shape[1]]
 
 
-def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = True) -> np.ndarray:
     """R factor of two stacked R factors, by LAPACK's structured QR where one is a full triangle.
 
-    A third of the work of a dense QR of two d x d triangles; factors of fewer rows are stacked.
+    A third of the work of a dense QR of two d x d triangles; factors of fewer rows are stacked. The
+    second one may be any rows, which are not ``trapezoidal``.
     """
-    if len(first) < len(second):
+    if trapezoidal and len(first) < len(second):
         first, second = second, first
     if not len(second):
         return first
-    return _with_rows(first, second, len(second))
-
-
-def _with_rows(factor: np.ndarray, rows: np.ndarray, trapezoidal: int = 0) -> np.ndarray:
-    """R factor of a factor and rows below it, the last of which are ``trapezoidal``."""
-    m, d = factor.shape
+    m, d = first.shape
     if m < d:
-        return _factor_of(np.concatenate([factor, rows]))
-    factor, rows = (np.array(R, order="F") for R in (factor, rows))
-    size = min(_TPQRT_BLOCK, d)
-    R, _, _, info = dtpqrt(trapezoidal, size, factor, rows, overwrite_a=1, overwrite_b=1)
+        return _factor_of(np.concatenate([first, second]))
+    R, rows = np.array(first, order="F"), np.array(second, order="F")
+    known = len(rows) if trapezoidal else 0, min(_TPQRT_BLOCK, d), R, rows
+    R, _, _, info = dtpqrt(*known, overwrite_a=1, overwrite_b=1)
     if info:  # only for arguments that LAPACK refuses
         raise RuntimeError(f"dtpqrt failed with info={info}.")
     return np.triu(R)
@@ -162,7 +159,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         return replace(parts[0], factor=factor)
     n = np.array([part.n_samples for part in parts])
     n_samples = float(n.sum())
-    n_rows = sum(part.n_rows for part in parts)
+    n_rows = sum([part.n_rows for part in parts])
     origin = parts[int(np.argmax(n))].mean
     with np.errstate(over="ignore", invalid="ignore"):
         means = np.stack([(part.mean - origin) + part.mean_rest for part in parts])
@@ -173,7 +170,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         scatter = float(np.einsum("ij,ij->", means, means))
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    factor = _with_rows(factor, means)
+    factor = merge_factors(factor, means, trapezoidal=False)
     if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
         factor = np.empty((n_rows, len(order)), order="F")
@@ -185,10 +182,11 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 def subspace_of(
     triangle: Triangle, dtype: Any = np.float64, *, wanted: int | None = None
 ) -> Subspace:
-    """The summary of the rows of a factor, of which directions are found when they are read.
+    """The summary of the rows of a factor.
 
-    ``wanted`` directions are (None: all); 0: each column is to keep its digits, however small it is
-    beside the others, as adjusted directions follow from the factor.
+    All directions are found now, or if few are ``wanted`` those when they are read; 0: each column
+    is to keep its digits, however small it is beside the others, as adjusted directions follow from
+    the factor.
     """
     R = triangle.factor
     with np.errstate(over="ignore"):
@@ -196,6 +194,11 @@ def subspace_of(
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    held = HeldRows(R, dtype, R.shape[1] if wanted is None else wanted)
+    V, s, held = None, None, None
+    if wanted is None or (wanted and not few_of_all(wanted, len(R))):
+        V, s = right_singular(R)
+        V, scatter = V.astype(dtype, copy=False), max(scatter, float(s @ s))
+    else:
+        held = HeldRows(R, dtype, wanted)
     known = triangle.mean, triangle.n_samples, scatter, True
-    return Subspace._trusted(None, None, *known, column_scatter=columns, _leading=held)
+    return Subspace._trusted(V, s, *known, column_scatter=columns, _leading=held)

@@ -15,8 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.rows import entries_once
-from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION
-from .._kernels.slices import row_slices
+from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, row_slices
 from .._validation.checks import is_integer
 from .._validation.feature_names import names_known
 from ._adjusted import Adjusting, cut_beside, is_certain

@@ -20,8 +20,8 @@ from .._kernels.sizes import (
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
+    slices_of,
 )
-from .._kernels.slices import slices_of
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Found, Keep
 from .._kernels.too_large import too_large

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels import linalg
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares

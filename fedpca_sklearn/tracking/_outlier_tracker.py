@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
-from .._kernels.slices import slices_of
+from .._kernels.sizes import slices_of
 from .._validation.intervals import Interval
 from ._decomposition import DecompositionMixin
 from ._outliers import find_outliers

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rounds_helpers import examples
 
-from fedpca_sklearn._kernels.slices import row_slices, rows_within, slices_of
+from fedpca_sklearn._kernels.sizes import row_slices, rows_within, slices_of
 
 
 @examples

@@ -37,7 +37,8 @@ def test_a_gram_matrix_leaves_directions_orthonormal_up_to_their_squared_conditi
     lam, W = np.linalg.eigh(M @ M.T)
     V = (W / np.sqrt(lam)).T @ M
     error = linalg.orthonormality_error(V.astype(np.float64))
-    assert error <= np.finfo(dtype).eps / least**2
+    # products, eigenvectors and the Gram matrix that is looked at each round
+    assert error <= 3 * np.finfo(dtype).eps / least**2
     if error > tolerances.ORTHONORMALITY_TOL[np.dtype(dtype)]:
         assert least < {np.float64: 1.5e-3, np.float32: 0.11}[dtype]
 

@@ -120,7 +120,7 @@ def test_counts_by_pairs_would_be_those_of_noise():
 def test_sparse_rows_are_filled_as_dense_ones_and_stay_sparse(dtype, merge, monkeypatch):
     rows = np.where(np.abs(X - X.mean(axis=0)) < 0.5 * X.std(axis=0), 0, HOLES).astype(dtype)
     dense = FederatedPCA(2, missing=ConditionalFill(), merge=merge).fit(rows, clients=CLASS)
-    monkeypatch.setattr("fedpca_sklearn._kernels.slices.ENTRIES_AT_ONCE", 100)
+    monkeypatch.setattr("fedpca_sklearn._kernels.sizes.ENTRIES_AT_ONCE", 100)
     shapes, toarray = [], sp.csr_array.toarray
     monkeypatch.setattr(
         sp.csr_array, "toarray", lambda self: shapes.append(self.shape) or toarray(self)

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import ContributionBounds, FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn.summary import _held
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
 RNG = np.random.default_rng(0)
@@ -153,6 +154,56 @@ def test_rows_that_come_one_by_one_and_a_rank_rule():
     rule = StreamingPCA(2, half_life="100h", rank_rule=ContributionBounds(), block_size=20)
     rule.fit(X, times=TIMES)
     assert len(rule.rank_history_) == 10
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 70])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
+    rng = np.random.default_rng(1)
+    n = 2500
+    rows = (rng.standard_normal((n, 6)) * [6, 5, 4, 3, 2, 1] + 7).astype(dtype)
+    # late rows too, and a gap
+    times = START + (np.arange(n) * 20 + rng.integers(-500, 500, n)).astype("m8[s]")
+    times[1500:] += np.timedelta64(2, "h")
+    solved = []
+    solve = _held.eigh_top
+    monkeypatch.setattr(_held, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
+    quiet, looked_at = StreamingPCA(3, half_life="1h"), StreamingPCA(3, half_life="1h")
+    for i in range(0, n, n_rows):
+        part = slice(i, i + n_rows)
+        quiet.partial_fit(rows[part], times=times[part])
+    assert len(solved) <= 12  # where a sum is looked at, not in 2,500 calls
+    for i in range(0, n, n_rows):
+        part = slice(i, i + n_rows)
+        looked_at.partial_fit(rows[part], times=times[part])
+        if i % 140 == 0:
+            weight = in_hours(1, times[: i + n_rows])
+            assert looked_at.last_time_ == times[: i + n_rows].max()
+            assert_allclose(looked_at.subspace_.n_samples, weight.sum(), rtol=1e-12)
+            looked_at = pickle.loads(pickle.dumps(looked_at))
+    assert_array_equal(quiet.components_, looked_at.components_)
+    assert_array_equal(quiet.explained_variance_, looked_at.explained_variance_)
+    assert quiet.n_samples_ == n
+    tol = 1e-10 if dtype == np.float64 else 1e-4
+    assert_pca_of_weighted(quiet, rows.astype(np.float64), in_hours(1, times), tol)
+
+
+def test_rows_that_wait_take_times_of_other_units_and_refuse_missing_ones():
+    pca = StreamingPCA(3, half_life="1h")
+    pca.partial_fit(X[:100], times=TIMES[:100])
+    pca.partial_fit(X[100:101], times=TIMES[100:101])
+    pca.partial_fit(X[101:103], times=TIMES[101:103].astype("M8[ms]"))
+    pca.partial_fit(X[103:105], times=TIMES[103:105].tolist())
+    before = pickle.dumps(pca.subspace_)
+    with pytest.raises(ValueError, match="times must not be missing, got NaT at row 0"):
+        pca.partial_fit(X[105:106], times=np.array(["NaT"], dtype="M8[s]"))
+    with pytest.raises(ValueError, match="needs times, one for each row, got None"):
+        pca.partial_fit(X[105:106])
+    with pytest.raises(ValueError, match=r"shape \(1,\), got \(2,\)"):
+        pca.partial_fit(X[105:106], times=TIMES[105:107])
+    assert pickle.dumps(pca.subspace_) == before
+    pca.partial_fit(X[105:], times=TIMES[105:])
+    assert_pca_of_weighted(pca, X, in_hours(1, TIMES))
 
 
 def test_a_stream_goes_on_from_a_file():
