@@ -53,7 +53,7 @@ from fedpca_sklearn import (
 from fedpca_sklearn._kernels import linalg, routes
 from fedpca_sklearn._validation import arrays
 from fedpca_sklearn._validation.arrays import Place, in_numpy, place_of
-from fedpca_sklearn.summary import _held
+from fedpca_sklearn.summary import _exact
 
 __all__ = ["dispatch"]
 
@@ -334,7 +334,7 @@ def test_rows_on_a_device_have_one_eigenproblem(monkeypatch):
         found.append(args)
         return eigh_top(*args, **options)
 
-    monkeypatch.setattr(_held, "eigh_top", counted)
+    monkeypatch.setattr(_exact, "eigh_top", counted)
     monkeypatch.setattr(routes, "rows_of_scatter_block", lambda d: 400)
     X = MANY[:1000, :270]
     pca = StreamingPCA(10).fit(on_strict(X))

@@ -24,7 +24,7 @@ from .._validation.checks import check_at_most_features, check_integer, is_integ
 from .._validation.intervals import InstanceOf, Interval
 from ..rank import RankRule
 from ..summary import Subspace
-from ..summary._held import holds_scatter
+from ..summary._exact import holds_scatter
 from ..summary._merging import checked_with_place
 from ._blocks import State
 from ._half_life import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._adjusted_parts import Columns, Parts, parts_of_rows, parts_of_scatter
 from ._directions import all_directions
-from ._held import HeldRows, HeldScatter
+from ._exact import Factor, ScatterMatrix
 from ._scaling import deviations, rows_of, scatter_of_columns, with_directions
 from ._subspace import Subspace
 from ._updating import held_by_block, unit_of
@@ -154,7 +154,7 @@ def adjusted(
     parts = _of_scatter(summary, columns, adjusting, most)
     if parts is None:
         held = summary._leading if destroy else None
-        rows = held.rows if isinstance(held, HeldRows) else rows_of(summary)
+        rows = held.rows if isinstance(held, Factor) else rows_of(summary)
         parts = parts_of_rows(rows, columns, adjusting.scale, most, summary._dtype)
     names, others = summary.feature_names, columns.others
     zero, scatter = np.zeros(len(others)), parts.scatter / parts.scale**2
@@ -178,7 +178,7 @@ def _of_scatter(
 ) -> Parts | None:
     """What the scatter matrix that a summary holds tells, if there is one and it is certain."""
     held = summary._leading
-    if not isinstance(held, HeldScatter):
+    if not isinstance(held, ScatterMatrix):
         return None
     find = partial(parts_of_scatter, held, columns, adjusting.scale, most)
     return held.once((adjusting, most), find)

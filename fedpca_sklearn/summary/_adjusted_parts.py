@@ -12,7 +12,7 @@ from .._kernels.scatter import leading_directions
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import leading
-from ._held import HeldScatter
+from ._exact import ScatterMatrix
 from ._partial_out import what_is_left
 
 # Share of the square of a column that rounding explains.
@@ -97,7 +97,7 @@ def parts_of_rows(
 
 
 def parts_of_scatter(
-    held: HeldScatter, columns: Columns, scaled: bool, most: int | None
+    held: ScatterMatrix, columns: Columns, scaled: bool, most: int | None
 ) -> Parts | None:
     """The same from the scatter matrix of all rows; None where it is not certain to ten digits.
 
@@ -110,7 +110,7 @@ def parts_of_scatter(
         return _certain(held, columns, scaled, most)
 
 
-def _certain(held: HeldScatter, columns: Columns, scaled: bool, most: int | None) -> Parts | None:
+def _certain(held: ScatterMatrix, columns: Columns, scaled: bool, most: int | None) -> Parts | None:
     c, o, constant = columns[:3]
     cut = columns.scatter - held.G.diagonal()
     cut[cut <= _ROUNDING * columns.scatter] = 0.0  # of rows before, whose directions were cut

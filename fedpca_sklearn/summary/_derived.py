@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _codec
-from ._held import HeldScatter
+from ._exact import ScatterMatrix
 from ._in_files import InFiles
 
 # Sums of squares below which a square loses digits.
@@ -28,7 +28,7 @@ class DerivedValues(InFiles):
     @property
     def n_components(self) -> int:
         """Number of directions kept."""
-        if isinstance(self._leading, HeldScatter):
+        if isinstance(self._leading, ScatterMatrix):
             return self._leading.n_components
         return self.components.shape[0]
 

@@ -18,7 +18,7 @@ from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
-from ._held import HeldScatter, added
+from ._exact import ScatterMatrix, added
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
@@ -200,7 +200,7 @@ def merge_subspaces(
 def threads_of_merge(subspaces: Sequence[Subspace]) -> AbstractContextManager[None]:
     """One BLAS thread where few directions of few features are merged."""
     d = subspaces[0].n_features
-    if any(isinstance(s._leading, HeldScatter) for s in subspaces):
+    if any(isinstance(s._leading, ScatterMatrix) for s in subspaces):
         return threads_for_call(16 * d * d)
     return threads_for_call(16 * d * min(d, sum(s.n_components for s in subspaces)))
 
@@ -262,7 +262,7 @@ def in_float64(subspace: Subspace) -> Subspace:
     """The same summary with a basis that is orthonormal to the last digit of float64."""
     if subspace._dtype == np.float64:
         return subspace
-    if isinstance(subspace._leading, HeldScatter):
+    if isinstance(subspace._leading, ScatterMatrix):
         return subspace._replace(_leading=subspace._leading.shown_in(np.dtype(np.float64)))
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
@@ -371,7 +371,7 @@ def _sum_of_scatters(
     Without a number of directions as many must be certain as they are of a part.
     """
     parts = [s._leading for s in subspaces]
-    held = [part for part in parts if isinstance(part, HeldScatter) and part.certainty.wanted]
+    held = [part for part in parts if isinstance(part, ScatterMatrix) and part.certainty.wanted]
     if not held:
         return None
     total, corrections = pooled_moments(subspaces)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._kernels.column_moments import is_rounding
 from ._directions import all_directions
-from ._held import HeldRows
+from ._exact import Factor
 from ._subspace import Subspace
 from ._updating import lacks_directions
 
@@ -27,7 +27,7 @@ def scatter_of_columns(summary: Subspace) -> np.ndarray:
 
 def rows_of(summary: Subspace) -> np.ndarray:
     """Rows R, at most d, with the scatter matrix R^T R of the summary's directions."""
-    if isinstance(summary._leading, HeldRows):
+    if isinstance(summary._leading, Factor):
         return np.array(summary._leading.rows)
     return summary.singular_values[:, None] * summary.components.astype(np.float64)
 

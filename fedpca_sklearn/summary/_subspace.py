@@ -24,7 +24,7 @@ from .._validation.feature_names import check_names, check_same_names, composed_
 from . import _codec
 from ._checked import checked_fields
 from ._derived import DerivedValues
-from ._held import HeldRows, HeldScatter
+from ._exact import Factor, ScatterMatrix
 from ._origin import StatedModel, StatedPrivacy, check_sites
 from ._updating import updated
 
@@ -131,7 +131,7 @@ class Subspace(DerivedValues):
     privacy: StatedPrivacy | None = None
     model: StatedModel | None = None
     if TYPE_CHECKING:
-        # `HeldRows` or a `HeldScatter`, which has the directions when they are read, or None.
+        # `Factor` or a `ScatterMatrix`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
         _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
         _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
@@ -222,7 +222,7 @@ class Subspace(DerivedValues):
         return self
 
     def __getstate__(self):
-        if isinstance(self._leading, HeldRows):  # which later merges read
+        if isinstance(self._leading, Factor):  # which later merges read
             return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**fields, "_mean_low": self._mean_low}
@@ -450,7 +450,7 @@ class Subspace(DerivedValues):
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         directions: dict[str, Any]
-        if isinstance(self._leading, HeldScatter) and self.scatter * weight > _LEAST_SCATTER:
+        if isinstance(self._leading, ScatterMatrix) and self.scatter * weight > _LEAST_SCATTER:
             directions = {"_leading": self._leading.times(weight)}
         else:
             directions = {"singular_values": self.singular_values * math.sqrt(weight)}

@@ -16,7 +16,7 @@ from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_a
 from .._kernels.linalg import right_singular
 from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
-from ._held import HeldRows
+from ._exact import Factor
 from ._subspace import Subspace
 
 # Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
@@ -199,6 +199,6 @@ def subspace_of(
         V, s = right_singular(R)
         V, scatter = V.astype(dtype, copy=False), max(scatter, float(s @ s))
     else:
-        held = HeldRows(R, dtype, wanted)
+        held = Factor(R, dtype, wanted)
     known = triangle.mean, triangle.n_samples, scatter, True
     return Subspace._trusted(V, s, *known, column_scatter=columns, _leading=held)

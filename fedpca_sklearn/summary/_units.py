@@ -20,7 +20,7 @@ from .._validation.checks import is_integer
 from .._validation.feature_names import names_known
 from ._adjusted import Adjusting, cut_beside, is_certain
 from ._directions import ALIKE
-from ._held import HeldRows, HeldScatter, added
+from ._exact import Factor, ScatterMatrix, added
 from ._merging import merge_subspaces, pooled_moments
 from ._scaling import deviations, rescaled, rows_of, scatter_of_columns
 from ._subspace import Subspace
@@ -114,7 +114,7 @@ def added_up(
 
     None where one of them holds none, or where the sum is not certain to tell the components.
     """
-    held = [s._leading for s in summaries if isinstance(s._leading, HeldScatter)]
+    held = [s._leading for s in summaries if isinstance(s._leading, ScatterMatrix)]
     if not adjusting or not held or len(held) < sum(s.n_samples > 0 for s in summaries):
         return None
     total, corrections = _moments(summaries)
@@ -140,7 +140,7 @@ def merged_beside(
         return None
     total, corrections = _moments(summaries)
     parts = [rows_of(s) for s in summaries if s.n_samples > 0]
-    held = HeldRows(np.concatenate([*parts, corrections]), _dtype_of(summaries))
+    held = Factor(np.concatenate([*parts, corrections]), _dtype_of(summaries))
     most = int(n_components) - len(adjusting.confounders)
     return cut_beside(total._replace(_leading=held), adjusting, most)
 

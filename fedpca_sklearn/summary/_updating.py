@@ -25,7 +25,7 @@ from .._kernels.sizes import (
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import Block, DenseBlock, Found, Keep
 from .._kernels.too_large import too_large
-from ._held import Certainty, HeldRows, HeldScatter, holds_scatter
+from ._exact import Certainty, Factor, ScatterMatrix, holds_scatter
 
 _FLOAT64 = np.dtype(np.float64)
 # A Subspace, whose own methods call this module
@@ -61,7 +61,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
     Beside columns in large units they may be all that there is of another column.
     """
-    held = isinstance(subspace._leading, HeldRows)
+    held = isinstance(subspace._leading, Factor)
     if not held and subspace.n_components == subspace.n_features:
         return False
     double = subspace._dtype == np.float64
@@ -71,7 +71,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
 def _beyond(subspace: Summary) -> float:
     """Scatter beyond that along the directions."""
-    if isinstance(subspace._leading, HeldRows):
+    if isinstance(subspace._leading, Factor):
         return subspace.scatter - subspace._leading.energy
     return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
@@ -202,7 +202,7 @@ def _with_scatter_matrix(
     None of few rows, and where the wanted directions would not be certain.
     """
     kind, past, d = _block_kind(Y, Y.shape[1], svd_solver), subspace._leading, Y.shape[1]
-    if isinstance(past, HeldScatter):
+    if isinstance(past, ScatterMatrix):
         none = np.zeros((0, d)), np.zeros(0)
         before, (V, s) = past.certainty, past.certainty.pairs or none
     else:
@@ -227,7 +227,7 @@ def _with_scatter_matrix(
         # underflow may take off as much as the roundings of another energy
         gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
         lost, largest = max(float(found[1].sum()), gone), norm_of_scatter(found[0])
-        held = HeldScatter(*_added(subspace, *found, precision), subspace._dtype)
+        held = ScatterMatrix(*_added(subspace, *found, precision), subspace._dtype)
         certain = held.judge(wanted, before, largest, lost, precision, apart)
         if certain or svd_solver == "gram":
             return _with_block(subspace, block, {"_leading": held})
@@ -255,7 +255,7 @@ def held_by_block(
         return None
     if precision == np.float32 and not squares.all():  # what is there may be too small
         return None
-    held = HeldScatter(G, lost, precision, subspace._dtype)
+    held = ScatterMatrix(G, lost, precision, subspace._dtype)
     return _with_block(subspace, block, {"_leading": held})
 
 
@@ -264,7 +264,7 @@ def _added(
 ) -> tuple[np.ndarray, np.ndarray, np.dtype]:
     """Scatter matrix of a block and of what was before, energy lost, and the least precision."""
     past = subspace._leading
-    if isinstance(past, HeldScatter):
+    if isinstance(past, ScatterMatrix):
         G += past.G
         least = past.precision if past.precision.itemsize < precision.itemsize else precision
         return G, lost + past.lost, least
@@ -279,7 +279,7 @@ def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary
     if block is None or block.n_rows >= block.d:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        held = HeldRows(block.stack(), subspace._dtype)
+        held = Factor(block.stack(), subspace._dtype)
     return _with_block(subspace, block, {"_leading": held})
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import ContributionBounds, FederatedPCA, StreamingPCA, Subspace
-from fedpca_sklearn.summary import _held
+from fedpca_sklearn.summary import _exact
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
 RNG = np.random.default_rng(0)
@@ -166,8 +166,8 @@ def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
     times = START + (np.arange(n) * 20 + rng.integers(-500, 500, n)).astype("m8[s]")
     times[1500:] += np.timedelta64(2, "h")
     solved = []
-    solve = _held.eigh_top
-    monkeypatch.setattr(_held, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
+    solve = _exact.eigh_top
+    monkeypatch.setattr(_exact, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
     quiet, looked_at = StreamingPCA(3, half_life="1h"), StreamingPCA(3, half_life="1h")
     for i in range(0, n, n_rows):
         part = slice(i, i + n_rows)

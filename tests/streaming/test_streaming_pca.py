@@ -38,7 +38,7 @@ from fedpca_sklearn._kernels import linalg, scatter
 from fedpca_sklearn._kernels import threads as blas
 from fedpca_sklearn._kernels.routes import rows_of_vectors
 from fedpca_sklearn.streaming import _sizes
-from fedpca_sklearn.summary import _held
+from fedpca_sklearn.summary import _exact
 
 IRIS = load_iris().data
 FITTED = ["components_", "mean_", "singular_values_", "explained_variance_"]
@@ -1269,7 +1269,7 @@ def test_small_blocks_take_one_thread_and_the_setting_comes_back(
 
     seen = []
     monkeypatch.setattr(blas, "_SMALL", small)
-    monkeypatch.setattr(_held, "eigh_top", spied(_held.eigh_top))
+    monkeypatch.setattr(_exact, "eigh_top", spied(_exact.eigh_top))
     monkeypatch.setattr(linalg, "orthonormalised", spied(linalg.orthonormalised))
     with threadpool_limits(2):
         clone(model).fit(rows(200, 20))

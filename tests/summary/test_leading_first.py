@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, merge_subspaces
 from fedpca_sklearn._kernels import linalg, precision, scatter
-from fedpca_sklearn.summary import _held
+from fedpca_sklearn.summary import _exact
 
 N, D, R = 700, 400, 10
 
@@ -31,7 +31,7 @@ def orders(monkeypatch):
         asked.append(max_keep)
         return solve(G, max_keep, overwrite)
 
-    monkeypatch.setattr(_held, "eigh_top", counted)
+    monkeypatch.setattr(_exact, "eigh_top", counted)
     return asked
 
 

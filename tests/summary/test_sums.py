@@ -16,7 +16,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
-from fedpca_sklearn.summary import _held
+from fedpca_sklearn.summary import _exact
 
 examples = settings(max_examples=40, deadline=None)
 
@@ -96,13 +96,13 @@ def test_merges_commute_and_associate_and_have_an_identity(data):
 
 
 def eigenproblems(monkeypatch):
-    solved, solve = [], _held.eigh_top
+    solved, solve = [], _exact.eigh_top
 
     def counted(G, count, **options):
         solved.append(count)
         return solve(G, count, **options)
 
-    monkeypatch.setattr(_held, "eigh_top", counted)
+    monkeypatch.setattr(_exact, "eigh_top", counted)
     return solved
 
 

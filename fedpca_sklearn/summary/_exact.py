@@ -1,4 +1,4 @@
-"""Directions of a summary that are made when somebody reads them, and what they are made of."""
+"""The exact state of a summary: a scatter matrix, or its factor. Directions are read off it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import ALIKE, all_directions
 
 
-class HeldRows:
-    """Directions of rows in which each column has its digits, such as a triangular factor.
+class Factor:
+    """Square-root factor R of a scatter matrix R^T R, in which each column has its digits.
 
     Parameters
     ----------
     rows : ndarray of shape (m, d)
-        Whose scatter matrix is that of the summary.
+        R, such as a triangle: at most d rows.
     dtype : dtype
         Of the directions.
     wanted : int, default=0
@@ -146,10 +146,11 @@ class Certainty:
         return replace(known, rounding=rounding, least=least)
 
 
-class HeldScatter(HeldRows):
-    """Directions of a scatter matrix, of which each entry is right beside its two columns.
+class ScatterMatrix(Factor):
+    """Scatter matrix of rows about their mean.
 
-    That is more than its eigenvectors know of columns that are small beside others.
+    Each entry is right to rounding of the sizes of its two columns, however large others are. Its
+    eigenvectors are right to rounding of the largest eigenvalue.
 
     Parameters
     ----------
@@ -179,16 +180,16 @@ class HeldScatter(HeldRows):
         self._columns = np.flatnonzero(G.diagonal())  # those with scatter
         self._once: tuple[Hashable, Any] | None = None
 
-    def times(self, weight: float) -> HeldScatter:
+    def times(self, weight: float) -> ScatterMatrix:
         """The scatter matrix of the same rows with another weight."""
         certainty = self.certainty.times(weight)
-        return HeldScatter(
+        return ScatterMatrix(
             self.G * weight, self.lost * weight, self.precision, self.dtype, certainty
         )
 
-    def shown_in(self, dtype: np.dtype) -> HeldScatter:
+    def shown_in(self, dtype: np.dtype) -> ScatterMatrix:
         """The same scatter matrix, with directions of another dtype."""
-        return HeldScatter(self.G, self.lost, self.precision, dtype, self.certainty)
+        return ScatterMatrix(self.G, self.lost, self.precision, dtype, self.certainty)
 
     # ---------------------------------------------------------------- directions of the rows
 
@@ -333,7 +334,7 @@ class HeldScatter(HeldRows):
 
     @property
     def energy(self) -> float:
-        """See `HeldRows`."""
+        """See `Factor`."""
         return float(self.G.trace())
 
     @computed_once
@@ -353,7 +354,7 @@ class HeldScatter(HeldRows):
 
     @property
     def rows(self) -> np.ndarray:
-        """See `HeldRows`."""
+        """See `Factor`."""
         if self.certainty.wanted:
             return self.singular_values[:, None] * self.components.astype(np.float64)
         V, s, units = self._found
@@ -375,8 +376,8 @@ class HeldScatter(HeldRows):
 
 
 def added(
-    parts: Sequence[HeldScatter], more: np.ndarray, dtype: np.dtype, wanted: int = 0
-) -> HeldScatter | None:
+    parts: Sequence[ScatterMatrix], more: np.ndarray, dtype: np.dtype, wanted: int = 0
+) -> ScatterMatrix | None:
     """The scatter matrix of the rows of several and of some more rows.
 
     None where the ``wanted`` directions would not be certain; 0: whoever uses it finds out.
@@ -389,7 +390,7 @@ def added(
         lost, known = lost + part.lost, known.with_part(part.certainty)
         if part.precision.itemsize < precision.itemsize:
             precision = part.precision
-    whole = HeldScatter(G, lost, precision, dtype)
+    whole = ScatterMatrix(G, lost, precision, dtype)
     if wanted:
         energy = float(np.einsum("ij,ij->", more, more))
         if not whole.judge(wanted, known, energy, 0.0, np.dtype(np.float64)):
@@ -399,4 +400,4 @@ def added(
 
 def holds_scatter(summary: Any) -> bool:
     """Whether a summary holds a scatter matrix, of which directions are found when read."""
-    return isinstance(summary._leading, HeldScatter)
+    return isinstance(summary._leading, ScatterMatrix)
