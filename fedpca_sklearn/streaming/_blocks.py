@@ -96,7 +96,7 @@ class BlocksMixin(
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
                 with finite_by_sums(rows):
-                    subspace = self._by_scatter(units, state.subspace, rows, w, n_blocks == 1)
+                    subspace = self._by_scatter(units, state.subspace, rows, w)
                     if subspace is None:
                         past, rows = units.taken(state.subspace, rows, w)
                         if self.forgetting == "blocks":
@@ -150,7 +150,7 @@ class BlocksMixin(
         state = replace(state or self._empty_state(d, rows.dtype), rank=None)
         units = self._units(d)
         with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = self._by_scatter(units, state.subspace, rows, w, alone=True)
+            subspace = self._by_scatter(units, state.subspace, rows, w)
             if subspace is None:
                 past, rows = units.taken(state.subspace, rows, w)
                 subspace = updated_by_block(past, rows, w, **self._update_options(state))
@@ -158,13 +158,13 @@ class BlocksMixin(
         return state if last is None else replace(state, last_time=last)
 
     def _by_scatter(
-        self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None, alone: bool
+        self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None
     ) -> Subspace | None:
         """The summary with a block, if adjusted directions follow from its scatter matrix.
 
-        Then neither rows nor directions need other units. Where all directions are kept, and the
-        block is ``alone`` in its call, the scatter matrix is held; where some are cut, confounders
-        are kept whole, and the leading directions of what they leave.
+        Then neither rows nor directions need other units. Where all directions are kept, the
+        scatter matrix is held; where some are cut, confounders are kept whole, and the leading
+        directions of what they leave.
         """
         d = past.n_features
         adjusting, (max_keep, keep) = self._adjusting(d), self._kept(d, None)
@@ -175,7 +175,7 @@ class BlocksMixin(
         if max_keep not in (None, d):
             return self._beside(adjusting, max_keep, past, rows, w)
         most = self.n_components if is_integer(self.n_components) else None
-        return certain_by_block(past, rows, w, adjusting, most) if alone else None
+        return certain_by_block(past, rows, w, adjusting, most)
 
     def _beside(
         self, adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None

@@ -225,7 +225,7 @@ def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
     monkeypatch.setattr(
         StreamingPCA,
         "_take_rows",
-        lambda self, rows, state: taken.append(len(rows)) or take(self, rows, state),
+        lambda self, rows, *other: taken.append(len(rows)) or take(self, rows, *other),
     )
     few = StreamingPCA(10)
     for rows in np.split(X, 50):
