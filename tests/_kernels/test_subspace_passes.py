@@ -107,6 +107,15 @@ def test_the_past_counts_as_its_rows_do(X):
     assert_allclose(past.scatter + block.scatter, np.sum(Z**2), rtol=1e-10)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_columns_that_are_directions_themselves_are_found_by_passes(seed):
+    # those after the last one kept are in no direction at all; it is found roughly
+    Y = np.random.default_rng(seed).standard_normal((N, D)) / np.sqrt(np.arange(1, D + 1))
+    _, found = by_passes(Y)
+    assert found is not None
+    assert excess_error(Y, found[0][:5]) < 1e-4
+
+
 def test_a_row_that_the_sample_does_not_show_is_found(X):
     Y = X.copy()
     Y[:, 7] = 0
