@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
 from .lanczos import leading_by_lanczos
-from .sizes import few_of_all, row_slices, slices_of, very_few_of_all
+from .sizes import COLUMNS_OF_THREADS, few_of_all, row_slices, slices_of, very_few_of_all
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
 # Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
@@ -256,7 +256,10 @@ def eigh_top(
         few = _few_pairs(G, max_keep, options)
         if few is not None:
             return few
-    lam, W = np.linalg.eigh(G)
+    if overwrite and m > COLUMNS_OF_THREADS:  # in three matrices less than numpy takes
+        lam, W = scipy.linalg.eigh(G, driver="evd", **options)
+    else:  # other threads may run meanwhile
+        lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
 
 

@@ -171,11 +171,12 @@ def test_uncertain_directions_go_through_qr(X, orders):
     assert_allclose(pca.singular_values_, s[:60], rtol=1e-9)
 
 
-def test_the_other_directions_take_four_matrices(X):
+def test_the_other_directions_take_six_matrices(X):
     square, pca = 8 * D**2, StreamingPCA(R)
     with threadpool_limits(1, user_api="blas"):  # each has matrices of its own
         assert peak_bytes(lambda: pca.fit(X)) < 1.05 * pca.memory_bytes(D) < 3 * square
-    assert peak_bytes(lambda: pca.subspace_.components) < 4.1 * square
+    # numpy's copy, its result, and LAPACK's workspace of two, which numpy counts from 2.5 on
+    assert peak_bytes(lambda: pca.subspace_.components) < 6.1 * square
 
 
 @pytest.mark.parametrize("scale", [1e-157, 1e-162, 1e145])
