@@ -60,7 +60,7 @@ class AdjustingMixin(SubspaceTransformer):
         return self.scale or self.partial_out is not None
 
     def _wanted_of_factor(self) -> int | None:
-        """Directions that are wanted of the rows' own, None: all; 0 if those of other rows are."""
+        """Components of the unadjusted rows that will be read: all if None, none if adjusted."""
         if self._asks():
             return 0
         return int(self.n_components) if is_integer(self.n_components) else None

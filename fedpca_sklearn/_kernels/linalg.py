@@ -256,9 +256,9 @@ def eigh_top(
         few = _few_pairs(G, max_keep, options)
         if few is not None:
             return few
-    if overwrite and m > COLUMNS_OF_THREADS:  # in three matrices less than numpy takes
+    if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
         lam, W = scipy.linalg.eigh(G, driver="evd", **options)
-    else:  # other threads may run meanwhile
+    else:  # numpy releases the interpreter's lock
         lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
 
@@ -396,7 +396,7 @@ def _orthonormal_rows(M: np.ndarray) -> np.ndarray:
 
 
 def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Right singular vectors of at most d rows, and singular values that are no rounding errors."""
+    """Right singular vectors and values of a factor with at most d rows, up to its rank."""
     if len(R) == R.shape[1]:
         _, s, V = scipy.linalg.svd(R, check_finite=False)
     elif len(R):
@@ -408,9 +408,10 @@ def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leading_of_factor(R: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """The first right singular vectors and values of at most d rows, from those of R R^T.
+    """Leading right singular vectors and values of a factor R, from eigenvectors of R R^T.
 
-    None where the square loses digits of them. The values are those of R on the vectors.
+    None if the last eigenvalue is below 1e-3 of the first, where R R^T loses digits, or if entries
+    are so small or large that their squares do. Singular values are those of R on the vectors.
     """
     largest = np.abs(R).max()
     if not 1e-100 < largest < 1e100:

@@ -182,11 +182,11 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 def subspace_of(
     triangle: Triangle, dtype: Any = np.float64, *, wanted: int | None = None
 ) -> Subspace:
-    """The summary of the rows of a factor.
+    """Summary with the scatter matrix R^T R of a factor R.
 
-    All directions are found now, or if few are ``wanted`` those when they are read; 0: each column
-    is to keep its digits, however small it is beside the others, as adjusted directions follow from
-    the factor.
+    ``wanted`` is the number of leading components that will be read. If these are few, or 0, the
+    factor is stored and components are computed when read; 0: only functions of the factor will be,
+    such as scaled components. None: all components are computed now.
     """
     R = triangle.factor
     with np.errstate(over="ignore"):
