@@ -135,6 +135,15 @@ def arrays_in(value, seen=None):
             yield from arrays_in(item, seen)
     elif hasattr(value, "__dict__"):
         yield from arrays_in(vars(value), seen)
+    else:
+        slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+        yield from arrays_in([getattr(value, name, None) for name in slots], seen)
+
+
+def fitted_attributes(model):
+    """Public attributes that a fit has set, those that are computed when read as well."""
+    names = {*vars(model), *(model._values() if hasattr(model, "_values") else ())}
+    return {n: getattr(model, n) for n in names if n.endswith("_") and not n.startswith("_")}
 
 
 def peak_bytes(function):

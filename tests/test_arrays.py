@@ -19,6 +19,7 @@ from device_helpers import (
     strict,
     torch,
 )
+from helpers import fitted_attributes
 from numpy.testing import assert_allclose
 from sklearn import config_context
 from sklearn.base import clone
@@ -98,8 +99,8 @@ def shown(model):
     """Names of the fitted attributes that are arrays of numbers."""
     return [
         name
-        for name, value in vars(model).items()
-        if name.endswith("_") and isinstance(value, np.ndarray) and value.dtype.kind in "fi"
+        for name, value in fitted_attributes(model).items()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fi"
     ]
 
 

@@ -22,7 +22,7 @@ from fedpca_sklearn import (
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
 )
-from fedpca_sklearn._base import doc_link
+from fedpca_sklearn._base import fitted
 
 needs_callbacks = pytest.mark.skipif(
     not hasattr(FederatedPCA, "set_callbacks"), reason="callbacks need scikit-learn 1.9"
@@ -202,12 +202,12 @@ def test_no_cell_of_the_rows_is_in_the_log(caplog):
 
 def test_no_link_without_an_address(monkeypatch):
     pca = FederatedPCA(2)
-    assert doc_link.DOCUMENTATION is None
+    assert fitted.DOCUMENTATION is None
     assert pca._get_doc_link() == ""
     assert "Documentation for" not in pca._repr_html_()
     assert "https://scikit-learn.org" not in pca._repr_html_()
     address = "https://docs.example.org/fedpca"
-    monkeypatch.setattr(doc_link, "DOCUMENTATION", address)
+    monkeypatch.setattr(fitted, "DOCUMENTATION", address)
     for model in (
         pca,
         columns("vfedpca"),
@@ -221,7 +221,7 @@ def test_no_link_without_an_address(monkeypatch):
 
 
 def test_classes_of_others_are_not_on_our_pages(monkeypatch):
-    monkeypatch.setattr(doc_link, "DOCUMENTATION", "https://docs.example.org")
+    monkeypatch.setattr(fitted, "DOCUMENTATION", "https://docs.example.org")
 
     class Mine(FederatedPCA):
         pass

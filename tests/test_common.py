@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import arrays_in
+from helpers import arrays_in, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
@@ -620,7 +620,7 @@ def test_a_buffer_may_be_reused_for_all_batches(case):
 def test_fitted_arrays_may_be_written_without_harm_to_the_stream(case):
     X = rows()
     model, spoilt = case.new().fit(X[:100]), case.new().fit(X[:100])
-    for name, value in list(vars(spoilt).items()):
+    for name, value in fitted_attributes(spoilt).items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             setattr(spoilt, name, value)
             value[...] = 0

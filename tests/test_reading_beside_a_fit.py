@@ -29,7 +29,7 @@ from fedpca_sklearn import (
 )
 
 MODELS = {
-    "streaming": StreamingPCA(2, whiten=True),
+    "streaming": StreamingPCA(2, whiten=True, block_size=50),
     "sapca": StreamingPCA(1, rank_rule=EnergyBounds(), block_size=20),
     "oja": OjaPCA(2, random_state=0),
     "tracker": SubspaceTracker(2, center=True),
@@ -90,7 +90,7 @@ def test_transform_beside_a_fit_is_by_one_model(model):
     seen = at_every_change(model, lambda: go_on(model, Y), lambda: model.transform(row))
     after = model.transform(row)
     assert before.shape != after.shape or not np.allclose(before, after)
-    assert len(seen) > 3
+    assert len(seen) > 1
     # the line that ends the fit may be followed by others
     is_after = [np.array_equal(Z, after) for Z in seen]
     n_before = is_after.index(True) if True in is_after else len(seen)
@@ -105,7 +105,8 @@ def test_every_reader_beside_a_fit_is_by_one_model():
     row = X[:2].copy()
 
     def look():
-        V, mean = (copy.copy(model).__dict__[name] for name in ("components_", "mean_"))
+        one = copy.copy(model)
+        V, mean = one.components_, one.mean_
         Z = model.transform(row)
         return [
             V,

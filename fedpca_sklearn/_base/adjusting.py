@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.decomposition import PCA
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
 
-from .._kernels.sizes import SMALL_DIMENSION, row_slices
+from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import is_integer
 from ..summary import Subspace
-from ..summary._adjusted import Adjusting, Adjustment, adjusted
+from ..summary._adjusted import Adjusting, adjusted
 from ..summary._adjusted_refinement import AdjustedRefinement
 from ..summary._refinement import Refinement
-from ..summary._scaling import scatter_of_columns, shares_cut
+from ..summary._scaling import shares_cut
 from ..summary._updating import lacks_directions
+from .fitted import computed
 from .transformer import SubspaceTransformer
 
-# Where an estimator keeps how rows are adjusted and the summary of such rows; what it shows.
-_HOW, _MODEL = "_adjustment", "_adjusted_summary"
 # What to do where a parameter does not go with adjusted rows.
 _INSTEAD = {
     "mechanism": " Scales and effects of the rows would need a budget of their own: divide the "
@@ -35,7 +28,6 @@ _INSTEAD = {
 # Share of the variance of scaled columns, or of a confounder, whose lack is warned of, and how many
 # times that of the columns as they are it must be: less is lost of a cut of scaled columns too.
 _LOST, _TIMES = 0.05, 10
-_SHOWN = ("scale_", "confounders_", "confounder_effects_")
 
 
 class AdjustingMixin(SubspaceTransformer):
@@ -43,6 +35,10 @@ class AdjustingMixin(SubspaceTransformer):
 
     ``subspace_`` stays that of the rows, so that it is merged, saved and continued as any other.
     """
+
+    scale_: Any = computed(optional=True)
+    confounders_: Any = computed(optional=True)
+    confounder_effects_: Any = computed(optional=True)
 
     scale: bool = False
     partial_out: Any = None
@@ -114,8 +110,6 @@ class AdjustingMixin(SubspaceTransformer):
     # ---------------------------------------------------------------- fitted attributes
 
     def _model_of(self, subspace: Subspace, n_components: Any) -> tuple[Subspace, dict[str, Any]]:
-        for name in (_HOW, _MODEL, *_SHOWN):
-            self.__dict__.pop(name, None)
         adjusting = self._adjusting(subspace.n_features, subspace.feature_names)
         if not adjusting:
             return super()._model_of(subspace, n_components)
@@ -127,7 +121,7 @@ class AdjustingMixin(SubspaceTransformer):
         self._check_room(subspace.n_features, adjusting, n_components)
         most = n_components if is_integer(n_components) else None
         model, how, *_ = adjusted(subspace, adjusting, most)
-        shown: dict[str, Any] = {_HOW: how, _MODEL: model}
+        shown: dict[str, Any] = {"_adjustment": how, "_model": model}
         if adjusting.scale:
             shown["scale_"] = how.scale.copy()
         if adjusting.confounders:
@@ -150,11 +144,11 @@ class AdjustingMixin(SubspaceTransformer):
             )
 
     def _model_summary(self) -> Subspace:
-        model: Subspace | None = vars(self).get(_MODEL)
+        model: Subspace | None = self._values().get("_model")
         return super()._model_summary() if model is None else model
 
     def _whole_model(self) -> Subspace:
-        how = self._how()
+        how = self._adjustment()
         if how is None:
             return super()._whole_model()
         adjusting = Adjusting(hasattr(self, "scale_"), tuple(how.confounders.tolist()))
@@ -162,18 +156,14 @@ class AdjustingMixin(SubspaceTransformer):
 
     def _taken_off(self, model: Subspace) -> float:
         """What confounders explain, in the units of the adjusted rows."""
-        how, columns = self._how(), self.subspace_.column_scatter
+        how, columns = self._adjustment(), self.subspace_.column_scatter
         if how is None or columns is None:
             return 0.0
         return max(float(np.sum(columns[how.others] / how.scale**2)) - model.scatter, 0.0)
 
-    def _how(self) -> Adjustment | None:
-        """How the rows of the fit were adjusted; None if they were not."""
-        return vars(self).get(_HOW)
-
     def _warn_of_another_cut(self) -> None:
         """Warn where the rows' directions were cut as if nothing were done with the rows."""
-        how, rows = self._how(), vars(self)["subspace_"]
+        how, rows = self._adjustment(), self._values()["subspace_"]
         if how is None or not lacks_directions(rows):
             return
         of_all, of_columns = shares_cut(rows)
@@ -194,150 +184,6 @@ class AdjustingMixin(SubspaceTransformer):
             UserWarning,
             stacklevel=3,
         )
-
-    # ---------------------------------------------------------------- rows and coordinates
-
-    def _coordinates(
-        self,
-        X: Any,
-        V: np.ndarray,
-        squared_norms: np.ndarray | None = None,
-        scale: np.ndarray | None = None,
-    ) -> np.ndarray:
-        how = self._how()
-        if how is None:
-            return super()._coordinates(X, V, squared_norms, scale)
-        if not len(how.confounders):
-            scale = how.scale if scale is None else how.scale * scale
-            return super()._coordinates(X, V, squared_norms, scale)
-        if scale is not None:
-            V = V / scale
-        dtype = np.result_type(X.dtype, self.components_.dtype)
-        Z = super()._coordinates(X, how.loadings(V)).astype(dtype, copy=False)
-        if squared_norms is not None:
-            for at in row_slices(*X.shape):
-                rows = X[at].toarray() if sp.issparse(X) else X[at]
-                Y = how.adjust(rows - self.mean_.astype(np.float64))
-                Y = Y if scale is None else Y / scale
-                squared_norms[at] = np.einsum("ij,ij->i", Y, Y)
-        return Z
-
-    def _from_model(self, Y: np.ndarray) -> np.ndarray:
-        how = self._how()
-        if how is None:
-            return super()._from_model(Y)
-        return (how.back(Y) + self.mean_).astype(Y.dtype, copy=False)
-
-    # ---------------------------------------------------------------- the model of the rows
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Log-likelihood of each row under probabilistic PCA.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-            Rows with the columns of `fit`.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n,)
-            Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix;
-            of the normal distribution with the covariance of `get_covariance`, see there. With
-            ``scale=True`` that of the rows in their own units, so that it can be compared with that
-            of other parameters: by the sum of ``log(scale_)`` less than that of scaled rows. With
-            ``partial_out`` that of the other columns, given the confounders.
-        """
-        return super().score_samples(X)
-
-    def _log_likelihood(self, X: Any) -> np.ndarray:
-        log_likelihood = super()._log_likelihood(X)
-        how = self._how()
-        return log_likelihood if how is None else log_likelihood - np.log(how.scale).sum()
-
-    def get_covariance(self) -> np.ndarray:
-        """Covariance of the probabilistic PCA model.
-
-        With at most 256 features it is that of scikit-learn's PCA: components, and one variance
-        for all that is outside them. With more, each column has the residual variance of its own,
-        so that the diagonal is exact (up to the clipping of negative residuals, which only methods
-        that are not PCA can have), if the summary knows the scatter of the columns.
-
-        Returns
-        -------
-        covariance : ndarray of shape (d, d)
-            In the squared units of the rows. With ``scale=True`` the model is that of the scaled
-            rows. With ``partial_out`` of the other columns, given the confounders.
-        """
-        covariance = super().get_covariance()
-        how = self._how()
-        if how is not None:
-            covariance = (covariance * how.scale * how.scale[:, None]).astype(covariance.dtype)
-        return covariance
-
-    def get_precision(self) -> np.ndarray:
-        """Inverse of `get_covariance`, by the Woodbury identity.
-
-        Variances are raised to eps times the largest, so that the inverse exists. Where the model
-        has a residual variance for each column, one that is zero is raised to ``noise_variance_``,
-        the mean over all, so that a column without variation so far may vary in a later row.
-
-        Returns
-        -------
-        precision : ndarray of shape (d, d)
-            In one over the squared units of the rows.
-        """
-        precision = super().get_precision()
-        how = self._how()
-        if how is not None:
-            with np.errstate(over="ignore"):
-                precision = (precision / how.scale / how.scale[:, None]).astype(precision.dtype)
-        return precision
-
-    def to_sklearn(self) -> PCA | Pipeline:
-        """Return scikit-learn's PCA with the same components, for tools that know that class.
-
-        Returns
-        -------
-        pca : sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
-            Fitted; it maps rows as this estimator does, and shares no array with it. ONNX, PMML and
-            others read it. It cannot take more rows. Its likelihood is that of equal noise in all
-            columns, which above 256 features ours is not. With ``scale=True`` a pipeline of a
-            StandardScaler and a PCA, whose likelihood is that of the scaled rows.
-
-        Raises
-        ------
-        ValueError
-            With ``partial_out``, which scikit-learn has no transformer for.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn.datasets import load_digits
-        >>> from fedpca_sklearn import FederatedPCA
-        >>> X, y = load_digits(return_X_y=True)
-        >>> pca = FederatedPCA(5).fit(X, clients=y)
-        >>> np.allclose(pca.to_sklearn().transform(X), pca.transform(X))
-        True
-        """
-        check_is_fitted(self, "components_")
-        how, exported = self._how(), super().to_sklearn()
-        if how is None:
-            return exported
-        if len(how.confounders):
-            raise ValueError(
-                f"partial_out={self.partial_out!r} has no counterpart in scikit-learn: to_sklearn "
-                "needs partial_out=None."
-            )
-        scaler = StandardScaler()
-        scaler.mean_, scaler.scale_ = self.mean_.astype(np.float64), how.scale.copy()
-        scaler.var_ = scatter_of_columns(self.subspace_) / self.subspace_.n_samples
-        scaler.n_samples_seen_ = self.n_samples_
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(scaler, name, copy.deepcopy(getattr(self, name)))
-        vars(exported).pop("feature_names_in_", None)  # the scaler gives an array
-        exported.mean_ = np.zeros_like(exported.mean_)
-        return make_pipeline(scaler, exported)
 
 
 def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[int, ...]:

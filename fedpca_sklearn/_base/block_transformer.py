@@ -5,45 +5,61 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from .._dask import is_dask
 from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
-from .._validation.arrays import in_numpy
+from .._validation.arrays import PLACE, in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
-from .late import Late, LateMixin
+from .fitted import BEFORE, LEARNT, Learnt
 from .missing_entries import MissingEntriesMixin
-from .published_state import LATE
+from .row_buffer import RowBuffer
 from .sources import is_stream
 from .transformer import SubspaceTransformer
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """State of a stream after its full blocks, and the rows that do not fill a block yet."""
+class Stream(NamedTuple):
+    """State of a stream after its full blocks, and the rows that do not fill a block yet.
+
+    Attributes
+    ----------
+    fixed : dict
+        Parameters that give the state its shape.
+    state : object
+    buffer : RowBuffer
+        In float64.
+    n_rows : int
+        Number of all rows, those in the buffer as well.
+    dtype : dtype
+        float32 or float64, of the rows that came first.
+    n_before : int
+        Number of rows before the last batch.
+    opened : bool, default=False
+        Whether finite rows of that dtype need no other check.
+    """
 
     fixed: dict[str, Any]
     state: Any
-    waiting: np.ndarray
+    buffer: RowBuffer
     n_rows: int
     dtype: np.dtype
+    n_before: int
+    opened: bool = False
 
 
-class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
+class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     """Base of the estimators whose state changes block by block.
 
     The blocks of a stream do not depend on the batches in which it comes. Rows that do not fill a
-    block are kept until more rows come; the fitted attributes are those of a copy of the state that
-    has taken them. Where rows come one by one, they are made when somebody reads one of them. A
-    subclass has a parameter ``n_components`` and a state of its choice, for which
-    it writes four methods:
+    block are kept in a buffer; the fitted attributes are those of a copy of the state that has
+    taken them. Of rows that come a few at a time they are computed when one of them is read, if all
+    that `_show` sets are `computed`. A subclass has a parameter ``n_components`` and a state of its
+    choice, for which it writes four methods:
 
     - ``_block_rows(d, first=True)`` returns the number of rows of the first block, or of a later
       one, an integer of at least 1;
@@ -95,38 +111,54 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         self : object
             Unchanged if an error is raised.
         """
-        return self if self._waits(X) else self._go_on(X)
+        return self if self._buffered(X) else self._go_on(X)
+
+    @property
+    def _stream(self) -> Stream | None:
+        """State after the last call; None before a fit."""
+        learnt = vars(self).get(LEARNT)
+        return None if learnt is None else learnt.state
+
+    def _buffered(self, X: Any) -> bool:
+        """Take a few rows into the buffer, if they do not fill it and need no other check."""
+        state = self.__dict__
+        stream = state[LEARNT].state if LEARNT in state else None
+        if stream is None or not stream.opened or BEFORE in state or state.get(PLACE):
+            return False
+        if has_callbacks(self):
+            return False
+        buffer, takes_nan = stream.buffer, isinstance(self, MissingEntriesMixin)
+        if not buffer.takes(X, None, stream.dtype, buffer.room, takes_nan):
+            return False
+        n, buffer = stream.n_rows, buffer.with_rows(X)
+        after = stream._replace(buffer=buffer, n_rows=n + len(X), n_before=n)
+        state[LEARNT] = Learnt(after)
+        return True
 
     @with_callbacks
     def _go_on(self, X: Any, labels: Any = None) -> Any:
-        late, stream = vars(self).get(LATE), getattr(self, "_stream", None)
-        if late is not None:
-            stream = _after(self._stream, late.waiting)
-        self._process(X, stream, labels)
-        if labels is None and not is_dask(X) and getattr(X, "shape", ())[:1] == (1,):
-            self._let_rows_wait()
-        return self
+        return self._process(X, self._stream, labels)
 
-    def _let_rows_wait(self) -> None:
-        """From now on rows may come one by one, until the block is full."""
-        stream = self._stream
-        n, d = stream.waiting.shape
-        room = self._block_rows(d, stream.n_rows == n)
-        subspace = in_numpy(getattr(self, "subspace_", None))
-        if (
-            n + 1 >= room
-            or hasattr(self, "feature_names_in_")
-            or has_callbacks(self)
-            or subspace is None
-            or not is_tame_state(subspace.mean, subspace.total_variance, stream.dtype)
-        ):
-            return
-        base, takes_nan = dict(vars(self)), isinstance(self, MissingEntriesMixin)
-        late = Late(base, stream.waiting, room, stream.dtype, takes_nan, checked=True)
-        self.__dict__[LATE] = late
+    def _settle(self) -> None:
+        stream = vars(self)[LEARNT].state
+        self.__dict__[LEARNT] = Learnt(stream._replace(opened=False), self._values())
 
-    def _replay(self, rows: np.ndarray, times: np.ndarray | None = None) -> None:
-        self._process(rows[-1:], _after(self._stream, rows[:-1]))  # as the last call would have
+    def _compute(self, stream: Stream) -> dict[str, Any]:
+        return self._shown(stream)[0]
+
+    def _shown(self, stream: Stream) -> tuple[dict[str, Any], bool]:
+        """Set the fitted attributes; return the computed ones, and whether these are all."""
+        self.__dict__[LEARNT] = Learnt(stream, {})
+        state, rows = stream.state, stream.buffer.rows
+        with self._threads(rows.shape[1]):
+            if len(rows):
+                state = self._next_state(state, rows)
+                self._after_block(state, full=False)
+            before = dict(vars(self))
+            self._show(state, stream.n_rows, stream.dtype)
+        after = dict(vars(self))
+        values = after.pop(LEARNT).values
+        return values, all(before.get(name) is value for name, value in after.items())
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -199,14 +231,14 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
         """Raise an error that names a wrong parameter."""
         self._validate_params()
 
-    def _begin_batch(self, stream: _Stream, n: int, labels: Any) -> Any:
+    def _begin_batch(self, stream: Stream, n: int, labels: Any) -> Any:
         """State before a batch of n rows; ``labels`` are what else the call says of its rows."""
         return stream.state
 
     def _after_block(self, state: Any, full: bool) -> None:
         """Called after each full block, and with ``full=False`` after the rest of a call."""
 
-    def _process(self, X: Any, stream: _Stream | None, labels: Any = None) -> Any:
+    def _process(self, X: Any, stream: Stream | None, labels: Any = None) -> Any:
         self._check_parameters()
         fixed = {name: getattr(self, name) for name in self._fixed}
         for name, value in fixed.items():
@@ -215,38 +247,46 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
                     f"{name}={value!r} differs from {stream.fixed[name]!r} for the rows seen "
                     "before; call fit to start again."
                 )
-        with self._taking_rows():
+        with self._unchanged_on_error():
             batches = validated_batches(self, X, stream is None)
             n_batches = None if is_stream(X) else 1
             for batch in progress(self, batches, n_batches, "batches"):
                 n, d = batch.shape
                 if stream is None:
                     check_at_most_features(self.n_components, d)
-                    stream = _Stream(fixed, self._start(d), np.empty((0, d)), 0, float_dtype(batch))
+                    nothing, dtype = RowBuffer(np.empty((0, d)), 1), float_dtype(batch)
+                    stream = Stream(fixed, self._start(d), nothing, 0, dtype, 0)
                 state = self._begin_batch(stream, n, labels)
                 with self._threads(d):
                     for Y, full in self._blocks(stream, batch):
                         if full:
                             state = self._next_state(state, Y)
                             self._after_block(state, full=True)
-                stream = replace(stream, state=state, waiting=Y, n_rows=stream.n_rows + n)
+                n_rows = stream.n_rows + n
+                buffer = RowBuffer(Y, self._block_rows(d, len(Y) == n_rows))
+                stream = stream._replace(
+                    state=state, buffer=buffer, n_rows=n_rows, n_before=stream.n_rows
+                )
                 del batch  # before the next one is read
             assert stream is not None  # a stream without batches has been refused
-            self._stream = stream
-            with self._threads(d):
-                state = stream.state
-                if len(stream.waiting):
-                    state = self._next_state(state, stream.waiting)
-                    self._after_block(state, full=False)
-                self._show(state, stream.n_rows, stream.dtype)
+            values, complete = self._shown(stream)
+            opened = complete and labels is None and self._needs_no_more_checks(values, stream)
+            self.__dict__[LEARNT] = Learnt(stream._replace(opened=opened), values)
         return self
+
+    def _needs_no_more_checks(self, values: dict[str, Any], stream: Stream) -> bool:
+        """Whether rows of moderate size need no check but that of their shape and dtype."""
+        if hasattr(self, "feature_names_in_"):
+            return False
+        subspace = values["subspace_"]
+        return is_tame_state(subspace.mean, subspace.total_variance, stream.dtype)
 
     def _threads(self, d: int) -> AbstractContextManager[None]:
         return threads_for(d * (self._block_rows(d) + self._rank(d)))
 
-    def _blocks(self, stream: _Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
-        """Yield the waiting rows and those of a batch in full blocks, then what is left."""
-        waiting, d, at = stream.waiting, batch.shape[1], 0
+    def _blocks(self, stream: Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
+        """Yield the rows of the buffer and those of a batch in full blocks, then what is left."""
+        waiting, d, at = stream.buffer.rows, batch.shape[1], 0
         started, full = stream.n_rows > len(waiting), True
         while full:
             size = self._block_rows(d, not started)
@@ -259,9 +299,3 @@ class BlockTransformer(LateMixin, CallbackSupportMixin, SubspaceTransformer):
             full = len(waiting) >= size
             yield waiting, full
             waiting, started = waiting[:0], True
-
-
-def _after(stream: _Stream, waiting: np.ndarray) -> _Stream:
-    """The stream after rows that wait, of which its own are the first."""
-    n_rows = stream.n_rows + len(waiting) - len(stream.waiting)
-    return replace(stream, waiting=waiting, n_rows=n_rows)

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.certificates import Certificate, rounding_of
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
-from .places import bring_home, shown_like
-from .published_state import PublishedStateMixin
+from .fitted import FittedState, shown_like
 
 # Where an estimator keeps the certificate of a refinement, with the summary that it is of.
 CERTIFIED = "_certified"
@@ -22,12 +21,12 @@ def name_columns(fitted: Any, names: Sequence[str]) -> None:
     """Set the names of the columns in a fitted summary, of which the same stays certain."""
     before = fitted.subspace_
     of, certificate = vars(fitted).get(CERTIFIED, (None, None))
-    vars(fitted)["subspace_"] = before._named(names)
+    fitted._set_values({"subspace_": before._named(names)})
     if of is before:
         fitted._certify(certificate)
 
 
-class CertifiedMixin(PublishedStateMixin):
+class CertifiedMixin(FittedState):
     """Estimators that know a bound on the error of their directions."""
 
     def _never_exceeds(self) -> bool:
@@ -36,14 +35,13 @@ class CertifiedMixin(PublishedStateMixin):
 
     def _certify(self, certificate: Certificate) -> None:
         """Keep the certificate of the summary that was set last."""
-        self.__dict__[CERTIFIED] = vars(self)["subspace_"], certificate
+        self.__dict__[CERTIFIED] = self._values()["subspace_"], certificate
 
     def _with_certificate(self) -> tuple[Subspace, Certificate]:
         """The summary that is fitted, and what is certain about its first directions."""
-        view: Any = self._published()
-        check_is_fitted(view, "components_")
-        bring_home(vars(view))
-        subspace: Subspace = view.subspace_
+        view: Any = self._in_numpy()
+        check_is_fitted(view)
+        subspace: Subspace = view._values()["subspace_"]
         of, certificate = vars(view).get(CERTIFIED, (None, None))
         if of is subspace:
             return subspace, certificate

@@ -12,6 +12,7 @@ from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.sizes import slices_of
 from .._validation.checks import check_weight
 from .._validation.containers import validate_data
+from .fitted import computed
 from .transformer import SubspaceTransformer
 
 # Parts of the observed entries that `score` hides in turn.
@@ -32,6 +33,9 @@ def _unit_of(X: Any, mean: np.ndarray) -> float:
 class ObservedEntriesMixin(SubspaceTransformer):
     """Transform, imputation and likelihood of rows of which some entries are there."""
 
+    # variance of an entry beyond the components, of estimators that know it
+    _entry_noise: Any = computed(optional=True)
+
     @property
     def _takes_missing(self) -> bool:
         """Whether rows may have missing entries."""
@@ -42,7 +46,7 @@ class ObservedEntriesMixin(SubspaceTransformer):
             return super()._check_X(X)
         if self._needs_no_check(X):
             return X
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         return validate_data(
             self,
             X,

@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +21,7 @@ from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.rows import coordinates_and_norms
-from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction
+from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction, row_slices
 from .._kernels.tame import are_tame_rows
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
@@ -26,20 +29,20 @@ from .._validation.arrays import in_numpy
 from .._validation.checks import check_finite, check_weight, is_integer
 from .._validation.containers import validate_data
 from ..summary import Subspace, n_components_by
+from ..summary._adjusted import Adjustment
+from ..summary._scaling import scatter_of_columns
 from ..summary._updating import lacks_directions, unit_of
-from .published_state import UnchangedOnErrorMixin
+from .fitted import LEARNT, FittedState, Learnt, computed
 
 # Fitted attributes that scikit-learn's PCA has too.
 _EXPORTED = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"),
     *("mean_", "noise_variance_", "n_samples_", "n_features_in_", "feature_names_in_"),
 )
-# Fitted attributes that look like the state of a stream, which is elsewhere.
-_NOT_READ = ("subspace_", "n_samples_", "n_samples_seen_")
 
 
 class SubspaceTransformer(
-    UnchangedOnErrorMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC
+    FittedState, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC
 ):
     """Base of the estimators whose fitted state is a `Subspace`.
 
@@ -56,6 +59,17 @@ class SubspaceTransformer(
     whiten = False
     # whether rows may be arrays of other libraries
     _takes_arrays = False
+
+    components_: Any = computed()
+    mean_: Any = computed()
+    singular_values_: Any = computed()
+    explained_variance_: Any = computed()
+    explained_variance_ratio_: Any = computed()
+    noise_variance_: Any = computed()
+    n_components_: Any = computed()
+    n_samples_: Any = computed(in_state=True)
+    n_samples_seen_: Any = computed(in_state=True)
+    subspace_: Any = computed(in_state=True)
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -88,6 +102,12 @@ class SubspaceTransformer(
         n_rows : int
             Number of rows, at least 1.
         """
+        learnt = vars(self).get(LEARNT) or Learnt()
+        values = self._attributes(subspace, n_components, n_rows)
+        self.__dict__[LEARNT] = Learnt(learnt.state, values)
+
+    def _attributes(self, subspace: Subspace, n_components: Any, n_rows: int) -> dict[str, Any]:
+        """PCA's fitted attributes of a summary, see `_set_fitted`."""
         larger = self._with_usual_weights(subspace, n_rows)
         rows, (subspace, adjusted) = subspace, self._model_of(subspace, n_components)
         d = subspace.n_features
@@ -118,19 +138,19 @@ class SubspaceTransformer(
         rest = total - float(values[0].sum())
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * total:
             rest = 0.0
-        self.__dict__.update(
-            subspace_=rows._named(getattr(self, "feature_names_in_", None)),
-            n_components_=rank,
-            n_samples_=n_rows,
-            n_samples_seen_=n_rows,
-            mean_=rows.mean.astype(dtype),
-            components_=known.copy() if not missing else linalg.complete_basis(known, rank),
-            singular_values_=padded[0],
-            explained_variance_=padded[1],
-            explained_variance_ratio_=padded[2],
-            noise_variance_=dtype.type(rest / max(d - rank, 1)),
+        return {
+            "subspace_": rows._named(getattr(self, "feature_names_in_", None)),
+            "n_components_": rank,
+            "n_samples_": n_rows,
+            "n_samples_seen_": n_rows,
+            "mean_": rows.mean.astype(dtype),
+            "components_": known.copy() if not missing else linalg.complete_basis(known, rank),
+            "singular_values_": padded[0],
+            "explained_variance_": padded[1],
+            "explained_variance_ratio_": padded[2],
+            "noise_variance_": dtype.type(rest / max(d - rank, 1)),
             **adjusted,
-        )
+        }
 
     @staticmethod
     def _with_usual_weights(subspace: Subspace, n_rows: int) -> Subspace:
@@ -150,7 +170,7 @@ class SubspaceTransformer(
 
     def _beyond_the_summary(self) -> str | None:
         """Say that more components are shown than a cut summary tells; None where it is not so."""
-        wanted, rows = getattr(self, "n_components", None), vars(self)["subspace_"]
+        wanted, rows = getattr(self, "n_components", None), self._values()["subspace_"]
         held = self._model_summary().n_components
         if not is_integer(wanted) or held >= self.n_components_ or not lacks_directions(rows):
             return None
@@ -185,14 +205,6 @@ class SubspaceTransformer(
         """Scatter that was there before the whole model, and whose rounding errors are in it."""
         return 0.0
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _NOT_READ:
-            raise AttributeError(
-                f"{name} tells what a fit found, and no method would read another value; "
-                "StreamingPCA.from_subspace and FederatedPCA.from_subspaces start from summaries."
-            )
-        super().__setattr__(name, value)
-
     # ---------------------------------------------------------------- transformer
 
     @property
@@ -203,7 +215,7 @@ class SubspaceTransformer(
         """Whether X is rows of what was fitted, of which only the entries were to be checked."""
         fitted = vars(self)
         return (
-            "components_" in fitted
+            LEARNT in fitted
             and "feature_names_in_" not in fitted
             and are_tame_rows(X, fitted["n_features_in_"])
         )
@@ -211,7 +223,7 @@ class SubspaceTransformer(
     def _check_X(self, X: Any) -> Any:
         if self._needs_no_check(X):
             return X
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
         check_finite(X)
@@ -221,6 +233,10 @@ class SubspaceTransformer(
         """Coordinates of validated rows."""
         return self._coordinates(X, self.components_)
 
+    def _adjustment(self) -> Adjustment | None:
+        """How the rows of the fit were adjusted; None if they were not."""
+        return self._values().get("_adjustment")
+
     def _coordinates(
         self,
         X: Any,
@@ -228,11 +244,26 @@ class SubspaceTransformer(
         squared_norms: np.ndarray | None = None,
         scale: np.ndarray | None = None,
     ) -> Any:
-        """Coordinates in V of validated rows, centred and divided by ``scale``.
+        """Coordinates in V of validated rows, centred, adjusted and divided by ``scale``.
 
         Optionally also the squared norms of these rows.
         """
-        return coordinates_and_norms(X, V, self.mean_, squared_norms, scale)
+        how, mean = self._adjustment(), self.mean_
+        if how is None or not len(how.confounders):
+            if how is not None:
+                scale = how.scale if scale is None else how.scale * scale
+            return coordinates_and_norms(X, V, mean, squared_norms, scale)
+        if scale is not None:
+            V = V / scale
+        dtype = np.result_type(X.dtype, self.components_.dtype)
+        Z = coordinates_and_norms(X, how.loadings(V), mean).astype(dtype, copy=False)
+        if squared_norms is not None:
+            for at in row_slices(*X.shape):
+                rows = X[at].toarray() if sp.issparse(X) else X[at]
+                Y = how.adjust(rows - mean.astype(np.float64))
+                Y = Y if scale is None else Y / scale
+                squared_norms[at] = np.einsum("ij,ij->i", Y, Y)
+        return Z
 
     def transform(self, X: Any) -> Any:
         """Project rows on the components.
@@ -250,7 +281,7 @@ class SubspaceTransformer(
             unit variance, or is zero where the training rows had no variance.
         """
         if is_dask(X):
-            check_is_fitted(self, "components_")
+            check_is_fitted(self)
             RowChunks(self, X, reset=False)
             return lazy_transform(self, X)
         Z = self._project(self._check_X(X))
@@ -273,7 +304,7 @@ class SubspaceTransformer(
         X_original : ndarray of shape (n, d)
             The rows in the plane of the components that have these coordinates.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         if not isinstance(X, DeviceRows):
             with np.errstate(over="ignore", invalid="ignore"):  # of sums of finite values
                 X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
@@ -289,7 +320,10 @@ class SubspaceTransformer(
         return self._from_model(X @ V)
 
     def _from_model(self, Y: np.ndarray) -> np.ndarray:
-        """Rows about the mean as rows, in their memory if possible."""
+        """Adjusted rows about the mean as rows, in their memory if possible."""
+        how = self._adjustment()
+        if how is not None:
+            return (how.back(Y) + self.mean_).astype(Y.dtype, copy=False)
         Y += self.mean_
         return Y
 
@@ -341,7 +375,10 @@ class SubspaceTransformer(
         -------
         log_likelihood : ndarray of shape (n,)
             Tipping and Bishop (1999), eq. 4, by the Woodbury identity: O(n d k), no d x d matrix;
-            of the normal distribution with the covariance of `get_covariance`, see there.
+            of the normal distribution with the covariance of `get_covariance`, see there. With
+            ``scale=True`` that of the rows in their own units, so that it can be compared with that
+            of other parameters: by the sum of ``log(scale_)`` less than that of scaled rows. With
+            ``partial_out`` that of the other columns, given the confounders.
         """
         return self._log_likelihood(self._check_X(X))
 
@@ -349,7 +386,9 @@ class SubspaceTransformer(
         """`score_samples` of rows that are checked."""
         norms, model = np.empty(X.shape[0]), self._model()
         Z = in_numpy(self._coordinates(X, model.basis, norms, model.scale))
-        return model.log_density(Z.astype(np.float64, copy=False), norms)
+        density = model.log_density(Z.astype(np.float64, copy=False), norms)
+        how = self._adjustment()
+        return density if how is None else density - np.log(how.scale).sum()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Average log-likelihood of rows under probabilistic PCA.
@@ -385,9 +424,17 @@ class SubspaceTransformer(
         Returns
         -------
         covariance : ndarray of shape (d, d)
-            In the squared units of the rows.
+            In the squared units of the rows. With ``scale=True`` the model is that of the scaled
+            rows. With ``partial_out`` of the other columns, given the confounders.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
+        covariance, how = self._covariance(), self._adjustment()
+        if how is None:
+            return covariance
+        return (covariance * how.scale * how.scale[:, None]).astype(covariance.dtype)
+
+    def _covariance(self) -> np.ndarray:
+        """Covariance of the adjusted rows."""
         V, noise = self.components_, self.noise_variance_
         rest = self._residual_variances()
         if rest is not None:
@@ -411,20 +458,28 @@ class SubspaceTransformer(
         precision : ndarray of shape (d, d)
             In one over the squared units of the rows.
         """
-        check_is_fitted(self, "components_")
-        precision = self._model().precision()
+        check_is_fitted(self)
+        precision, how = self._model().precision(), self._adjustment()
         with np.errstate(over="ignore"):
+            if how is not None:
+                precision = precision / how.scale / how.scale[:, None]
             return precision.astype(self.components_.dtype, copy=False)
 
-    def to_sklearn(self) -> PCA:
+    def to_sklearn(self) -> PCA | Pipeline:
         """Return scikit-learn's PCA with the same components, for tools that know that class.
 
         Returns
         -------
-        pca : sklearn.decomposition.PCA
+        pca : sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
             Fitted; it maps rows as this estimator does, and shares no array with it. ONNX, PMML and
             others read it. It cannot take more rows. Its likelihood is that of equal noise in all
-            columns, which above 256 features ours is not.
+            columns, which above 256 features ours is not. With ``scale=True`` a pipeline of a
+            StandardScaler and a PCA, whose likelihood is that of the scaled rows.
+
+        Raises
+        ------
+        ValueError
+            With ``partial_out``, which scikit-learn has no transformer for.
 
         Examples
         --------
@@ -436,13 +491,29 @@ class SubspaceTransformer(
         >>> np.allclose(pca.to_sklearn().transform(X), pca.transform(X))
         True
         """
-        check_is_fitted(self, "components_")
-        exported = PCA(n_components=len(self.components_), whiten=self.whiten)
+        check_is_fitted(self)
+        how, exported = self._adjustment(), PCA(len(self.components_), whiten=self.whiten)
         for name in _EXPORTED:
             if hasattr(self, name):
                 setattr(exported, name, copy.deepcopy(getattr(self, name)))
         exported.n_components_ = len(self.components_)
-        return exported
+        if how is None:
+            return exported
+        if len(how.confounders):
+            raise ValueError(
+                f"partial_out={vars(self)['partial_out']!r} has no counterpart in scikit-learn: "
+                "to_sklearn needs partial_out=None."
+            )
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_ = self.mean_.astype(np.float64), how.scale.copy()
+        scaler.var_ = scatter_of_columns(self.subspace_) / self.subspace_.n_samples
+        scaler.n_samples_seen_ = self.n_samples_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(scaler, name, copy.deepcopy(getattr(self, name)))
+        vars(exported).pop("feature_names_in_", None)  # the scaler gives an array
+        exported.mean_ = np.zeros_like(exported.mean_)
+        return make_pipeline(scaler, exported)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,8 @@ _FOR_TRANSFORM = (
 
 def lazy_transform(estimator: Any, X: Any) -> Any:
     """Coordinates of the rows of a dask.array as one; of a data frame see `transformed_frame`."""
-    small = copy.copy(estimator)
     kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
-    vars(small).clear()
-    vars(small).update({name: value for name, value in vars(estimator).items() if name in kept})
+    small = estimator._with_only(kept)
     k, of_rows = small._n_features_out, as_dask_array(X).dtype
     dtype = np.result_type(
         np.float32 if of_rows == np.float32 else np.float64, small.components_.dtype

@@ -56,7 +56,7 @@ def check_residuals(fitted: Any, factor: np.ndarray, units: np.ndarray, least: f
     least : float
         Error of a sum of squares of a column, in units.
     """
-    how, model = fitted._how(), fitted._whole_model()
+    how, model = fitted._adjustment(), fitted._whole_model()
     if not (fitted.scale and len(how.confounders)):
         return
     own = units[how.others]

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._base.block_transformer import _Stream
+from .._base.block_transformer import Stream
+from .._base.fitted import LEARNT, Learnt
+from .._base.row_buffer import RowBuffer
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
@@ -351,7 +353,8 @@ def with_batch(
     n_rows = n + (0 if stream is None else stream.n_rows)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
     dtype = tracker.sites.dtype if stream is None else stream.dtype
-    estimator._stream = _Stream(fixed, state, np.empty((0, d)), n_rows, dtype)
+    stream = Stream(fixed, state, RowBuffer(np.empty((0, d)), 1), n_rows, dtype, n_rows - n)
+    estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
     STMissTracker._after_block(estimator, state, True)

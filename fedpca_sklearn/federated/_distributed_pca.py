@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.batches import count_rows
-from .._base.places import shown_like
+from .._base.fitted import shown_like
 from .._dask import RowChunks, run
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
@@ -222,7 +222,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     @property
     def r_factor_(self) -> np.ndarray:
         """Triangular factor of all rows about their mean."""
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         whole = self._state.whole
         if whole is None:
             raise AttributeError("r_factor_ is not known with missing=AvailablePairs().")

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import has_callbacks
-from .._base.places import show_in
+from .._base.fitted import show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._kernels.too_large import largest_named

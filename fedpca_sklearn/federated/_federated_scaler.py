@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from .._base.callbacks import progress, with_callbacks
-from .._base.published_state import UnchangedOnErrorMixin
+from .._base.fitted import FittedState
 from .._dask import refuse_dask
 from .._kernels.column_moments import ColumnMoments, pooled_columns
 from .._validation.containers import as_rows, validate_data
@@ -28,7 +28,7 @@ from ._local_fit import labels_of_sites
 __all__ = ["FederatedScaler"]
 
 
-class FederatedScaler(UnchangedOnErrorMixin, StandardScaler):
+class FederatedScaler(FittedState, StandardScaler):
     """Scale columns to mean 0 and variance 1 where the rows belong to several clients.
 
     Every client sends the number, the mean and the sum of squares of the entries of each of its

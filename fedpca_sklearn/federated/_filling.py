@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.batches import float_dtype
 from .._dask import RowChunks
-from .._validation.arrays import in_numpy
 from ..communication import CommunicationLog
 from ..communication._federation import Message
 from ..summary import Subspace
@@ -101,9 +100,9 @@ class FillingMixin(RefinesMixin):
         """
         if not isinstance(self.missing, ConditionalFill):
             return super().refinement_query()
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         self._check_filling()
-        known = in_numpy(vars(self)["subspace_"])._part(self.n_components_)
+        known = self._values()["subspace_"]._part(self.n_components_)
         return in_float64(known)._replace(site=None)
 
     def refine_from(self, answers: Iterable[Any]) -> Any:
@@ -203,7 +202,7 @@ class FillingMixin(RefinesMixin):
 
     def _show_filled(self, shares: np.ndarray) -> None:
         """Set the fitted attributes, with the variance that entries would have had."""
-        subspace = with_unseen_variance(vars(self)["subspace_"], shares, self.n_components_)
+        subspace = with_unseen_variance(self._values()["subspace_"], shares, self.n_components_)
         self._set_fitted(subspace, self.n_components, self.n_samples_)
 
     def _record_means(self, n_clients: int, d: int) -> None:

@@ -31,7 +31,7 @@ class LeavingMixin(StreamingClientsTransformer):
     @property
     def summaries_(self) -> dict[Any, Subspace]:
         """What each client has sent last, by its label."""
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         if self._trust == "sum":
             raise AttributeError("With trust='sum' only the sum of all clients is known.")
         return {label: self._clients[label].summary for label in self.clients_}
@@ -70,7 +70,7 @@ class LeavingMixin(StreamingClientsTransformer):
         >>> bool((pca.explained_variance_ == others.explained_variance_).all())
         True
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         if self._trust == "sum":
             raise ValueError("trust='sum' knows the sum of all clients only; none can be removed.")
         if label not in self._clients:

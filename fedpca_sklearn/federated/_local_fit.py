@@ -46,7 +46,7 @@ def fit_site(
         estimator, n_rows = _going_on(before, prototype), before.n_rows
         n_samples, scatter = before.summary.n_samples, before.summary.scatter
     else:
-        unfitted = isinstance(prototype, StreamingPCA) and "_state" not in vars(prototype)
+        unfitted = isinstance(prototype, StreamingPCA) and prototype._state is None
         estimator = prototype._twin() if unfitted else clone(prototype)
         if seed is not None and "random_state" in estimator.get_params(deep=False):
             estimator.set_params(random_state=int(seed))

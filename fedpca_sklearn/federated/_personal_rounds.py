@@ -190,7 +190,7 @@ class PersonalRoundsMixin(StreamingClientsTransformer):
         >>> subspace_distance(pca.components_, V) < before
         True
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         if is_dask(X):
             raise TypeError("X is of Dask, whose rows refine does not take here; X.compute() does.")
         with self._unchanged_on_error():

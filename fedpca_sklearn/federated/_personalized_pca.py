@@ -207,7 +207,7 @@ class PersonalizedPCA(PersonalRoundsMixin, FederatedPCA):
             With ``local_components_`` and ``site_means_`` of the new sites, until the next `fit` or
             `partial_fit`, of which they are no part.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         with self._unchanged_on_error():
             X, labels = self._rows_and_labels(X, clients)
             local, means = dict(self.local_components_), dict(self.site_means_)
@@ -297,7 +297,7 @@ class PersonalizedPCA(PersonalRoundsMixin, FederatedPCA):
         X_original : ndarray of shape (n, d)
             The rows with these coordinates.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         if Z.shape[1] != self._n_features_out:
             raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
-from .._base.transformer import UnchangedOnErrorMixin
+from .._base.fitted import FittedState
 from .._validation.checks import check_rows
 from ..communication import Federation
 from ..communication._sum_of_all import sum_of_all
@@ -48,7 +48,7 @@ def _checked(label: Any, rows: Any, weight: Any) -> None:
     check_rows(rows)
 
 
-class SpendsPrivacy(UnchangedOnErrorMixin):
+class SpendsPrivacy(FittedState):
     """Accounts of the clients of an estimator, which a failed call does not restore."""
 
     @property

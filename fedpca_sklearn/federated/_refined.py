@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.adjusting import AdjustingMixin
 from .._base.certified import CertifiedMixin
 from .._kernels.too_large import too_large
-from .._validation.arrays import in_numpy
 from .._validation.checks import check_integer
 from ..communication import Federation
 from ..communication._federation import message_of
@@ -136,7 +135,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         >>> subspace_distance(pca.components_, pooled) <= pca.subspace_error_bound_ < 0.1
         True
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         with self._unchanged_on_error():
             self._check_parameters()
             check_integer("n_rounds", n_rounds)
@@ -158,10 +157,10 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
             variances; mean, count and scatter are those of all rows. Sites answer with
             `RefinementAnswer.from_rows`.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         self._check_refinable()
         block = self._refinement_by_files().block
-        known = vars(self)["subspace_"]
+        known = self.subspace_
         return known._replace(components=block, singular_values=np.zeros(len(block)), site=None)
 
     def refine_from(self, answers: Iterable[RefinementAnswer]) -> Any:
@@ -183,7 +182,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
             If an answer is to another query, two are of one site, or all together are of other rows
             than those of the fit.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         with self._unchanged_on_error():
             self._check_refinable()
             refinement, answers = self._refinement_by_files(), list(answers)
@@ -213,7 +212,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
     def _refinable(self) -> Subspace | None:
         """The summary, if there is any variance."""
-        subspace = in_numpy(vars(self)["subspace_"])
+        subspace = self._values()["subspace_"]
         return subspace if subspace.scatter > 0 else None
 
     def _check_merge(self) -> None:
@@ -231,7 +230,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
                 f"mechanism must be None to refine, got {self.mechanism!r}: products would need "
                 "noise of their own; FederatedPowerPCA has rounds with noise."
             )
-        if (stated := vars(self)["subspace_"].privacy) is not None:
+        if (stated := self._values()["subspace_"].privacy) is not None:
             raise ValueError(
                 f"The summaries must state no privacy to refine them, got {stated!r}: products "
                 "would need noise of their own; FederatedPowerPCA has rounds with noise."
@@ -299,7 +298,7 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
     def _show_refined(self, refinement: Refinement) -> None:
         """Set the fitted attributes, and what is certain about them."""
-        self._set_fitted(refinement.summary(), self.n_components, vars(self)["n_samples_"])
+        self._set_fitted(refinement.summary(), self.n_components, self._values()["n_samples_"])
         self._certify(refinement.certificate(self.n_components_))
 
 

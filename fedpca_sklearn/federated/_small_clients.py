@@ -73,10 +73,10 @@ def _are_alike(X: np.ndarray) -> bool:
 
 def _rows_and_directions(prototype: StreamingPCA, d: int) -> tuple[int, int]:
     """Rows up to which a client is small, and directions that are kept of it."""
-    kept, keep = prototype._kept(d, None)
+    kept, keep = prototype._sizes.kept(d)
     if keep is not None:
         return 0, 0
-    most = min(d - 1, _FEW_ENTRIES // d, prototype._block_size(d, False))
+    most = min(d - 1, _FEW_ENTRIES // d, prototype._sizes.block(d))
     return most, d if kept is None else kept
 
 

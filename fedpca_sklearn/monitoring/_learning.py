@@ -13,8 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.adjusting import AdjustingMixin
-from .._base.doc_link import DocLinkMixin
-from .._base.published_state import PublishedStateMixin, UnchangedOnErrorMixin
+from .._base.fitted import FittedState
 from .._dask import refuse_dask
 from .._kernels.tame import are_tame_rows
 from .._validation.checks import check_finite, check_weight
@@ -32,12 +31,14 @@ _ROWS_A_MODEL = 50
 
 def _apart(fitted: Any) -> Any:
     """A copy of an estimator that goes on without changing it."""
-    return copy(fitted) if isinstance(fitted, UnchangedOnErrorMixin) else deepcopy(fitted)
+    return copy(fitted) if isinstance(fitted, FittedState) else deepcopy(fitted)
 
 
-class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
+class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
     """The estimator of a monitor, and what is kept of the rows that it has scored."""
 
+    _doc_link_module = FittedState._doc_link_module
+    _doc_link_template = FittedState._doc_link_template
     estimator: Any
     contamination: float
     limits: str
@@ -125,8 +126,6 @@ class LearningMixin(JudgingMixin, OutlierMixin, DocLinkMixin, BaseEstimator):
             )
         if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
             n_samples = None
-        if isinstance(fitted, PublishedStateMixin):  # with rows that wait
-            fitted = fitted._published()
         subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
         mean = subspace.mean
         if isinstance(fitted, AdjustingMixin) and hasattr(fitted, "scale_"):

@@ -26,7 +26,7 @@ def _axes(ax: Any) -> Any:
 
 def _two(estimator: Any, components: Sequence[int]) -> list[int]:
     """Positions of two components of a fitted estimator."""
-    check_is_fitted(estimator, "components_")
+    check_is_fitted(estimator)
     most, found = len(estimator.components_), [int(i) for i in components]
     if len(found) != 2 or not all(0 <= i < most for i in found):
         raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")

@@ -1,16 +1,15 @@
-"""Blocks of rows of `StreamingPCA`: how they are taken into its state, one after the other."""
+"""Rows of `StreamingPCA`: how they are taken into its state, one block after the other."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from .._base.adjusting import AdjustingMixin
 from .._base.batches import (
     count_rows,
     cut,
@@ -19,9 +18,9 @@ from .._base.batches import (
     put_back,
     validated_batches,
 )
-from .._base.callbacks import CallbackSupportMixin, progress
+from .._base.callbacks import progress
+from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
-from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.routes import passes_pay, scatter_pays
@@ -39,8 +38,6 @@ from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
 from ..summary._units import StreamUnits
 from ..summary._updating import stacked_by_block, updated_by_block
 from ._half_life import newest_and_shares
-from ._one_by_one import OneByOneMixin
-from ._sizes import SizesMixin
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -48,13 +45,102 @@ _RANKS_KEPT = 10_000
 
 @dataclass(frozen=True)
 class State:
-    """State of a stream after its full blocks: summary, number of rows, and the rank."""
+    """State of a stream after some rows: summary, number of rows, and ranks of a rule.
+
+    ``ranks`` are those after each block, of the last ones, and ``rank`` the last one.
+    """
 
     subspace: Subspace
     n_rows: int
-    rank: int | None
+    rank: int | None = None
     blocks_since_change: int = 0
+    ranks: np.ndarray | None = None
     last_time: np.datetime64 | None = None
+
+
+class Stream(NamedTuple):
+    """A state, and later rows in a buffer; so many at once need no check but for finiteness."""
+
+    state: State | None
+    buffer: RowBuffer | None = None
+    unchecked: int = 0
+
+
+def empty_state(pca: Any, d: int, dtype: Any) -> State:
+    """State before the first row of d features."""
+    return State(Subspace.empty(d, centered=pca.center, dtype=dtype), 0)
+
+
+def take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
+    """The state after rows that were not checked so far, in their order.
+
+    Parameters
+    ----------
+    pca : StreamingPCA
+    X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+    sample_weight : array-like of shape (n,) or None
+    state : State or None
+        Before the rows.
+
+    Returns
+    -------
+    state : State
+    """
+    blocks = validated_blocks(pca, X, sample_weight, None if state is None else _dtype_of(state))
+    first = [next(blocks)]
+    rows = first[0][0]
+    (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
+    del rows  # the list has it
+    state = _ready(pca, state or empty_state(pca, d, dtype), d)
+    n_blocks = None
+    if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
+        n_blocks = sum(1 for _ in pca._sizes.slices(X.shape[0], d, **kind))
+    return _after_blocks(pca, progress(pca, put_back(first, blocks), n_blocks, "blocks"), m, state)
+
+
+def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
+    """The state after the rows of a buffer, as one batch."""
+    rows, times, w, last = buffer.rows, buffer.times, None, None
+    if times is not None:
+        state, last, w = faded(pca, state, times)
+    m, d = rows.shape
+    state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
+    state = _after_blocks(pca, [(rows, w)], m, state)
+    if last is None:
+        return state
+    n_rows = state.n_rows - count_rows(rows, w) + m
+    return replace(state, n_rows=n_rows, last_time=last)
+
+
+def merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
+    """The state after a dask.array: its chunks' summaries are merged with what was before."""
+    chunks = RowChunks(pca, X, sample_weight, reset=state is None)
+    d = chunks.shape[1]
+    check_at_most_features(pca.n_components, d)
+    state = state or empty_state(pca, d, float_dtype(chunks))
+    max_keep, keep = pca._sizes.kept(d)
+    between = max_keep if keep is None else number_or_none(pca.n_components)
+    return State(*summarise(pca, chunks, state.subspace, state.n_rows, between))
+
+
+def take_with_times(
+    pca: Any, take: Callable, times: np.ndarray, X: Any, sample_weight: Any, state: State | None
+) -> State:
+    """The state after rows with weights by their times, and the rows before with less weight."""
+    weight = check_weight(sample_weight, len(times))
+    n_rows = count_rows(times, weight) + (0 if state is None else state.n_rows)
+    state, newest, left = faded(pca, state, times)
+    after = take(pca, X, left if weight is None else left * weight, state)
+    return replace(after, n_rows=n_rows, last_time=newest)
+
+
+def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
+    """A state with the weight left of it, the latest time, and the weights of rows."""
+    before = None if state is None else state.last_time
+    newest, left, past = newest_and_shares(pca._half_life_in_time, times, before)
+    if state is not None:
+        state = replace(state, subspace=state.subspace.decay(past))
+    return state, newest, left
 
 
 def _kind_of(rows: Any) -> dict[str, bool]:
@@ -62,199 +148,186 @@ def _kind_of(rows: Any) -> dict[str, bool]:
     return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
 
 
-class BlocksMixin(
-    AdjustingMixin, SizesMixin, OneByOneMixin, CallbackSupportMixin, SubspaceTransformer
-):
-    """Take rows into the state of a stream, block by block."""
+def _dtype_of(state: State) -> np.dtype:
+    return state.subspace._dtype
 
-    rank_history_: np.ndarray
 
-    def _take_blocks(self, X: Any, sample_weight: Any, state: State | None) -> State:
-        """Go through rows in their order."""
-        new = state is None
-        blocks = self._blocks(X, sample_weight, self._dtype(state))
-        first = [next(blocks)]
-        rows = first[0][0]
-        (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
-        del rows  # the list has it
-        if state is None:
-            state = self._empty_state(d, dtype)
-        if self.rank_rule is None:
-            state = replace(state, rank=None)
-        elif state.rank is None:
-            state = replace(state, rank=min(self._start_rank(), d))
-        ranks: deque[int | None] = deque(maxlen=_RANKS_KEPT)
-        n_blocks = None
-        if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
-            n_blocks = sum(1 for _ in self._block_slices(X.shape[0], d, **kind))
-        kept = self._kept(d, state.rank)[0] or d
-        at_once = kept + m
-        # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
-        if at_once >= d:
-            at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
-        units = self._units(d)
-        with threads_for(d * at_once):
-            for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
-                with finite_by_sums(rows):
-                    subspace = self._by_scatter(units, state.subspace, rows, w)
-                    if subspace is None:
-                        past, rows = units.taken(state.subspace, rows, w)
-                        if self.forgetting == "blocks":
-                            past = past.decay(self.forgetting_factor**2)
-                        subspace = updated_by_block(past, rows, w, **self._update_options(state))
-                state = self._next_state(state, subspace, count_rows(rows, w))
-                ranks.append(state.rank)
-                del rows, w  # before the next batch is read
-        state = replace(state, subspace=units.undone(state.subspace))
-        if self.rank_rule is not None:
-            before = [] if new else getattr(self, "rank_history_", [])
-            self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
+def _ready(pca: Any, state: State, d: int) -> State:
+    """The state with the rank of a rule, if there is one."""
+    if pca.rank_rule is None:
+        return replace(state, rank=None, ranks=None)
+    if state.rank is None:
+        return replace(state, rank=min(pca._sizes.start_rank, d))
+    return state
+
+
+def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
+    """The state after validated blocks with their weights, the first one of m rows."""
+    d = state.subspace.n_features
+    at_once = (pca._sizes.kept(d, state.rank)[0] or d) + m
+    # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
+    if at_once >= d:
+        at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
+    ranks: deque[int | None] = deque([] if state.ranks is None else state.ranks, _RANKS_KEPT)
+    units = _units(pca, d)
+    with threads_for(d * at_once):
+        for rows, w in blocks:
+            with finite_by_sums(rows):
+                subspace = _by_scatter(pca, units, state.subspace, rows, w)
+                if subspace is None:
+                    past, rows = units.taken(state.subspace, rows, w)
+                    if pca.forgetting == "blocks":
+                        past = past.decay(pca.forgetting_factor**2)
+                    options = _update_options(pca, d, state.rank)
+                    subspace = updated_by_block(past, rows, w, **options)
+            state = _next_state(pca, state, subspace, count_rows(rows, w))
+            ranks.append(state.rank)
+            del rows, w  # before the next batch is read
+    state = replace(state, subspace=units.undone(state.subspace))
+    return state if pca.rank_rule is None else replace(state, ranks=np.array(ranks, dtype=int))
+
+
+def _by_scatter(
+    pca: Any, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None
+) -> Subspace | None:
+    """The summary with a block, if adjusted directions follow from its scatter matrix.
+
+    Then neither rows nor directions need other units. Where all directions are kept, the
+    scatter matrix is held; where some are cut, confounders are kept whole, and the leading
+    directions of what they leave.
+    """
+    d = past.n_features
+    adjusting, (max_keep, keep) = pca._adjusting(d), pca._sizes.kept(d)
+    solves = pca.svd_solver == "auto" and pca.rank_rule is None and keep is None
+    fades = pca._row_factor < 1 or pca._blocks_forget
+    if not adjusting or not solves or fades or units.started:
+        return None
+    if max_keep not in (None, d):
+        return _beside(adjusting, max_keep, past, rows, w)
+    most = pca.n_components if is_integer(pca.n_components) else None
+    return certain_by_block(past, rows, w, adjusting, most)
+
+
+def _beside(
+    adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None
+) -> Subspace | None:
+    """The summary with a block, cut beside the confounders if there are any."""
+    n, d = rows.shape
+    few = n <= FEW_ROWS
+    if not (few or adjusting.confounders) or passes_pay(n, d, max_keep):
+        return None
+    most = max_keep - len(adjusting.confounders)
+    if scatter_pays(n, d, max_keep, by_qr=True):
+        held = certain_by_block(past, rows, w, adjusting, most)
+    else:
+        held = stacked_by_block(past, rows, w)
+    return None if held is None else cut_beside(held, adjusting, most)
+
+
+def _units(pca: Any, d: int) -> StreamUnits:
+    most, keep = pca._sizes.kept(d)
+    return StreamUnits(pca._adjusting(d), keep is not None or most not in (None, d))
+
+
+def _update_options(pca: Any, d: int, rank: int | None) -> dict[str, Any]:
+    """Options of `updated_by_block` for a rank of a rule."""
+    max_keep, keep = pca._sizes.kept(d, rank)
+    asked = pca.n_components if is_integer(pca.n_components) else None
+    wanted = None if pca._asks() else asked  # of other rows
+    by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
+    return {
+        "max_keep": max_keep,
+        "keep": keep,
+        "forgetting_factor": pca._row_factor,
+        "svd_solver": pca.svd_solver,
+        "wanted": rank + 1 if rank else wanted,
+        "passes": int(asked or 1) if by_passes else None,
+    }
+
+
+def _next_state(pca: Any, state: State, subspace: Subspace, n_new: int) -> State:
+    """The state of an updated summary, of which the rule chooses the rank."""
+    state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
+    rule = pca.rank_rule
+    if rule is None:
         return state
+    rank = rule.next_rank(state.rank, subspace, state.blocks_since_change, state.n_rows)
+    if rank > state.rank:
+        subspace = rule.grown(state.rank, subspace)
+    return replace(
+        state,
+        subspace=subspace.truncate(pca._sizes.kept(subspace.n_features, rank - 1)[0]),
+        rank=rank,
+        blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
+    )
 
-    def _merge_chunks(self, X: Any, sample_weight: Any, state: State | None) -> State:
-        """Merge the summaries of the chunks of a dask.array, and what was before."""
-        chunks = RowChunks(self, X, sample_weight, reset=state is None)
-        d = chunks.shape[1]
-        check_at_most_features(self.n_components, d)
-        state = state or self._empty_state(d, float_dtype(chunks))
-        max_keep, keep = self._kept(d, None)
-        between = max_keep if keep is None else number_or_none(self.n_components)
-        subspace, n_rows = summarise(self, chunks, state.subspace, state.n_rows, between)
-        return State(subspace, n_rows, None)
 
-    def _fade(self, take: Any, times: np.ndarray, X: Any, sample_weight: Any, state: Any) -> State:
-        """Take rows with weights by their times, and the state before with a smaller weight."""
-        weight = check_weight(sample_weight, len(times))
-        n_rows = count_rows(times, weight)
-        if state is not None:
-            n_rows += state.n_rows
-        state, newest, left = self._faded(state, times)
-        after = take(X, left if weight is None else left * weight, state)
-        return replace(after, n_rows=n_rows, last_time=newest)
+# ------------------------------------------------------------------ validated rows
 
-    def _faded(self, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
-        """A state with the weight left of it, the latest time, and the weights of rows."""
-        before = None if state is None else state.last_time
-        newest, left, past = newest_and_shares(self._half_life_in_time, times, before)
-        if state is not None:
-            state = replace(state, subspace=state.subspace.decay(past))
-        return state, newest, left
 
-    def _empty_state(self, d: int, dtype: Any) -> State:
-        return State(Subspace.empty(d, centered=self.center, dtype=dtype), 0, None)
+def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
+    """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
+    first, weight, seen = dtype is None, None, 0
+    batches = validated_batches(pca, X, first, pca._sizes.block)
+    if is_stream(X) and not pca._sizes.by_batch:
+        batches = _gathered(pca, batches, dtype)
+    for batch in batches:
+        n, d = batch.shape
+        if not seen:
+            dtype = dtype or float_dtype(batch)
+            check_at_most_features(pca.n_components, d)
+            weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
+        w = None if weight is None else weight[seen : seen + n]
+        seen += n
+        slices = pca._sizes.slices(n, d, **_kind_of(batch))
+        blocks = cut(batch, w, slices, dtype, not _shown_by_sums(pca, X, batch, weight))
+        del batch
+        yield from blocks
+        del blocks
 
-    def _take_rows(self, rows: np.ndarray, times: np.ndarray | None, state: State | None) -> State:
-        d, w, last = rows.shape[1], None, None
-        if times is not None:
-            state, last, w = self._faded(state, times)
-        state = replace(state or self._empty_state(d, rows.dtype), rank=None)
-        units = self._units(d)
-        with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = self._by_scatter(units, state.subspace, rows, w)
-            if subspace is None:
-                past, rows = units.taken(state.subspace, rows, w)
-                subspace = updated_by_block(past, rows, w, **self._update_options(state))
-        state = self._next_state(state, units.undone(subspace), len(rows))
-        return state if last is None else replace(state, last_time=last)
 
-    def _by_scatter(
-        self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None
-    ) -> Subspace | None:
-        """The summary with a block, if adjusted directions follow from its scatter matrix.
+def is_few(pca: Any, X: Any) -> bool:
+    """Whether something is so few dense rows in memory that they go to a buffer."""
+    if not hasattr(X, "__len__") or sp.issparse(X):
+        return False
+    if is_stream(X) or is_dask(X) or is_on_disk(X):
+        return False
+    shape = getattr(X, "shape", None)
+    if shape == ():
+        return False
+    if shape is None or len(shape) != 2:
+        return len(X) == 1
+    return shape[1] > 0 and 0 < len(X) <= pca._sizes.few(shape[1])
 
-        Then neither rows nor directions need other units. Where all directions are kept, the
-        scatter matrix is held; where some are cut, confounders are kept whole, and the leading
-        directions of what they leave.
-        """
-        d = past.n_features
-        adjusting, (max_keep, keep) = self._adjusting(d), self._kept(d, None)
-        solves = self.svd_solver == "auto" and self.rank_rule is None and keep is None
-        fades = self._row_factor < 1 or self._blocks_forget
-        if not adjusting or not solves or fades or units.started:
-            return None
-        if max_keep not in (None, d):
-            return self._beside(adjusting, max_keep, past, rows, w)
-        most = self.n_components if is_integer(self.n_components) else None
-        return certain_by_block(past, rows, w, adjusting, most)
 
-    def _beside(
-        self, adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None
-    ) -> Subspace | None:
-        """The summary with a block, cut beside the confounders if there are any."""
-        n, d = rows.shape
-        few = n <= FEW_ROWS
-        if not (few or adjusting.confounders) or passes_pay(n, d, max_keep):
-            return None
-        most = max_keep - len(adjusting.confounders)
-        if scatter_pays(n, d, max_keep, by_qr=True):
-            held = certain_by_block(past, rows, w, adjusting, most)
-        else:
-            held = stacked_by_block(past, rows, w)
-        return None if held is None else cut_beside(held, adjusting, most)
+def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
+    """Validated batches of a stream; few rows go to a buffer, as those of calls do."""
+    few: list[np.ndarray] = []
+    n = 0
+    for batch in batches:
+        dtype = dtype or float_dtype(batch)
+        waits = isinstance(batch, np.ndarray) and is_few(pca, batch)
+        if waits:
+            few.append(batch.astype(dtype))  # the source may use its memory again
+            n += len(batch)
+        if few and not (waits and n < pca._sizes.buffer(batch.shape[1])):
+            n = 0
+            yield _as_one(few)
+        if not waits:
+            yield batch
+        del batch
+    if few:
+        yield _as_one(few)
 
-    def _units(self, d: int) -> StreamUnits:
-        most, keep = self._kept(d, None)
-        return StreamUnits(self._adjusting(d), keep is not None or most not in (None, d))
 
-    @staticmethod
-    def _dtype(state: State | None) -> Any:
-        return None if state is None else state.subspace._dtype
+def _as_one(few: list[np.ndarray]) -> np.ndarray:
+    """The rows of some batches; the list is emptied."""
+    rows = np.concatenate(few)
+    few.clear()
+    return rows
 
-    def _blocks(self, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
-        """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
-        first, weight, seen = dtype is None, None, 0
-        batches = validated_batches(self, X, first, lambda d: self._block_size(d, False))
-        if is_stream(X) and not self._by_batch:
-            batches = self._gathered(batches, dtype)
-        for batch in batches:
-            n, d = batch.shape
-            if not seen:
-                dtype = dtype or float_dtype(batch)
-                check_at_most_features(self.n_components, d)
-                weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
-            w = None if weight is None else weight[seen : seen + n]
-            seen += n
-            slices = self._block_slices(n, d, **_kind_of(batch))
-            blocks = cut(batch, w, slices, dtype, not self._shown_by_sums(X, batch, weight))
-            del batch
-            yield from blocks
-            del blocks
 
-    def _shown_by_sums(self, X: Any, batch: Any, weight: np.ndarray | None) -> bool:
-        """Whether the sums of rows tell that entries are not finite, so that no pass is needed."""
-        as_they_are = weight is None and self._row_factor == 1 and not self._asks()
-        return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
-
-    # ---------------------------------------------------------------- one block
-
-    def _update_options(self, state: State) -> dict[str, Any]:
-        """Options of `updated_by_block` for the rank of a state."""
-        max_keep, keep = self._kept(state.subspace.n_features, state.rank)
-        asked = self.n_components if is_integer(self.n_components) else None
-        wanted = None if self._asks() else asked  # of other rows
-        by_passes = self.block_size == "auto" and self.svd_solver == "auto"
-        return {
-            "max_keep": max_keep,
-            "keep": keep,
-            "forgetting_factor": self._row_factor,
-            "svd_solver": self.svd_solver,
-            "wanted": state.rank + 1 if state.rank else wanted,
-            "passes": int(asked or 1) if by_passes else None,
-        }
-
-    def _next_state(self, state: State, subspace: Subspace, n_new: int) -> State:
-        """The state of an updated summary, of which the rule chooses the rank."""
-        state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
-        if self.rank_rule is None:
-            return state
-        rank = self.rank_rule.next_rank(
-            state.rank, subspace, state.blocks_since_change, state.n_rows
-        )
-        if rank > state.rank:
-            subspace = self.rank_rule.grown(state.rank, subspace)
-        return replace(
-            state,
-            subspace=subspace.truncate(self._kept(subspace.n_features, rank - 1)[0]),
-            rank=rank,
-            blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
-        )
+def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> bool:
+    """Whether NaN or infinity would show in the column sums, so that no check is needed."""
+    as_they_are = weight is None and pca._row_factor == 1 and not pca._asks()
+    return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))

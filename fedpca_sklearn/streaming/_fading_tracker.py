@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.callbacks import with_callbacks
+from .._base.fitted import computed
 from ._fading import Clock, Fading
 from ._half_life import (
     CAME_WITHOUT_TIMES,
@@ -39,6 +40,7 @@ class FadingTracker(Tracker):
     __metadata_request__partial_fit = {"times": True}
 
     _parameter_constraints: dict = {**Tracker._parameter_constraints, "half_life": HALF_LIFE}
+    last_time_: Any = computed(optional=True)
 
     @abstractmethod
     def _faded(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
@@ -103,9 +105,9 @@ class FadingTracker(Tracker):
         self : object
             Unchanged if an error is raised.
         """
-        if times is None and self._waits(X):
+        if times is None and self._buffered(X):
             return self
-        return self._go_on(X, self._times(times, X, getattr(self, "_stream", None)))
+        return self._go_on(X, self._times(times, X, self._stream))
 
     def _times(self, times: Any, X: Any, stream: Any) -> _Times | None:
         """Times of the rows of a call, if the half-life is one."""
@@ -133,6 +135,5 @@ class FadingTracker(Tracker):
 
     def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
         super()._show(tracked, n_rows, dtype)
-        self.__dict__.pop("last_time_", None)
         if tracked.clock.last is not None:
             self.last_time_ = tracked.clock.last

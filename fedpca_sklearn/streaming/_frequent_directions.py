@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._kernels.tolerances import ORTHONORMALITY_TOL
@@ -81,6 +83,10 @@ class FrequentDirections(Tracker):
     """
 
     _takes_arrays = True
+
+    sketch_: Any = computed()
+    shrinkage_: Any = computed()
+    alpha_: Any = computed()
 
     _parameter_constraints: dict = {
         **Tracker._parameter_constraints,

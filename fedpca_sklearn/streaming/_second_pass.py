@@ -1,126 +1,42 @@
-"""Another pass over the rows of a stream, and how far its components may be off."""
+"""Products of another pass over the rows of a stream."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
-from .._base.batches import is_stream
-from .._base.certified import CertifiedMixin
+from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask
 from .._kernels.row_moments import RowsAtHand
 from .._kernels.threads import threads_for
-from .._validation.checks import check_integer, finite_by_sums
+from .._validation.checks import finite_by_sums
 from ..communication import Federation
 from ..summary._refinement import Refinement, local_products, products_of
-from ._blocks import BlocksMixin
+from ._blocks import validated_blocks
 
 
-class SecondPassMixin(CertifiedMixin, BlocksMixin):
-    """Refine the components of a stream by another pass over its rows."""
+def check_readable(pca: Any, X: Any, n_rounds: int) -> None:
+    """Raise where rows cannot be taken again, or not so often."""
+    for name, kept in (("forgetting_factor", 1), ("half_life", None)):
+        value = getattr(pca, name)
+        if value != kept:
+            raise ValueError(
+                f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
+                "taken again."
+            )
+    if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
+        raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
 
-    @abstractmethod
-    def _processing(self, X: Any, sample_weight: Any, state: Any) -> AbstractContextManager:
-        """Check the parameters, and leave no trace if an error is raised."""
 
-    def _never_exceeds(self) -> bool:
-        # a summary of another library may not know its scatter
-        return vars(self)["subspace_"].column_scatter is not None
-
-    def refine(self, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> Any:
-        """Take another pass over the rows of the fit, which brings the components closer to PCA's.
-
-        The directions that are kept, k of them, and eight vectors at random are multiplied with the
-        scatter matrix of all rows; the new ones are the best of their block Krylov space, by
-        Nystroem's approximation. Mean, count and scatter, which are exact, stay.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-            All rows seen so far, in any order and in any batches. A memory map, an HDF5 or zarr
-            array and a dask.array are read chunk by chunk.
-        sample_weight : array-like of shape (n,), default=None
-            Those of the fit. Not for iterables.
-        n_rounds : int, default=1
-            Passes over the rows. More than one is better than as many calls, as the space keeps all
-            products; an iterator can be read once.
-
-        Returns
-        -------
-        self : StreamingPCA
-            Unchanged if an error is raised. `partial_fit` may go on from there.
-
-        Raises
-        ------
-        ValueError
-            If the rows have another weight, mean or sum of squares than those of the fit, or if the
-            ``forgetting_factor`` is below 1 or a ``half_life`` is given: rows that have faded
-            cannot be taken again.
-
-        Notes
-        -----
-        A round costs 4 n d (k + 8) operations, 2 nnz (k + 8) of sparse rows, which stay sparse; r
-        rounds take O(d r k) memory. ``subspace_error_bound_`` is then from the products. The part
-        of the scatter matrix that they leave has at most the trace that is left, and at most the
-        norm that the vectors at random show, unless these are all but orthogonal to its leading
-        eigenvector: that has a probability of 1e-6 for rows that do not depend on them.
-
-        Examples
-        --------
-        >>> from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
-        >>> X = make_power_law(2000, 600, alpha=1.0, random_state=1)
-        >>> pca = StreamingPCA(5).fit(X[i : i + 200] for i in range(0, 2000, 200))
-        >>> print(f"{excess_error(X, pca.components_, pca.mean_):.0e}")
-        1e-05
-        >>> pca = pca.refine(X)
-        >>> excess_error(X, pca.components_, pca.mean_) < 1e-6
-        True
-        >>> pca.refine(X, n_rounds=4).subspace_error_bound_ < 1e-6
-        True
-        """
-        check_is_fitted(self, "components_")
-        state: Any = vars(self).get("_state")
-        waiting = self._waiting()
-        check_integer("n_rounds", n_rounds)
-        self._check_readable(X, n_rounds)
-        with self._processing(X, sample_weight, state):
-            if waiting is not None:
-                state = self._take_rows(*waiting, state)
-            if not state.subspace.scatter:
-                return self
-            refinement = self._refinement(state.subspace)
-            for _ in range(n_rounds):
-                if len(refinement.block):
-                    refinement.add(self._products(X, sample_weight, refinement))
-            self._publish(replace(state, subspace=refinement.summary()))
-            self._certify(refinement.certificate(self.n_components_))
-        return self
-
-    def _check_readable(self, X: Any, n_rounds: int) -> None:
-        for name, kept in (("forgetting_factor", 1), ("half_life", None)):
-            value = getattr(self, name)
-            if value != kept:
-                raise ValueError(
-                    f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
-                    "taken again."
-                )
-        if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
-            raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
-
-    def _products(self, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
-        """`products_of` all rows with the next block."""
-        mean, V = refinement.rows.mean, refinement.block
-        if is_dask(X):
-            chunks = RowChunks(self, X, sample_weight, reset=False)
-            weights = chunks.weights or [None] * len(chunks)
-            calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
-            return Federation().sum(local_products, calls, V)
-        total: Any = 0.0
-        for rows, weight in self._blocks(X, sample_weight, refinement.before.components.dtype):
-            with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
-                total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
-        return total
+def products(pca: Any, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
+    """`products_of` all rows with the next block of a refinement."""
+    mean, V = refinement.rows.mean, refinement.block
+    if is_dask(X):
+        chunks = RowChunks(pca, X, sample_weight, reset=False)
+        weights = chunks.weights or [None] * len(chunks)
+        calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
+        return Federation().sum(local_products, calls, V)
+    total: Any = 0.0
+    for rows, weight in validated_blocks(pca, X, sample_weight, refinement.before._dtype):
+        with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
+            total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
+    return total

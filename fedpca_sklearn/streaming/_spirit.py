@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import Interval
 from ._fading import Fading
@@ -81,6 +82,8 @@ class SPIRIT(FadingTracker):
     >>> spirit.n_components_
     10
     """
+
+    energy_ratio_: Any = computed()
 
     _parameter_constraints: dict = {
         **FadingTracker._parameter_constraints,

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import RealNotInt, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
-from .._base.callbacks import with_callbacks
-from .._base.late import ROWS_THAT_WAIT, Late
-from .._base.places import show_in
-from .._base.published_state import LATE
+from .._base.callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
+from .._base.certified import CertifiedMixin
+from .._base.fitted import BEFORE, LEARNT, Learnt, computed, show_in
+from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
 from .._dask import is_dask
-from .._kernels.tame import is_tame_state
-from .._validation.checks import check_at_most_features, check_integer, is_integer
+from .._kernels.tame import is_tame, is_tame_state
+from .._validation.arrays import PLACE, in_numpy
+from .._validation.checks import check_at_most_features, check_integer
 from .._validation.intervals import InstanceOf, Interval
 from ..rank import RankRule
 from ..summary import Subspace
-from ..summary._exact import holds_scatter
 from ..summary._merging import checked_with_place
-from ._blocks import State
+from ._blocks import (
+    State,
+    Stream,
+    is_few,
+    merge_chunks,
+    take_buffer,
+    take_rows,
+    take_with_times,
+    validated_blocks,
+)
 from ._half_life import (
     CAME_WITHOUT_TIMES,
     HALF_LIFE,
     check_half_life,
+    duration_of,
+    forgetting_of,
     times_of,
     times_of_rows,
 )
-from ._second_pass import SecondPassMixin
+from ._second_pass import check_readable, products
+from ._sizes import Sizes
 
 
-class StreamingPCA(SecondPassMixin):
+class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
     Take it where rows do not fit in memory, or arrive over time: `partial_fit` takes the next rows
@@ -165,12 +179,11 @@ class StreamingPCA(SecondPassMixin):
     certain to tell the wanted directions to ten digits (of float32 rows to five), as of spectra
     that fall by 1e-5 or more, is replaced by directions, and the batch goes through QR.
 
-    Dense rows without weights wait for each other and are taken as one batch, after 1,024 of them
-    or as many as 2 MB hold, but at least as many as features, or before anything else; with
-    ``scale`` or ``partial_out`` up to 4 n_features rows, in at most 32 MB; where directions are
-    cut, rows that come one by one only. The batches of an iterable wait for each other in the same
-    way. Batches with times do not wait. Attributes are made when they are read, with all rows; that
-    changes no later number.
+    A few dense rows without weights go to a buffer and are taken as one batch, after 1,024 of them
+    or as many as 2 MB hold, but at least as many as features if all directions are kept, or before
+    anything else; with ``scale`` or ``partial_out`` up to 4 n_features rows, in at most 32 MB. So
+    do batches of an iterable. Attributes are computed when one is read, of all rows; that changes
+    no later number.
 
     With times, a late row gets the weight of its own time, so that the result does not depend on
     the order of the rows; rows of one time fade alike; in a gap nothing fades by itself, but the
@@ -216,6 +229,9 @@ class StreamingPCA(SecondPassMixin):
     __metadata_request__fit = {"times": True}
     __metadata_request__partial_fit = {"times": True}
     _takes_arrays = True
+
+    rank_history_: Any = computed(optional=True)
+    last_time_: Any = computed(optional=True)
 
     _parameter_constraints: dict = {
         "n_components": [
@@ -337,11 +353,10 @@ class StreamingPCA(SecondPassMixin):
         pca.n_features_in_ = subspace.n_features
         if subspace.feature_names is not None:
             pca.feature_names_in_ = np.array(subspace.feature_names, dtype=object)
-        rank = None
-        if pca.rank_rule is not None:
-            rank, pca.rank_history_ = pca._start_rank(), np.zeros(0, dtype=int)
+        rank = pca._sizes.start_rank
+        ranks = None if rank is None else np.zeros(0, dtype=int)
         last_time = None if last_time is None else times_of([last_time], 1)[0]
-        pca._publish(State(subspace, int(n_samples_seen), rank, last_time=last_time))
+        pca._keep(State(subspace, int(n_samples_seen), rank, ranks=ranks, last_time=last_time))
         pca._warn_of_cut()
         pca._warn_of_another_cut()
         show_in(place, pca)
@@ -374,7 +389,7 @@ class StreamingPCA(SecondPassMixin):
             The fitted estimator; unchanged if an error is raised.
         """
         with self._processing(X, sample_weight, None, times) as (take, _):
-            self._publish(take(X, sample_weight, None))
+            self._keep(take(self, X, sample_weight, None))
         return self
 
     def partial_fit(
@@ -399,31 +414,149 @@ class StreamingPCA(SecondPassMixin):
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        if sample_weight is None and self._waits(X, times):
+        if sample_weight is None and self._buffered(X, times):
             return self
         return self._go_on(X, sample_weight, times)
 
     @with_callbacks
     def _go_on(self, X: Any, sample_weight: Any, times: Any) -> StreamingPCA:
-        state, late = getattr(self, "_state", None), vars(self).get(LATE)
-        waiting = self._waiting()
+        state, buffer, _ = self._stream
         with self._processing(X, sample_weight, state, times) as (take, times):
-            more = None
-            if sample_weight is None and not self._by_batch and self._may_wait(X):
-                dtype = self._dtype(state) if waiting is None else waiting[0].dtype
-                few = list(self._blocks(X, None, dtype))
-                self._check_columns(few[0][0].shape[1])
-                if len(few) == 1:
-                    more = self._some_more(few[0][0], times, state, waiting)
-            if more is None:
-                if waiting is not None:
-                    state = self._take_rows(*waiting, state)
-                self._keep(take(X, sample_weight, state))
-            elif len(more[0]) >= self._room(more[0].shape[1]):
-                self._keep(self._take_rows(*more, state))
-            else:
-                self._let_wait(*more, {} if late is None else late.base)
+            longer = None
+            if sample_weight is None and not self._sizes.by_batch and is_few(self, X):
+                longer = self._longer(buffer, X, times, state)
+            if longer is not None and longer.n < longer.room:
+                self._keep(state, longer)
+                return self
+            if longer is not None or buffer is not None:
+                state = self._after(state, longer or buffer)
+            if longer is None:
+                state = take(self, X, sample_weight, state)
+            self._keep(state)
         return self
+
+    def refine(self, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> StreamingPCA:
+        """Take another pass over the rows of the fit, which brings the components closer to PCA's.
+
+        The directions that are kept, k of them, and eight vectors at random are multiplied with the
+        scatter matrix of all rows; the new ones are the best of their block Krylov space, by
+        Nystroem's approximation. Mean, count and scatter, which are exact, stay.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+            All rows seen so far, in any order and in any batches. A memory map, an HDF5 or zarr
+            array and a dask.array are read chunk by chunk.
+        sample_weight : array-like of shape (n,), default=None
+            Those of the fit. Not for iterables.
+        n_rounds : int, default=1
+            Passes over the rows. More than one is better than as many calls, as the space keeps all
+            products; an iterator can be read once.
+
+        Returns
+        -------
+        self : StreamingPCA
+            Unchanged if an error is raised. `partial_fit` may go on from there.
+
+        Raises
+        ------
+        ValueError
+            If the rows have another weight, mean or sum of squares than those of the fit, or if the
+            ``forgetting_factor`` is below 1 or a ``half_life`` is given: rows that have faded
+            cannot be taken again.
+
+        Notes
+        -----
+        A round costs 4 n d (k + 8) operations, 2 nnz (k + 8) of sparse rows, which stay sparse; r
+        rounds take O(d r k) memory. ``subspace_error_bound_`` is then from the products. The part
+        of the scatter matrix that they leave has at most the trace that is left, and at most the
+        norm that the vectors at random show, unless these are all but orthogonal to its leading
+        eigenvector: that has a probability of 1e-6 for rows that do not depend on them.
+
+        Examples
+        --------
+        >>> from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
+        >>> X = make_power_law(2000, 600, alpha=1.0, random_state=1)
+        >>> pca = StreamingPCA(5).fit(X[i : i + 200] for i in range(0, 2000, 200))
+        >>> print(f"{excess_error(X, pca.components_, pca.mean_):.0e}")
+        1e-05
+        >>> pca = pca.refine(X)
+        >>> excess_error(X, pca.components_, pca.mean_) < 1e-6
+        True
+        >>> pca.refine(X, n_rounds=4).subspace_error_bound_ < 1e-6
+        True
+        """
+        check_is_fitted(self)
+        state, buffer, _ = self._stream
+        check_integer("n_rounds", n_rounds)
+        check_readable(self, X, n_rounds)
+        with self._processing(X, sample_weight, state):
+            state = self._after(state, buffer)
+            if not state.subspace.scatter:
+                return self
+            refinement = self._refinement(state.subspace)
+            for _ in range(n_rounds):
+                if len(refinement.block):
+                    refinement.add(products(self, X, sample_weight, refinement))
+            self._keep(replace(state, subspace=refinement.summary()))
+            self._certify(refinement.certificate(self.n_components_))
+        return self
+
+    def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
+        """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the rows.
+        dtype : dtype, default=float64
+            Of the rows.
+
+        Returns
+        -------
+        n_bytes : int
+            Two bases of k directions, one stack or a chunk of it, and small matrices; where all
+            directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
+            several blocks the basis before them as well. If fewer than d / 4 components are asked
+            of more than 256 features, the first block takes two and leaves one, which is what is
+            stated; the other directions, which the next block or a look at ``subspace_`` needs,
+            take four, and a call with fewer rows than features up to five. A stack has up to 512
+            new rows, or ``block_size`` of them. Rows of up to 2^20 entries, of which very few
+            components are asked, are copied. Passes over more rows than that in one call take a
+            sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
+            or 12, if that is more), two bases for the k directions before, and for each thread
+            that BLAS may use now two of as many vectors and 2 MB. Up to 1,024 features each of
+            these threads has two d x d matrices and a chunk of 1,024 rows, or of 4,096 in float32,
+            but all have at most 128 MB of matrices. But for those four or five, a fit takes at most
+            1.05 times this, the work space of LAPACK included, which not all releases of numpy and
+            scipy show to tracemalloc.
+            Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
+            all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
+            that of ``svd_solver="qr"``.
+            With ``scale`` two copies of a block come on top, with ``partial_out`` three, each of at
+            most all rows of a call in float64, and 32 MB at most of small batches that wait.
+        """
+        return self._sizes.memory_bytes(n_features, dtype)
+
+    # ---------------------------------------------------------------- parameters
+
+    @property
+    def _sizes(self) -> Sizes:
+        return Sizes(self)
+
+    @property
+    def _half_life_in_time(self) -> Any:
+        """The half-life as a time; None if it is not one."""
+        return duration_of(self.half_life)
+
+    @property
+    def _row_factor(self) -> float:
+        """Factor on the weight of a row with each later row."""
+        return forgetting_of(self) if self.forgetting == "rows" else 1.0
+
+    @property
+    def _blocks_forget(self) -> bool:
+        return self.forgetting == "blocks" and self.forgetting_factor < 1
 
     def _check_parameters(self) -> None:
         self._validate_params()
@@ -435,10 +568,10 @@ class StreamingPCA(SecondPassMixin):
     @contextmanager
     def _processing(
         self, X: Any, sample_weight: Any, state: State | None, times: Any = None
-    ) -> Iterator[tuple[Callable[[Any, Any, State | None], State], np.ndarray | None]]:
+    ) -> Iterator[tuple[Any, np.ndarray | None]]:
         """How the rows of a call are taken, and their times; an error leaves no trace."""
         self._check_parameters()
-        with self._taking_rows():
+        with self._unchanged_on_error():
             if sample_weight is not None and is_stream(X):
                 raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
             if state is not None and state.subspace.centered != self.center:
@@ -447,45 +580,128 @@ class StreamingPCA(SecondPassMixin):
                     "again."
                 )
             in_order = not is_dask(X) or self.rank_rule is not None or self.forgetting == "blocks"
-            take = self._take_blocks if in_order else self._merge_chunks
+            take: Any = take_rows if in_order else merge_chunks
             times = times_of_rows(self.half_life, times, X)
             if times is not None and state is not None and state.last_time is None:
                 raise ValueError(CAME_WITHOUT_TIMES)
-            yield take if times is None else partial(self._fade, take, times), times
+            yield take if times is None else partial(_timed, take, times), times
 
-    def _keep(self, state: State) -> None:
-        """Keep the state of a stream; fitted attributes wait until somebody reads one."""
-        subspace = state.subspace
-        counted = self.n_components is None or is_integer(self.n_components)
-        if not (holds_scatter(subspace) and counted) or self._asks() or self._by_batch:
-            return self._publish(state)
-        self._with_usual_weights(subspace, state.n_rows)
-        self.__dict__.pop(ROWS_THAT_WAIT, None)
-        self._state = state
-        if state.last_time is not None:
-            self.last_time_ = state.last_time
-        tame = is_tame_state(subspace.mean, subspace.total_variance, subspace._dtype)
-        none = np.empty((0, subspace.n_features), subspace._dtype)
-        times = None if state.last_time is None else np.empty(0, state.last_time.dtype)
-        self._let_wait(none, times, {}, None if tame else 0)
+    # ---------------------------------------------------------------- the stream
 
-    def _publish(self, state: State) -> None:
-        """Keep the state of a stream without rows that wait, and set the fitted attributes."""
-        self.__dict__.pop(ROWS_THAT_WAIT, None)
-        self._state = state
+    @property
+    def _stream(self) -> Stream:
+        """State, and rows in the buffer."""
+        learnt = vars(self).get(LEARNT)
+        return Stream(None) if learnt is None else learnt.state
+
+    @property
+    def _state(self) -> State | None:
+        """State before the rows in the buffer."""
+        return self._stream.state
+
+    def _buffered(self, X: Any, times: Any) -> bool:
+        """Take few rows into the buffer, if they do not fill it and need no other check."""
+        known = self.__dict__
+        stream = known[LEARNT].state if LEARNT in known else None
+        if stream is None or not stream.unchecked or BEFORE in known or known.get(PLACE):
+            return False
+        if has_callbacks(self):
+            return False
+        if not stream.buffer.takes(X, times, stream.buffer.rows.dtype, stream.unchecked):
+            return False
+        buffer = stream.buffer.with_rows(X, times)
+        known[LEARNT] = Learnt(stream._replace(buffer=buffer))
+        return True
+
+    def _longer(
+        self, buffer: RowBuffer | None, X: Any, times: np.ndarray | None, state: State | None
+    ) -> RowBuffer | None:
+        """The buffer with few rows that are validated; None if they cannot wait for others."""
+        dtype = buffer.rows.dtype if buffer is not None else None
+        parts = list(validated_blocks(self, X, None, dtype))
+        rows = in_numpy(parts[0][0])
+        self._check_columns(rows.shape[1])
+        room = self._sizes.buffer(rows.shape[1])
+        if len(parts) > 1 or room == 1 or not is_tame(rows.ravel()) or not _is_tame(state):
+            return None
+        for _ in progress(self, [rows], 1, "blocks"):
+            pass
+        if buffer is None or not buffer.n:
+            return RowBuffer(rows.copy(), room, times)
+        if times is None:
+            return buffer.with_rows(rows)
+        both = np.concatenate([buffer.times, times])  # of whichever unit
+        return RowBuffer(np.concatenate([buffer.rows, rows]), room, both)
+
+    def _after(self, state: State | None, buffer: RowBuffer | None) -> Any:
+        """The state after the rows of a buffer."""
+        return take_buffer(self, buffer, state) if buffer is not None and buffer.n else state
+
+    def _keep(self, state: State | None, buffer: RowBuffer | None = None) -> None:
+        """Keep the state of a stream; attributes are computed when one is read."""
+        if state is not None:
+            self._with_usual_weights(state.subspace, state.n_rows)
+            buffer = buffer or self._empty_buffer(state)
+        assert buffer is not None
+        unchecked = 0
+        if not (hasattr(self, "feature_names_in_") or self._sizes.by_batch):
+            unchecked = self._sizes.few(buffer.rows.shape[1]) if _is_tame(state) else 0
+        self.__dict__[LEARNT] = Learnt(Stream(state, buffer, unchecked))
+        if self._sizes.by_batch:
+            self._values()  # which may be an error
+
+    def _settle(self) -> None:
+        state, buffer, _ = self._stream
+        values, state = self._values(), self._after(state, buffer)
+        buffer = None if state is None else self._empty_buffer(state)
+        self.__dict__[LEARNT] = Learnt(Stream(state, buffer), values)
+
+    def _empty_buffer(self, state: State) -> RowBuffer:
+        d, last = state.subspace.n_features, state.last_time
+        times = None if last is None else np.empty(0, last.dtype)
+        return RowBuffer(np.empty((0, d), state.subspace._dtype), self._sizes.buffer(d), times)
+
+    def _compute(self, stream: Stream) -> dict[str, Any]:
+        state = self._after(*stream[:2])
         request = self.n_components if self.rank_rule is None else state.rank
-        self._set_fitted(state.subspace, request, state.n_rows)
-        if self.rank_rule is None:
-            self.__dict__.pop("rank_history_", None)
-        self.__dict__.pop("last_time_", None)
+        values = self._attributes(state.subspace, request, state.n_rows)
+        if state.ranks is not None:
+            values["rank_history_"] = state.ranks
         if state.last_time is not None:
-            self.last_time_ = state.last_time
+            values["last_time_"] = state.last_time
+        return values
+
+    def _flush(self) -> Subspace:
+        """Take the rows of the buffer into the state, and return the summary of all."""
+        state, buffer, _ = self._stream
+        if buffer is not None and buffer.n:
+            with self._unchanged_on_error():
+                state = self._after(state, buffer)
+                self._keep(state)
+        return state.subspace._named(getattr(self, "feature_names_in_", None))  # type: ignore
 
     def _fitted_later(self, subspace: Subspace, n_rows: int) -> StreamingPCA:
         """A copy of this estimator, not fitted so far, that shows a summary when it is read."""
-        fitted = object.__new__(type(self))
-        d, dtype = subspace.n_features, subspace._dtype
-        base = {**vars(self), "n_features_in_": d, "_state": State(subspace, n_rows, None)}
-        late = Late(base, np.empty((0, d), dtype), 1, dtype, False, checked=False, shown=False)
-        fitted.__dict__.update(base, **{LATE: late})
+        fitted = self._twin()
+        fitted.__dict__.update(
+            {"n_features_in_": subspace.n_features, LEARNT: Learnt(Stream(State(subspace, n_rows)))}
+        )
         return fitted
+
+    def _never_exceeds(self) -> bool:
+        # a summary of another library may not know its scatter
+        return self._values()["subspace_"].column_scatter is not None
+
+
+def _timed(
+    take: Any, times: np.ndarray, pca: StreamingPCA, X: Any, sample_weight: Any, state: Any
+) -> State:
+    return take_with_times(pca, take, times, X, sample_weight, state)
+
+
+def _is_tame(state: State | None) -> bool:
+    """Whether no sum over what has been seen and over rows of moderate size can overflow."""
+    if state is None:
+        return True
+    subspace = state.subspace
+    return is_tame_state(subspace.mean, subspace.total_variance, subspace._dtype)

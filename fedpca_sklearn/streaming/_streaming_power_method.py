@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import Interval
 from ._start import StartedTracker
@@ -76,6 +77,8 @@ class StreamingPowerMethod(StartedTracker):
     """
 
     _takes_arrays = True
+
+    n_steps_: Any = computed()
 
     _parameter_constraints: dict = {
         **StartedTracker._parameter_constraints,

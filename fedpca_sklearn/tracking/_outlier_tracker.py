@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
+from .._base.fitted import LEARNT, computed
 from .._kernels.sizes import slices_of
 from .._validation.intervals import Interval
 from ._decomposition import DecompositionMixin
@@ -36,6 +36,8 @@ class OutlierTracker(DecompositionMixin, STMissTracker):
         "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
+    outlier_mask_: Any = computed()
+    support_threshold_: Any = computed()
     init_size: int | Literal["auto"]
     xi: float | Literal["auto"]
     support_threshold: float | Literal["auto"]
@@ -54,17 +56,18 @@ class OutlierTracker(DecompositionMixin, STMissTracker):
         return isinstance(self.init, str) and self.init == "altproj"
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
-        self.outlier_mask_: Any = []  # of one block after the other
-        return replace(super()._begin_batch(stream, n, labels), begun=stream.n_rows)
+        self._masks: list[Any] = []  # of one block after the other
+        return super()._begin_batch(stream, n, labels)
 
     def _after_block(self, state: State, full: bool) -> None:
         super()._after_block(state, full)
-        self.outlier_mask_.append(state.outliers)
+        self._masks = [*self._masks, state.outliers]
 
     def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
         super()._show(state, n_rows, dtype)
-        # without the rows that waited, whose own masks were shown before
-        self.outlier_mask_ = np.concatenate(self.outlier_mask_)[state.begun - n_rows :]
+        # of the rows of the last batch
+        new = n_rows - vars(self)[LEARNT].state.n_before
+        self.outlier_mask_ = np.concatenate(self._masks)[-new:]
         self.support_threshold_ = np.array(state.threshold)
 
     # ---------------------------------------------------------------- new rows

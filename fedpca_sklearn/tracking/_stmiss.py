@@ -50,8 +50,6 @@ class State:
         Mask of the last batch, and what an entry of each column has to exceed.
     held : ndarray of shape (d,) or None
         Rows for which each column has been outliers for the most.
-    begun : int
-        Rows taken or waiting when the rows given last came.
     owners : ndarray of shape (m,)
         Labels of the rows to come that are known by now, where rows have owners.
     seed : int
@@ -74,7 +72,6 @@ class State:
     outliers: np.ndarray | None = None
     threshold: np.ndarray | None = None
     held: np.ndarray | None = None
-    begun: int = 0
     owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=object))
     seed: int = 0
     noise: float = math.nan

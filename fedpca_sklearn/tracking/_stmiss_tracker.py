@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
+from .._base.fitted import computed
 from .._base.missing_entries import MissingEntriesMixin
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
@@ -84,6 +85,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
+    change_points_: Any = computed(optional=True)
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
     forgetting_factor: float | Literal["auto"]
@@ -278,8 +280,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         if not stream.n_rows:
-            for name in ("subspaces_", "change_points_"):
-                self.__dict__.pop(name, None)
+            self.__dict__.pop("subspaces_", None)
         if self.store_subspaces:
             self.subspaces_ = list(getattr(self, "subspaces_", []))
         return super()._begin_batch(stream, n, labels)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
-from .._base.published_state import UnchangedOnErrorMixin
+from .._base.fitted import FittedState
 from .._kernels.threads import threads_for_call
 from .._validation.intervals import InstanceOf, Interval
 from ..communication import CommunicationLog, Federation
@@ -43,7 +43,7 @@ PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")
 
 class VerticalFederatedKernelPCA(
     CallbackSupportMixin,
-    UnchangedOnErrorMixin,
+    FittedState,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     BaseEstimator,

@@ -1,5 +1,6 @@
 """PCA of scaled rows, and of what confounders leave, without pooling: against scikit-learn."""
 
+import copy
 import io
 import pickle
 
@@ -7,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import sine
+from helpers import fitted_attributes, sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -273,12 +274,14 @@ def test_correlations_of_scaled_columns():
 def test_wrong_parameters_leave_no_trace(kind, wrong, why):
     X = rows_of(10)
     pca = kind(3, scale=True).fit(X)
-    before = pickle.dumps(vars(pca))
+    before, twin = pickle.dumps(fitted_attributes(pca)), copy.deepcopy(pca)
     pca.set_params(**wrong)
     with pytest.raises(ValueError, match=why):
         pca.partial_fit(X)
     pca.set_params(scale=True, partial_out=None)
-    assert pickle.dumps(vars(pca)) == before
+    assert pickle.dumps(fitted_attributes(pca)) == before
+    goes_on = pca.partial_fit(X).explained_variance_
+    np.testing.assert_allclose(goes_on, twin.partial_fit(X).explained_variance_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

@@ -8,6 +8,7 @@ there is. Statistical margins are five standard deviations of the quantity.
 import math
 import pickle
 import warnings
+from functools import partial
 from itertools import pairwise
 
 import joblib
@@ -839,9 +840,10 @@ def numbers_in(value, path, seen):
             yield from numbers_in(item, f"{path}[{i}]", seen)
     elif sp.issparse(value):
         yield path, value.toarray()
-    elif hasattr(value, "__dict__") or hasattr(value, "__dataclass_fields__"):
-        fields = getattr(value, "__dataclass_fields__", None) or vars(value)
-        for name in {*fields, *getattr(value, "__dict__", {})}:
+    else:
+        fields = {*getattr(value, "__dataclass_fields__", {}), *getattr(value, "__dict__", {})}
+        slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+        for name in {*fields, *filter(partial(hasattr, value), slots)}:
             yield from numbers_in(getattr(value, name), f"{path}.{name}", seen)
 
 

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
+from fedpca_sklearn.streaming import _streaming_pca
 from fedpca_sklearn.summary._updating import updated
 
 
@@ -221,11 +222,9 @@ def test_a_mean_of_1e11_spreads_costs_no_more_than_its_rounding(d, r):
 def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
     X = make_power_law(1000, 320, alpha=1.0, random_state=0)
     taken = []
-    take = StreamingPCA._take_rows
+    take = _streaming_pca.take_buffer
     monkeypatch.setattr(
-        StreamingPCA,
-        "_take_rows",
-        lambda self, rows, *other: taken.append(len(rows)) or take(self, rows, *other),
+        _streaming_pca, "take_buffer", lambda *args: taken.append(args[1].n) or take(*args)
     )
     few = StreamingPCA(10)
     for rows in np.split(X, 50):

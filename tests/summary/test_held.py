@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import DistributedPCA, FederatedPCA, StreamingPCA, Subspace, merge_subspaces
+from fedpca_sklearn.streaming import _streaming_pca
 
 D = 12
 
@@ -153,14 +154,15 @@ def test_sites_far_apart(apart):
     assert_allclose(pca.singular_values_, s[:4], rtol=1e-9)
 
 
-def test_small_batches_wait_for_each_other():
+def test_small_batches_wait_for_each_other(monkeypatch):
     X = rows_of(7)
     pca, calls = StreamingPCA(3, scale=True, partial_out=[2]), []
-    take = pca._take_rows
-    pca._take_rows = lambda *args: calls.append(len(args[0])) or take(*args)
+    take = _streaming_pca.take_buffer
+    monkeypatch.setattr(
+        _streaming_pca, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
+    )
     for batch in np.split(X, 30):
         pca.partial_fit(batch)
-    del pca._take_rows
     assert len(calls) <= 300 // (4 * D)
     assert_scaled(pca, left_by(X, [2]))
     with pytest.raises(ValueError, match="from 0 to 11, got 99"):

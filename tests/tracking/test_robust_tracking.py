@@ -10,7 +10,14 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import PAPER, assert_finite_and_orthonormal, f1_score, peak_bytes, random_basis
+from helpers import (
+    PAPER,
+    assert_finite_and_orthonormal,
+    f1_score,
+    fitted_attributes,
+    peak_bytes,
+    random_basis,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -897,10 +904,10 @@ def test_the_mask_is_not_shared_between_calls():
 def test_a_failed_call_changes_neither_mask_nor_threshold():
     stream = constant_stream(300, 120, 5)
     model = RobustSubspaceTracker(5, **PAPER).fit(stream.X[:200])
-    before = dict(vars(model))
+    before = fitted_attributes(model)
     with pytest.raises(ValueError, match="infinity"):
         model.partial_fit(np.full((3, 120), inf))
-    assert vars(model).keys() == before.keys()
+    assert fitted_attributes(model).keys() == before.keys()
     assert model.outlier_mask_ is before["outlier_mask_"]
     assert model.support_threshold_ is before["support_threshold_"]
 

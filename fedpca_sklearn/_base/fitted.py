@@ -1,0 +1,367 @@
+"""Fitted state: one value that a fit replaces, and attributes that follow from it when read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from .._kernels.threads import blocks_of_this_thread, leave_later_blocks
+from .._validation.arrays import PLACE, Place, in_numpy, place_by, place_of, refuse_other_places
+from .._validation.containers import check_takes_arrays
+from .callbacks import callback_state
+
+# Where an estimator keeps what it has learnt, see `Learnt`.
+LEARNT = "_learnt"
+# Where it keeps, while it is fitted, by which thread, and what it was before.
+BEFORE = "_before_fit"
+# Base address of the built pages, such as "https://docs.example.org/fedpca". None: there is no
+# public address yet, and displays show no link.
+DOCUMENTATION: str | None = None
+# Methods that read the fitted state. Each works on a view of it, taken once.
+_READERS = (
+    "transform",
+    "inverse_transform",
+    "score_samples",
+    "score",
+    "get_covariance",
+    "get_precision",
+    "impute",
+    "decompose",
+)
+
+
+class Learnt:
+    """State of an estimator after some rows, and the fitted attributes that follow from it.
+
+    Parameters
+    ----------
+    state : object, default=None
+        What ``_compute`` of the estimator finds the attributes from; it is not changed.
+    given : dict, default=None
+        Attributes by name, in numpy; None: they are computed when one of them is read.
+    """
+
+    __slots__ = ("_given", "shown", "state", "values")
+
+    def __init__(self, state: Any = None, given: dict[str, Any] | None = None):
+        self.state, self._given, self.values = state, given, given
+        self.shown: tuple[Place, dict[str, Any]] | None = None
+
+    def __reduce__(self):
+        return Learnt, (self.state, self._given)
+
+    def shown_in(self, place: Place, name: str) -> Any:
+        """An attribute as an array of another library."""
+        if self.shown is None or self.shown[0] is not place:
+            self.shown = place, {}
+        made = self.shown[1]
+        if name not in made:
+            made[name] = place.shown((self.values or {})[name])
+        return made[name]
+
+
+class computed:
+    """Fitted attribute that is computed with the others of `Learnt` when one of them is read.
+
+    Parameters
+    ----------
+    in_state : bool, default=False
+        Whether it looks like the state of a stream, which is elsewhere, so that users cannot set
+        it.
+    optional : bool, default=False
+        Whether there are fits without it.
+    """
+
+    def __init__(self, in_state: bool = False, optional: bool = False):
+        self._in_state, self.optional = in_state, optional
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, estimator: Any, kind: Any = None) -> Any:
+        if estimator is None:
+            return self
+        state = estimator.__dict__
+        if LEARNT in state and BEFORE not in state and state.get(PLACE) is None:
+            values = state[LEARNT].values
+            if values is not None and self._name in values:
+                return values[self._name]
+        return estimator._read(self._name)
+
+    def __set__(self, estimator: Any, value: Any) -> None:
+        if self._in_state:
+            raise AttributeError(
+                f"{self._name} tells what a fit found, and no method would read another value; "
+                "StreamingPCA.from_subspace and FederatedPCA.from_subspaces start from summaries."
+            )
+        estimator._set_values({self._name: value})
+
+
+class FittedState:
+    """Estimators whose calls succeed as a whole or change nothing, whatever other threads do.
+
+    A call works within `_unchanged_on_error`: on an error all attributes are restored, and until
+    its end readers in other threads see the fit before. Attributes that are `computed` follow from
+    one object, `Learnt`, that a call replaces.
+    """
+
+    _doc_link_module = "fedpca_sklearn"
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
+        for name in _READERS:
+            if callable(vars(cls).get(name)):
+                setattr(cls, name, _of_one_state(vars(cls)[name]))
+
+    # ---------------------------------------------------------------- computed attributes
+
+    def _compute(self, state: Any) -> dict[str, Any]:
+        """Fitted attributes of a state; called on a copy of the estimator."""
+        raise NotImplementedError
+
+    def _visible(self) -> dict[str, Any]:
+        """Attributes as this thread may see them: those before the fit of another one."""
+        state = vars(self)
+        fitting = state.get(BEFORE)
+        return state if fitting is None or fitting[0] == threading.get_ident() else fitting[1]
+
+    def _values(self) -> dict[str, Any]:
+        """All computed attributes, in numpy; none before a fit."""
+        state = self._visible()
+        learnt = state.get(LEARNT)
+        if learnt is None:
+            return {}
+        if learnt.values is None:
+            learnt.values = self._in_numpy()._compute(learnt.state)
+        return learnt.values
+
+    def _read(self, name: str) -> Any:
+        """A computed attribute, in the library and on the device of the rows."""
+        values = self._values()
+        if name not in values:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        state = self._visible()
+        place = state.get(PLACE)
+        return values[name] if place is None else state[LEARNT].shown_in(place, name)
+
+    def _set_values(self, values: dict[str, Any]) -> None:
+        """Replace some of the computed attributes, those of the same state."""
+        learnt = vars(self).get(LEARNT) or Learnt()
+        vars(self)[LEARNT] = Learnt(learnt.state, {**(learnt.values or {}), **values})
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return LEARNT in self._visible() or any(map(_is_fitted, self._visible()))
+
+    def __dir__(self):
+        """Names of the attributes. None is computed: those that depend on a fit may be left out."""
+        state, kind = self._visible(), type(self)
+        names, learnt = object.__dir__(self), state.get(LEARNT)
+        known = () if learnt is None else learnt.values or ()
+
+        def is_there(name: str) -> bool:
+            own = getattr(kind, name, None)
+            if name in state or not isinstance(own, (property, computed)):
+                return hasattr(self, name)
+            if not _is_fitted(name):
+                return True
+            return learnt is not None and (name in known or not getattr(own, "optional", False))
+
+        return [name for name in names if is_there(name)]
+
+    def _html_repr(self) -> str:
+        """Display of scikit-learn, with what needs no computing."""
+        known = self._in_numpy()
+        learnt = vars(known).get(LEARNT)
+        if learnt is not None:
+            vars(known)[LEARNT] = Learnt(None, learnt.values or {})
+        return super(FittedState, known)._html_repr()  # type: ignore[misc]
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Table of the attributes in that display."""
+        known, state = _Plain(), at_home(self._visible())
+        learnt = state.pop(LEARNT, None)
+        vars(known).update({} if learnt is None else learnt.values or {}, **state)
+        table = super()._get_fitted_attr_html.__func__(known, doc_link)  # type: ignore[misc]
+        table.estimator_class = type(self)
+        return table
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if LEARNT in vars(self) and not (name.startswith("_") or name.endswith("_")):
+            self._settle()  # by the parameters of the fit
+        super().__setattr__(name, value)
+
+    def _settle(self) -> None:
+        """Compute what depends on the parameters, before one of them is set."""
+        self._values()
+
+    def _with_only(self, names: Collection[str]) -> Any:
+        """A copy with some of its attributes only."""
+        values = {name: value for name, value in self._values().items() if name in names}
+        known = {name: value for name, value in vars(self).items() if name in names}
+        return _copy_with(self, {**known, LEARNT: Learnt(None, values)} if values else known)
+
+    # ---------------------------------------------------------------- one fitted state
+
+    def _published(self) -> Any:
+        """A view of the state now, or of that before the fit in which another thread is."""
+        return _copy_with(self, dict(self._visible()))
+
+    def _in_numpy(self) -> Any:
+        """The same with all arrays in numpy."""
+        return _copy_with(self, at_home(self._visible()))
+
+    def _twin(self) -> Any:
+        """A copy that goes on without this one; both share what neither writes to."""
+        return _copy_with(self, dict(vars(self)))
+
+    def __getstate__(self):
+        return super(FittedState, self._published()).__getstate__()
+
+    def __sklearn_array_api_convert__(self, converter: Callable) -> Any:
+        """A copy whose fitted arrays are where a function puts them, for `move_estimator_to`."""
+        moved = self._in_numpy()
+        show_in(place_by(converter), moved)
+        return moved
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        """Undo every attribute assignment if the block raises; a nested block is a part of it.
+
+        While one thread is in a block, the block of another one is refused.
+        """
+        before, blocks = dict(vars(self)), blocks_of_this_thread()
+        own = held = threading.get_ident(), before
+        try:
+            held = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
+            outermost = held is own
+            if held[0] != own[0]:
+                raise RuntimeError(
+                    f"{type(self).__name__} is being fitted in another thread: wait for its end, "
+                    "or fit a clone."
+                )
+            if outermost and before.get(PLACE) is not None:
+                vars(self).update(at_home(before))
+                vars(self)[PLACE] = None  # unless the next rows say otherwise
+            yield
+            if outermost:
+                if vars(self).get(PLACE) is not None:
+                    show_in(vars(self)[PLACE], self)
+                del vars(self)[BEFORE]  # last: an interruption before it is undone as well
+        except BaseException:
+            if held[0] == own[0]:
+                self.__dict__ = {**before, **callback_state(self)}
+            leave_later_blocks(blocks)
+            raise
+
+    # ---------------------------------------------------------------- scikit-learn
+
+    @property
+    def _doc_link_template(self) -> str:
+        if DOCUMENTATION is None:
+            return ""
+        # where the tables of contents of docs/api.md put the pages
+        return DOCUMENTATION.rstrip("/") + "/generated/fedpca_sklearn.{estimator_name}.html"
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of strategies and estimators within by ``merge__fan_in``.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            For a name that is none, and for a parameter of what is no object with parameters.
+        """
+        for name in params:
+            owner, nested, _ = name.partition("__")
+            value = params.get(owner, getattr(self, owner, self))
+            if nested and not hasattr(value, "set_params"):
+                raise ValueError(
+                    f"{name} needs an object as {owner}, which is {value!r}; set {owner} to one "
+                    "that has this parameter."
+                )
+        return super().set_params(**params)  # type: ignore[misc]
+
+
+class _Plain:
+    """Object with attributes and nothing else."""
+
+
+def _copy_with(estimator: Any, attributes: dict[str, Any]) -> Any:
+    """An object of the same class with other attributes, of which no fit is under way."""
+    copy = object.__new__(type(estimator))
+    attributes.pop(BEFORE, None)
+    copy.__dict__ = attributes
+    return copy
+
+
+def _is_fitted(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")
+
+
+def at_home(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of an estimator with those that a fit has set in numpy."""
+    state = dict(state)
+    if state.pop(PLACE, None) is not None:
+        state.update({name: in_numpy(value) for name, value in state.items() if _is_fitted(name)})
+    return state
+
+
+def show_in(place: Place | None, estimator: Any) -> None:
+    """Turn the fitted attributes into arrays of another library, if there is one."""
+    if place is not None:
+        state = vars(estimator)
+        state.update({n: place.shown(value) for n, value in state.items() if _is_fitted(n)})
+        state[PLACE] = place
+
+
+def shown_like(estimator: Any, value: Any) -> Any:
+    """A value of numpy where the fitted attributes of an estimator are."""
+    place = vars(estimator).get(PLACE)
+    return value if place is None else place.shown(value)
+
+
+def _of_one_state(method: Callable) -> Callable:
+    @wraps(method)
+    def on_view(self, *args, **kwargs):
+        return _called(method, self._published(), args, kwargs)
+
+    return on_view
+
+
+def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Result of a method that reads, where its rows, or without any the fit's, are.
+
+    ``view`` is a copy that nobody else sees; the first argument of the call is X.
+    """
+    state = vars(view)
+    X = args[0] if args else kwargs.get("X")
+    if PLACE not in state and (X is None or type(X) is np.ndarray):
+        return method(view, *args, **kwargs)
+    fitted: Place | None = state.get(PLACE)
+    view.__dict__ = at_home(state)
+    if X is None:
+        place = fitted
+    else:
+        place = place_of(X)
+        check_takes_arrays(view, place)
+        if view.__sklearn_is_fitted__():
+            refuse_other_places(fitted, place, f"{type(view).__name__}.{method.__name__}")
+        if place is not None:
+            args = (place.rows(X, view), *args[1:])
+            kwargs = {k: v for k, v in kwargs.items() if k != "X"}
+    result = method(view, *args, **kwargs)
+    return result if place is None else place.shown(result)
