@@ -24,8 +24,7 @@ from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
-from .._kernels.routes import passes_pay, scatter_pays
-from .._kernels.sizes import COLUMNS_OF_THREADS, FEW_ROWS
+from .._kernels.sizes import COLUMNS_OF_THREADS
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -35,9 +34,7 @@ from .._validation.checks import (
     number_or_none,
 )
 from ..summary import Subspace
-from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
-from ..summary._units import StreamUnits
-from ..summary._updating import stacked_by_block, updated_by_block
+from ..summary._metric import updated_by_block
 from ._half_life import newest_and_shares
 from ._one_by_one import OneByOneMixin
 from ._sizes import SizesMixin
@@ -92,20 +89,18 @@ class BlocksMixin(
         # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
         if at_once >= d:
             at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
-        units = self._units(d)
+        adjusting = self._adjusting(d)
         with threads_for(d * at_once):
             for rows, w in progress(self, put_back(first, blocks), n_blocks, "blocks"):
                 with finite_by_sums(rows):
-                    subspace = self._by_scatter(units, state.subspace, rows, w)
-                    if subspace is None:
-                        past, rows = units.taken(state.subspace, rows, w)
-                        if self.forgetting == "blocks":
-                            past = past.decay(self.forgetting_factor**2)
-                        subspace = updated_by_block(past, rows, w, **self._update_options(state))
+                    past = state.subspace
+                    if self.forgetting == "blocks":
+                        past = past.decay(self.forgetting_factor**2)
+                    options = self._update_options(state)
+                    subspace = updated_by_block(past, rows, w, adjusting=adjusting, **options)
                 state = self._next_state(state, subspace, count_rows(rows, w))
                 ranks.append(state.rank)
                 del rows, w  # before the next batch is read
-        state = replace(state, subspace=units.undone(state.subspace))
         if self.rank_rule is not None:
             before = [] if new else getattr(self, "rank_history_", [])
             self.rank_history_ = np.concatenate([before, ranks])[-_RANKS_KEPT:].astype(int)
@@ -148,53 +143,11 @@ class BlocksMixin(
         if times is not None:
             state, last, w = self._faded(state, times)
         state = replace(state or self._empty_state(d, rows.dtype), rank=None)
-        units = self._units(d)
+        options = {"adjusting": self._adjusting(d), **self._update_options(state)}
         with threads_for(d * ((self._kept(d, None)[0] or d) + len(rows))):
-            subspace = self._by_scatter(units, state.subspace, rows, w)
-            if subspace is None:
-                past, rows = units.taken(state.subspace, rows, w)
-                subspace = updated_by_block(past, rows, w, **self._update_options(state))
-        state = self._next_state(state, units.undone(subspace), len(rows))
+            subspace = updated_by_block(state.subspace, rows, w, **options)
+        state = self._next_state(state, subspace, len(rows))
         return state if last is None else replace(state, last_time=last)
-
-    def _by_scatter(
-        self, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None
-    ) -> Subspace | None:
-        """The summary with a block, if adjusted directions follow from its scatter matrix.
-
-        Then neither rows nor directions need other units. Where all directions are kept, the
-        scatter matrix is held; where some are cut, confounders are kept whole, and the leading
-        directions of what they leave.
-        """
-        d = past.n_features
-        adjusting, (max_keep, keep) = self._adjusting(d), self._kept(d, None)
-        solves = self.svd_solver == "auto" and self.rank_rule is None and keep is None
-        fades = self._row_factor < 1 or self._blocks_forget
-        if not adjusting or not solves or fades or units.started:
-            return None
-        if max_keep not in (None, d):
-            return self._beside(adjusting, max_keep, past, rows, w)
-        most = self.n_components if is_integer(self.n_components) else None
-        return certain_by_block(past, rows, w, adjusting, most)
-
-    def _beside(
-        self, adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None
-    ) -> Subspace | None:
-        """The summary with a block, cut beside the confounders if there are any."""
-        n, d = rows.shape
-        few = n <= FEW_ROWS
-        if not (few or adjusting.confounders) or passes_pay(n, d, max_keep):
-            return None
-        most = max_keep - len(adjusting.confounders)
-        if scatter_pays(n, d, max_keep, by_qr=True):
-            held = certain_by_block(past, rows, w, adjusting, most)
-        else:
-            held = stacked_by_block(past, rows, w)
-        return None if held is None else cut_beside(held, adjusting, most)
-
-    def _units(self, d: int) -> StreamUnits:
-        most, keep = self._kept(d, None)
-        return StreamUnits(self._adjusting(d), keep is not None or most not in (None, d))
 
     @staticmethod
     def _dtype(state: State | None) -> Any:
@@ -231,14 +184,13 @@ class BlocksMixin(
         """Options of `updated_by_block` for the rank of a state."""
         max_keep, keep = self._kept(state.subspace.n_features, state.rank)
         asked = self.n_components if is_integer(self.n_components) else None
-        wanted = None if self._asks() else asked  # of other rows
         by_passes = self.block_size == "auto" and self.svd_solver == "auto"
         return {
             "max_keep": max_keep,
             "keep": keep,
             "forgetting_factor": self._row_factor,
             "svd_solver": self.svd_solver,
-            "wanted": state.rank + 1 if state.rank else wanted,
+            "wanted": state.rank + 1 if state.rank else asked,
             "passes": int(asked or 1) if by_passes else None,
         }
 

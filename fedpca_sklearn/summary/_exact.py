@@ -85,6 +85,14 @@ class Factor:
             found = leading_of_factor(self._rows, self._wanted)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
+    def times(self, weight: float) -> Factor:
+        """A factor of the same rows with another weight."""
+        return Factor(self._rows * math.sqrt(weight), self.dtype, self._wanted)
+
+    def scaled(self, factors: np.ndarray) -> Factor:
+        """A factor of the same rows with each column multiplied by a factor."""
+        return Factor(self.rows * factors, self.dtype)
+
     def __getstate__(self):
         state = {name: getattr(self, name) for name in self._STORED}
         return {n: v.name if isinstance(v, np.dtype) else v for n, v in state.items()}
@@ -92,6 +100,42 @@ class Factor:
     def __setstate__(self, state):
         names = {"dtype", "precision"} & state.keys()
         vars(self).update({**state, **{name: np.dtype(state[name]) for name in names}})
+
+
+class Scaled(Factor):
+    """Leading directions of columns in other units, from which they were cut.
+
+    Parameters
+    ----------
+    V, s : ndarray of shape (k, d) and (k,)
+        Directions and singular values of columns divided by ``units``.
+    units : ndarray of shape (d,)
+    """
+
+    _STORED = ("V", "s", "units", "dtype")
+
+    def __init__(self, V: np.ndarray, s: np.ndarray, units: np.ndarray):
+        self.V, self.s, self.units, self.dtype = V, s, units, V.dtype
+
+    @property
+    def rows(self) -> np.ndarray:
+        """See `Factor`."""
+        return self.s[:, None] * self.V.astype(np.float64) * self.units
+
+    @property
+    def energy(self) -> float:
+        """See `Factor`."""
+        return float(np.square(self.rows).sum())
+
+    first = None
+
+    def times(self, weight: float) -> Scaled:
+        """See `Factor`."""
+        return Scaled(self.V, self.s * math.sqrt(weight), self.units)
+
+    def scaled(self, factors: np.ndarray) -> Scaled:
+        """See `Factor`."""
+        return Scaled(self.V, self.s, self.units * factors)
 
 
 @dataclass(frozen=True)
@@ -309,7 +353,7 @@ class ScatterMatrix(Factor):
         squares = self.G.diagonal()
         return np.sqrt(np.where(squares > 0, squares, 1.0))
 
-    def scaled(self, scale: np.ndarray) -> np.ndarray:
+    def over(self, scale: np.ndarray) -> np.ndarray:
         """Lower triangle of the scatter matrix of columns divided by a scale."""
         return np.divide(self.G / scale, scale[:, None], order="F")
 
@@ -325,11 +369,11 @@ class ScatterMatrix(Factor):
         with threads_for(16 * d * d):
             if sizes.max() <= ALIKE * sizes.min():
                 one = np.ones(d)
-                found = leading_directions(self.scaled(one), d, len, **self.certificate(one))
+                found = leading_directions(self.over(one), d, len, **self.certificate(one))
                 if found is not None:
                     return flip_signs(np.array(found[0], order="C")), found[1], None
             known = self.certificate(sizes)
-            V, s = leading_directions(self.scaled(sizes), d, len, forced=True, **known) or none
+            V, s = leading_directions(self.over(sizes), d, len, forced=True, **known) or none
         return V, s, sizes
 
     @property
@@ -345,7 +389,7 @@ class ScatterMatrix(Factor):
         if self.certainty.wanted:
             C, rounding = np.array(self._within(), order="F"), self.certainty.rounding
         else:
-            C, known = self.scaled(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
+            C, known = self.over(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
             rounding = rounding_of_scatter(m, **known)
         C[np.diag_indices(m)] -= m * rounding
         if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:

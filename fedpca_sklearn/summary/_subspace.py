@@ -450,7 +450,9 @@ class Subspace(DerivedValues):
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         directions: dict[str, Any]
-        if isinstance(self._leading, ScatterMatrix) and self.scatter * weight > _LEAST_SCATTER:
+        held = isinstance(self._leading, Factor)
+        summed = isinstance(self._leading, ScatterMatrix)
+        if held and (not summed or self.scatter * weight > _LEAST_SCATTER):
             directions = {"_leading": self._leading.times(weight)}
         else:
             directions = {"singular_values": self.singular_values * math.sqrt(weight)}

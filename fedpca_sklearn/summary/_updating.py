@@ -135,7 +135,7 @@ def updated_by_block(
 
     Where they pay by passes over them, if ``passes`` says how many components these are to find.
     """
-    m, d = Y.shape
+    d = Y.shape[1]
     alike = partial(
         updated_by_block,
         max_keep=max_keep,
@@ -158,14 +158,9 @@ def updated_by_block(
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
-    if forgetting_factor < 1:
-        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
-        w = fading if w is None else w * fading
-        subspace = subspace.decay(forgetting_factor**m)
-    if w is not None and not w.all():  # a row without weight is as absent, whatever it holds
-        if not w.any():
-            return subspace
-        Y, w = Y[w > 0], w[w > 0]
+    subspace, Y, w = faded(subspace, Y, w, forgetting_factor)
+    if not Y.shape[0]:
+        return subspace
     Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
     if exact:
@@ -192,6 +187,23 @@ def updated_by_block(
         return subspace
     directions = dict(zip(("components", "singular_values"), found, strict=True))
     return _with_block(subspace, block, directions)
+
+
+def faded(
+    subspace: Summary, Y: Any, w: np.ndarray | None, forgetting_factor: float
+) -> tuple[Summary, Any, np.ndarray | None]:
+    """What is left of a summary after a block of rows, and the rows with the weight left of each.
+
+    A row without weight is as absent, whatever it holds.
+    """
+    m = Y.shape[0]
+    if forgetting_factor < 1:
+        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
+        w = fading if w is None else w * fading
+        subspace = subspace.decay(forgetting_factor**m)
+    if w is not None and not w.all():
+        Y, w = Y[w > 0], w[w > 0]
+    return subspace, Y, w
 
 
 def _with_scatter_matrix(
@@ -239,13 +251,18 @@ def held_by_block(
 ) -> Summary | None:
     """Update a summary with one block, of which the scatter matrix is held instead of directions.
 
-    None where there are fewer rows than columns, or where products in ``precision`` overflow, or
-    lose what is there of a column.
+    None of few rows, or where products in ``precision`` overflow, or lose what is there of a
+    column.
     """
-    block = _plain_block(subspace, Y, w)
-    if block is None or block.m < block.d:
+    n, d = Y.shape
+    past = rows_before(subspace)
+    if len(past[0]) + n + (subspace.n_samples > 0) < d and not holds_scatter(subspace):
+        return None
+    kind = _block_kind(Y, d)
+    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
+        block = kind(*past, *_past(subspace, Y, w, directions=False)[2:])
         found = block.scatter_of_new(precision)
     if found is None:
         return None
@@ -259,6 +276,16 @@ def held_by_block(
     return _with_block(subspace, block, {"_leading": held})
 
 
+def rows_before(subspace: Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with the scatter matrix of those before, and their scales."""
+    held = subspace._leading
+    if isinstance(held, ScatterMatrix):
+        return np.zeros((0, subspace.n_features), subspace._dtype), np.zeros(0)
+    if isinstance(held, Factor):
+        return held.rows, np.ones(len(held.rows))
+    return subspace.components, subspace.singular_values
+
+
 def _added(
     subspace: Summary, G: np.ndarray, lost: np.ndarray, precision: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.dtype]:
@@ -268,31 +295,25 @@ def _added(
         G += past.G
         least = past.precision if past.precision.itemsize < precision.itemsize else precision
         return G, lost + past.lost, least
-    return add_rows(G, subspace.components, subspace.singular_values), lost, precision
+    return add_rows(G, *rows_before(subspace)), lost, precision
 
 
-def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary | None:
-    """The same with the rows of the block below what is kept of those before; None of many rows."""
-    if holds_scatter(subspace):
-        return None
-    block = _plain_block(subspace, Y, w)
-    if block is None or block.n_rows >= block.d:
-        return None
+def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary:
+    """The same with the rows of a block below those before, or of many rows with their factor."""
+    d, held = Y.shape[1], subspace._leading
+    past = held.rows if isinstance(held, Factor) else rows_of_directions(subspace)
+    few = len(past) + Y.shape[0] < d
+    Y = Y.toarray() if few and sp.issparse(Y) else Y
     with np.errstate(over="ignore", invalid="ignore"):
-        held = Factor(block.stack(), subspace._dtype)
-    return _with_block(subspace, block, {"_leading": held})
+        before = past, np.ones(len(past)), *_past(subspace, Y, w, directions=False)[2:]
+        block = DenseBlock(*before)
+        rows = block.stack() if few else block._triangle()
+    return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype)})
 
 
-def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock | None:
-    """A block of dense rows at home whose weights need no other unit; None for others."""
-    if w is not None and not w.all():
-        Y, w = Y[w > 0], w[w > 0]
-    if not Y.shape[0] or (w is not None and unit_of(max(w.max(), subspace.n_samples)) < 1):
-        return None
-    Y = _dense_if_few(Y)
-    if Y.shape[1] > SMALL_DIMENSION and _block_kind(Y, Y.shape[1]) is not DenseBlock:
-        return None
-    return DenseBlock(*_past(subspace, Y, w, directions=not holds_scatter(subspace)))
+def rows_of_directions(subspace: Summary) -> np.ndarray:
+    """Rows with the scatter matrix of the directions."""
+    return subspace.singular_values[:, None] * subspace.components.astype(np.float64)
 
 
 def _past(
@@ -348,6 +369,11 @@ def _dense_if_few(Y: Any) -> Any:
     """Sparse rows of a small dimension as an array, if they are fewer than columns."""
     few = sp.issparse(Y) and Y.shape[0] < Y.shape[1] <= SMALL_DIMENSION
     return Y.toarray() if few else Y
+
+
+def is_made_dense(Y: Any) -> bool:
+    """Whether the scatter matrix of rows is that of dense ones."""
+    return _block_kind(Y, Y.shape[1]) is DenseBlock
 
 
 def _block_kind(Y: Any, max_keep: int, svd_solver: str = "auto") -> type[Block]:
