@@ -16,7 +16,7 @@ from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import leading
 from ._exact import Factor, ScatterMatrix
-from ._scaling import deviations, rows_of, scatter_of_columns, with_directions
+from ._scaling import deviations, scatter_of_columns, with_directions
 from ._subspace import Subspace
 from ._updating import unit_of
 
@@ -104,7 +104,7 @@ class Adjusted(NamedTuple):
 
     def undone(self, model: Subspace, before: Subspace) -> Subspace:
         """A summary of the rows themselves, whose adjusted summary has a model's directions."""
-        rows = np.concatenate([self.along, self.adjustment.back(rows_of(model))])
+        rows = np.concatenate([self.along, self.adjustment.back(model._rows)])
         return before._replace(_leading=Factor(rows, before._dtype))
 
 
@@ -208,7 +208,7 @@ def _by_scatter(summary: Subspace, adjusting: Adjusting, most: int | None) -> Ad
 
 def _by_rows(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted:
     columns = _columns(summary, adjusting)
-    left = _left_of_rows(rows_of(summary), columns, most, summary._dtype)
+    left = _left_of_rows(summary._rows, columns, most, summary._dtype)
     return _model(summary, columns, _directions(left, columns, adjusting.scale))
 
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _codec
-from ._exact import ScatterMatrix
 from ._in_files import InFiles
 
 # Sums of squares below which a square loses digits.
@@ -28,9 +27,16 @@ class DerivedValues(InFiles):
     @property
     def n_components(self) -> int:
         """Number of directions kept."""
-        if isinstance(self._leading, ScatterMatrix):
+        if self._leading is not None:
             return self._leading.n_components
         return self.components.shape[0]
+
+    @property
+    def _rows(self) -> np.ndarray:
+        """Rows R with the scatter matrix R^T R of the directions, at most d; not to be written."""
+        if self._leading is not None:
+            return self._leading.rows
+        return self.singular_values[:, None] * self.components.astype(np.float64)
 
     @property
     def n_features(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -263,7 +264,8 @@ def in_float64(subspace: Subspace) -> Subspace:
     if subspace._dtype == np.float64:
         return subspace
     if isinstance(subspace._leading, ScatterMatrix):
-        return subspace._replace(_leading=subspace._leading.shown_in(np.dtype(np.float64)))
+        held = replace(subspace._leading, dtype=np.dtype(np.float64))
+        return subspace._replace(_leading=held)
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
 
@@ -375,9 +377,7 @@ def _sum_of_scatters(
     if not held:
         return None
     total, corrections = pooled_moments(subspaces)
-    others = [
-        rows_of_directions(s) for s, part in zip(subspaces, parts, strict=True) if part not in held
-    ]
+    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in held]
     wanted = max(part.certainty.wanted for part in held)
     if is_integer(n_components):
         wanted = int(n_components)
@@ -388,11 +388,6 @@ def _sum_of_scatters(
 def _order(subspaces: list[Subspace]) -> int:
     """The smaller of the number of all directions and that of features."""
     return min(sum(s.n_components + 1 for s in subspaces), subspaces[0].n_features)
-
-
-def rows_of_directions(subspace: Subspace) -> np.ndarray:
-    """Rows with the scatter matrix of the directions."""
-    return subspace.singular_values[:, None] * subspace.components.astype(np.float64)
 
 
 def _directions(subspaces: list[Subspace]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -28,7 +28,7 @@ from ._adjusted import Adjusting, adjusted, is_certain
 from ._directions import ALIKE
 from ._exact import Factor, ScatterMatrix, added
 from ._merging import merge_subspaces, pooled_moments
-from ._scaling import deviations, rescaled, rows_of, scatter_of_columns
+from ._scaling import deviations, rescaled, scatter_of_columns
 from ._subspace import Subspace
 from ._updating import unit_of, was_truncated
 
@@ -89,7 +89,7 @@ def _exact(left: tuple[Subspace, Any, Any], adjusting: Adjusting, most: int | No
     after = _summed(summary, rows, weight, adjusting, most)
     if after is None:
         after = _updating.stacked_by_block(summary, rows, weight)
-        after = after._replace(_leading=_canonical(after._leading.rows, after._dtype))
+        after = after._replace(_leading=_canonical(after._rows, after._dtype))
     return after
 
 
@@ -207,9 +207,9 @@ def merged(
         wanted = n_components if wanted is None else wanted
         if is_certain(whole, adjusting, int(wanted) if is_integer(wanted) else None):
             return whole
-    few = sum(len(rows_of(s)) + 1 for s in there) <= EXACT_ORDER
+    few = sum(len(s._rows) + 1 for s in there) <= EXACT_ORDER
     if few and is_integer(n_components) and d > SMALL_DIMENSION:
-        rows = np.concatenate([*map(rows_of, there), corrections])
+        rows = np.concatenate([*(s._rows for s in there), corrections])
         whole = total._replace(_leading=Factor(rows, dtype))
         return cut_beside(whole, adjusting, int(n_components) - len(adjusting.confounders))
     parts, undone = alike(summaries, adjusting, n_components)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._kernels.column_moments import is_rounding
-from ._exact import Factor, Scaled
+from ._exact import Scaled
 from ._subspace import Subspace
 from ._updating import lacks_directions
 
@@ -20,15 +20,8 @@ def scatter_of_columns(summary: Subspace) -> np.ndarray:
             "parallel analysis need: a summary was cut and has column_scatter=None, as those of "
             "other libraries' estimators. Summaries of StreamingPCA know them."
         )
-    rows = rows_of(summary)
+    rows = summary._rows
     return np.einsum("ij,ij->j", rows, rows)
-
-
-def rows_of(summary: Subspace) -> np.ndarray:
-    """Rows R, at most d, with the scatter matrix R^T R of the summary's directions."""
-    if isinstance(summary._leading, Factor):
-        return summary._leading.rows
-    return summary.singular_values[:, None] * summary.components.astype(np.float64)
 
 
 def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.ndarray:
@@ -39,7 +32,7 @@ def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.nd
 
 def shares_cut(summary: Subspace) -> tuple[float, np.ndarray]:
     """Shares of the scatter that the directions lack: of all columns, and of each one."""
-    columns, held = scatter_of_columns(summary), np.square(rows_of(summary)).sum(axis=0)
+    columns, held = scatter_of_columns(summary), np.square(summary._rows).sum(axis=0)
     varies = deviations(columns, summary.mean, summary.n_samples) > 0
     lost = np.zeros(len(columns))
     lost[varies] = (1 - held[varies] / columns[varies]).clip(0, 1)
@@ -53,10 +46,9 @@ def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
     somebody reads those of the new ones.
     """
     columns, held = summary.column_scatter, summary._leading
-    if isinstance(held, Factor):
-        leading = held.scaled(factors)
-    else:
-        leading = Scaled(summary.components, summary.singular_values, factors)
+    if held is None:
+        held = Scaled(summary.components, summary.singular_values, np.ones(len(factors)))
+    leading = held.scaled(factors)
     columns = None if columns is None else columns * factors**2
     scatter = leading.energy if columns is None else float(columns.sum())
     low, mean = summary._mean_low * factors, summary.mean * factors

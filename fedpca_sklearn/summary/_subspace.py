@@ -24,7 +24,7 @@ from .._validation.feature_names import check_names, check_same_names, composed_
 from . import _codec
 from ._checked import checked_fields
 from ._derived import DerivedValues
-from ._exact import Factor, ScatterMatrix
+from ._exact import ScatterMatrix
 from ._origin import StatedModel, StatedPrivacy, check_sites
 from ._updating import updated
 
@@ -222,7 +222,7 @@ class Subspace(DerivedValues):
         return self
 
     def __getstate__(self):
-        if isinstance(self._leading, Factor):  # which later merges read
+        if self._leading is not None:  # which later merges read
             return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**fields, "_mean_low": self._mean_low}
@@ -450,9 +450,8 @@ class Subspace(DerivedValues):
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         directions: dict[str, Any]
-        held = isinstance(self._leading, Factor)
         summed = isinstance(self._leading, ScatterMatrix)
-        if held and (not summed or self.scatter * weight > _LEAST_SCATTER):
+        if self._leading and (not summed or self.scatter * weight > _LEAST_SCATTER):
             directions = {"_leading": self._leading.times(weight)}
         else:
             directions = {"singular_values": self.singular_values * math.sqrt(weight)}

@@ -61,8 +61,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
     Beside columns in large units they may be all that there is of another column.
     """
-    held = isinstance(subspace._leading, Factor)
-    if not held and subspace.n_components == subspace.n_features:
+    if subspace._leading is None and subspace.n_components == subspace.n_features:
         return False
     double = subspace._dtype == np.float64
     rounding = _DOUBLE_ROUNDING if double else _SINGLE_ROUNDING
@@ -71,7 +70,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
 def _beyond(subspace: Summary) -> float:
     """Scatter beyond that along the directions."""
-    if isinstance(subspace._leading, Factor):
+    if subspace._leading is not None:
         return subspace.scatter - subspace._leading.energy
     return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
@@ -169,7 +168,7 @@ def updated_by_block(
             return after
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
-        block = kind(*_past(subspace, Y, w))
+        block = kind(subspace.components, subspace.singular_values, *_past(subspace, Y, w))
         found: Found | None = None
         by_passes = False
         if passes is not None and keep is None and isinstance(block, DenseBlock):
@@ -213,37 +212,72 @@ def _with_scatter_matrix(
 
     None of few rows, and where the wanted directions would not be certain.
     """
-    kind, past, d = _block_kind(Y, Y.shape[1], svd_solver), subspace._leading, Y.shape[1]
+    if not _are_many(subspace, Y, svd_solver):
+        return None
+    d, past, before = Y.shape[1], subspace._leading, Certainty()
+    V, s = np.zeros((0, d)), np.zeros(0)
     if isinstance(past, ScatterMatrix):
-        none = np.zeros((0, d)), np.zeros(0)
-        before, (V, s) = past.certainty, past.certainty.pairs or none
+        before = past.certainty
+        V, s = before.pairs or (V, s)
     else:
-        if subspace.n_components + Y.shape[0] + (subspace.n_samples > 0) < d:
-            return None
-        before, V, s = Certainty(), subspace.components, subspace.singular_values
+        V, s = subspace.components, subspace.singular_values
         if len(s):
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
-    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
-        return None
     chosen = [Precision(_FLOAT64)]
-    if kind is not SparseBlock:
+    if _block_kind(Y, d, svd_solver) is not SparseBlock:
         chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
     for precision, apart in chosen:
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = kind(*_past(subspace, Y, w, directions=False))
-            found = block.scatter_of_new(precision, apart)
+        found = _summed(subspace, Y, w, svd_solver, precision, apart)
         if found is None and precision == _FLOAT64:
             raise too_large("sum of squares", weight=w)
-        if found is None:
-            continue
-        # underflow may take off as much as the roundings of another energy
-        gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
-        lost, largest = max(float(found[1].sum()), gone), norm_of_scatter(found[0])
-        held = ScatterMatrix(*_added(subspace, *found, precision), subspace._dtype)
-        certain = held.judge(wanted, before, largest, lost, precision, apart)
-        if certain or svd_solver == "gram":
-            return _with_block(subspace, block, {"_leading": held})
+        if found is not None:
+            after, largest, lost = found
+            certain = after._leading.judge(wanted, before, largest, lost, precision, apart)
+            if certain or svd_solver == "gram":
+                return after
     return None
+
+
+def _are_many(subspace: Summary, Y: Any, svd_solver: str = "auto") -> bool:
+    """Whether a scatter matrix is as small as the rows that it is of."""
+    n, d = Y.shape
+    if _block_kind(Y, d, svd_solver) is SparseBlock and d > MAX_EXACT_DIMENSION:
+        return False
+    return holds_scatter(subspace) or len(subspace._rows) + n + (subspace.n_samples > 0) >= d
+
+
+def _summed(
+    subspace: Summary,
+    Y: Any,
+    w: np.ndarray | None,
+    svd_solver: str,
+    precision: np.dtype,
+    apart: np.ndarray | None = None,
+) -> tuple[Summary, float, float] | None:
+    """Update a summary with the scatter matrix of a block, or None where that is not finite.
+
+    With at least the largest eigenvalue of the products, and an energy that was in them and was
+    taken off again.
+    """
+    past, d = subspace._leading, Y.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        none = np.zeros((0, d), subspace._dtype), np.zeros(0)
+        block = _block_kind(Y, d, svd_solver)(*none, *_past(subspace, Y, w))
+        found = block.scatter_of_new(precision, apart)
+    if found is None:
+        return None
+    G, lost = found
+    # underflow may take off as much as the roundings of another energy
+    gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
+    largest, energy = norm_of_scatter(G), max(float(lost.sum()), gone)
+    if isinstance(past, ScatterMatrix):
+        G += past.G
+        lost = lost + past.lost
+        precision = min(past.precision, precision, key=lambda dtype: dtype.itemsize)
+    else:
+        G = add_rows(G, subspace._rows)
+    held = ScatterMatrix(G, lost, precision, subspace._dtype)
+    return _with_block(subspace, block, {"_leading": held}), largest, energy
 
 
 def held_by_block(
@@ -254,77 +288,32 @@ def held_by_block(
     None of few rows, or where products in ``precision`` overflow, or lose what is there of a
     column.
     """
-    n, d = Y.shape
-    past = rows_before(subspace)
-    if len(past[0]) + n + (subspace.n_samples > 0) < d and not holds_scatter(subspace):
-        return None
-    kind = _block_kind(Y, d)
-    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        block = kind(*past, *_past(subspace, Y, w, directions=False)[2:])
-        found = block.scatter_of_new(precision)
+    found = _summed(subspace, Y, w, "auto", precision) if _are_many(subspace, Y) else None
     if found is None:
         return None
-    G, lost, precision = _added(subspace, found[0], found[1], precision)
-    squares, least = G.diagonal(), float(np.finfo(precision).tiny / np.finfo(precision).eps ** 2)
-    if squares[squares > 0].min(initial=np.inf) < least:
+    held = found[0]._leading
+    squares, kind = held.G.diagonal(), np.finfo(held.precision)
+    if squares[squares > 0].min(initial=np.inf) < float(kind.tiny / kind.eps**2):
         return None
-    if precision == np.float32 and not squares.all():  # what is there may be too small
+    if kind.dtype == np.float32 and not squares.all():  # what is there may be too small
         return None
-    held = ScatterMatrix(G, lost, precision, subspace._dtype)
-    return _with_block(subspace, block, {"_leading": held})
-
-
-def rows_before(subspace: Summary) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with the scatter matrix of those before, and their scales."""
-    held = subspace._leading
-    if isinstance(held, ScatterMatrix):
-        return np.zeros((0, subspace.n_features), subspace._dtype), np.zeros(0)
-    if isinstance(held, Factor):
-        return held.rows, np.ones(len(held.rows))
-    return subspace.components, subspace.singular_values
-
-
-def _added(
-    subspace: Summary, G: np.ndarray, lost: np.ndarray, precision: np.dtype
-) -> tuple[np.ndarray, np.ndarray, np.dtype]:
-    """Scatter matrix of a block and of what was before, energy lost, and the least precision."""
-    past = subspace._leading
-    if isinstance(past, ScatterMatrix):
-        G += past.G
-        least = past.precision if past.precision.itemsize < precision.itemsize else precision
-        return G, lost + past.lost, least
-    return add_rows(G, *rows_before(subspace)), lost, precision
+    return found[0]
 
 
 def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary:
     """The same with the rows of a block below those before, or of many rows with their factor."""
-    d, held = Y.shape[1], subspace._leading
-    past = held.rows if isinstance(held, Factor) else rows_of_directions(subspace)
-    few = len(past) + Y.shape[0] < d
+    past = subspace._rows
+    few = len(past) + Y.shape[0] < Y.shape[1]
     Y = Y.toarray() if few and sp.issparse(Y) else Y
     with np.errstate(over="ignore", invalid="ignore"):
-        before = past, np.ones(len(past)), *_past(subspace, Y, w, directions=False)[2:]
-        block = DenseBlock(*before)
+        block = DenseBlock(past, np.ones(len(past)), *_past(subspace, Y, w))
         rows = block.stack() if few else block._triangle()
     return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype)})
 
 
-def rows_of_directions(subspace: Summary) -> np.ndarray:
-    """Rows with the scatter matrix of the directions."""
-    return subspace.singular_values[:, None] * subspace.components.astype(np.float64)
-
-
-def _past(
-    subspace: Summary, Y: Any, w: np.ndarray | None, directions: bool = True
-) -> tuple[Any, ...]:
-    """What a block is made of; without ``directions`` it is told of the mean before only."""
-    V, s = np.zeros((0, subspace.n_features), subspace._dtype), np.zeros(0)
-    if directions:
-        V, s = subspace.components, subspace.singular_values
-    n, low = subspace.n_samples, subspace._mean_low
-    return V, s, subspace.mean, n, Y, w, subspace.centered, low
+def _past(subspace: Summary, Y: Any, w: np.ndarray | None) -> tuple[Any, ...]:
+    """What a block is made of, after the directions before."""
+    return subspace.mean, subspace.n_samples, Y, w, subspace.centered, subspace._mean_low
 
 
 def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
