@@ -6,16 +6,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import _codec
-from ._exact import ScatterMatrix
+from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE
 from ._in_files import InFiles
+from ._labels import encode_labels
+from ._origin import check_stored_names
+from ._whole import is_whole, triangle_of
 
 # Sums of squares below which a square loses digits.
 _FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
+_LABELS = ("feature_names", "site", "sites", "privacy", "model")
+
+
 class DerivedValues(InFiles):
-    """Properties of a summary that are not stored."""
+    """What is stored of a summary, and properties that are not."""
+
+    _kind = SUMMARY
 
     components: np.ndarray
     singular_values: np.ndarray
@@ -23,14 +30,14 @@ class DerivedValues(InFiles):
     n_samples: float
     scatter: float
     column_scatter: np.ndarray | None
+    centered: bool
+    sites: tuple[str, ...]
     _leading: ClassVar[Any]
 
     @property
     def n_components(self) -> int:
         """Number of directions kept."""
-        if isinstance(self._leading, ScatterMatrix):
-            return self._leading.n_components
-        return self.components.shape[0]
+        return len(self.components) if self._leading is None else self._leading.n_components
 
     @property
     def n_features(self) -> int:
@@ -46,17 +53,28 @@ class DerivedValues(InFiles):
     def n_floats(self) -> int:
         """Floats that a message with this summary carries.
 
-        They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
+        They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
+        2 for k others, or d fewer where ``column_scatter`` is not known.
         """
-        k, d = self.n_components, self.n_features
-        return k * d + k + d + (0 if self.column_scatter is None else d) + 2
+        flags, numbers, _ = self._head()
+        parts = LAYOUTS[SUMMARY].parts_of(flags)
+        return sum(part.count(numbers) for part in parts) + 2
 
-    @property
-    def nbytes(self) -> int:
-        """Length of `to_bytes`, without building it."""
-        entries = self.n_components * self.n_features
-        frame = _codec.HEADER.size + _codec.CHECKSUM.size + len(_codec.labels_of(self))
-        return frame + self._dtype.itemsize * entries + 8 * (self.n_floats - 2 - entries)
+    def _head(self) -> tuple[int, dict[str, Any], bytes]:
+        flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
+        flags += TRIANGLE * is_whole(self) + SINGLE * (self._dtype == np.float32)
+        sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
+        sums = {"n_samples": self.n_samples, "scatter": self.scatter}
+        return flags, sizes | sums, encode_labels(*(getattr(self, name) for name in _LABELS))
+
+    def _stored(self) -> dict[str, Any]:
+        check_stored_names(self)
+        if is_whole(self):
+            directions = {"triangle": triangle_of(self)}
+        else:
+            names = "singular_values", "components"
+            directions = {name: getattr(self, name) for name in names}
+        return {"mean": self.mean, "column_scatter": self.column_scatter, **directions}
 
     @property
     def degrees_of_freedom(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dtrcon
 
 from .._kernels.linalg import (
     eigh_top,
@@ -24,6 +24,10 @@ from .._kernels.sizes import few_of_all
 from .._kernels.threads import computed_once, threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import ALIKE, all_directions
+
+# Reciprocal condition of a triangle, in the columns' units, above which none of its singular values
+# is taken for a rounding error.
+_CERTAIN = 1e-8
 
 
 class Factor:
@@ -64,6 +68,16 @@ class Factor:
     def singular_values(self) -> np.ndarray:
         """All singular values."""
         return self._made[1]
+
+    @computed_once
+    def n_components(self) -> int:
+        """Number of directions: of all columns if a triangle in their units is well-conditioned."""
+        R, d = self._rows, self._rows.shape[1]
+        if not self._wanted and len(R) == d and not np.tril(R, -1).any():
+            sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
+            if sizes.all() and dtrcon(R / sizes)[0] > _CERTAIN:
+                return d
+        return len(self.singular_values)
 
     @computed_once
     def _made(self) -> tuple[np.ndarray, np.ndarray]:

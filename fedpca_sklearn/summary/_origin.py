@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
+from .._validation.feature_names import check_names
 from .._validation.texts import check_text, composed
-from ._labels import MAX_SITES
+from ._labels import MAX_NAMES, MAX_SITES
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
@@ -171,3 +172,12 @@ def check_each_site_once(subspaces: Sequence[Summary], what: str = "subspaces") 
             UserWarning,
             stacklevel=3,
         )
+
+
+def check_stored_names(value: Any) -> None:
+    """Raise unless names of columns and sites may stand in a file: a data frame has any."""
+    d = value.n_features
+    if value.feature_names is not None and d > MAX_NAMES:
+        raise ValueError(f"feature_names must be at most {MAX_NAMES} in a file, got {d}.")
+    check_names(value.feature_names, d)
+    check_sites(value.site, value.sites)

@@ -894,7 +894,7 @@ def fields(**changes):
         ({"singular_values": [1.0, 2.0]}, r"singular_values .*decreasing"),
         ({"singular_values": [2.0, -1.0]}, r"singular_values .*non-negative"),
         ({"singular_values": [np.inf, 1.0]}, r"singular_values .*finite"),
-        ({"mean": np.zeros(3)}, r"mean .*d=4 values, got 3"),
+        ({"mean": np.zeros(3)}, r"mean must have shape \(4,\), got \(3,\)"),
         ({"mean": [0, 0, 0, np.inf]}, r"mean .*finite"),
         ({"mean": np.ones(4), "centered": False}, r"mean .*zero .*centered=False"),
         ({"n_samples": -1}, r"n_samples .*non-negative, got -1"),
