@@ -163,9 +163,12 @@ class FillAnswer(InFiles):
             changes["summary"] = self.summary._replace(site=changes.pop("site"))
         return replace(self, **changes)
 
-    def _head(self) -> tuple[int, dict[str, Any], bytes]:
-        flags, numbers, labels = self.summary._head()
-        return flags, {**numbers, "query": self.query}, labels
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        flags, numbers = self.summary._head()
+        return flags, {**numbers, "query": self.query}
+
+    def _labels(self) -> bytes:
+        return self.summary._labels()
 
     def _stored(self) -> dict[str, np.ndarray]:
         return {**self.summary._stored(), "missing": self.missing}

@@ -153,10 +153,13 @@ class RefinementAnswer(InFiles):
     def _replace(self, **changes: Any) -> RefinementAnswer:
         return replace(self, **changes)
 
-    def _head(self) -> tuple[int, dict[str, Any], bytes]:
+    def _head(self) -> tuple[int, dict[str, Any]]:
         k, d = self.products.shape
         sums = {"scatter": self.scatter, "n_samples": self.n_samples}
-        return 0, {"query": self.query, "k": k, "d": d, **sums}, (self.site or "").encode()
+        return 0, {"query": self.query, "k": k, "d": d, **sums}
+
+    def _labels(self) -> bytes:
+        return (self.site or "").encode()
 
     def _stored(self) -> dict[str, np.ndarray]:
         return {"products": self.products, "deviation": self.deviation}

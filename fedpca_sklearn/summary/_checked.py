@@ -42,6 +42,10 @@ def checked_arrays(
             raise ValueError(f"{part.name} must have shape {expected}, got {array.shape}.")
         if part.shape == "lower" and not np.array_equal(array, array.T):
             raise ValueError(f"{part.name} must be symmetric.")
+        if sizes.get("k", 0) > sizes.get("d", math.inf):
+            raise ValueError(
+                f"{part.name} must have at most d={sizes['d']} rows, got {len(array)}."
+            )
         found[part.name] = array
     return found
 
@@ -86,9 +90,6 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked_directions(V: np.ndarray, s: np.ndarray) -> tuple[dict[str, Any], float]:
     """Orthonormal directions with their singular values, and their energy."""
-    k, d = V.shape
-    if k > d:
-        raise ValueError(f"components must have at most d={d} rows, got {k}.")
     error = linalg.orthonormality_error(V)
     if not error <= VALID_BASIS_TOL[V.dtype]:  # NaN where products overflow
         raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")

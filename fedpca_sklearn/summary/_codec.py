@@ -43,6 +43,7 @@ PREFIX, CHECKSUM = struct.Struct("<7sBBB"), struct.Struct("<I")
 SUMMARY, ANSWER, FILL, PAIRS = 1, 2, 3, 4
 CENTRED, COLUMNS, SINGLE, TRIANGLE = 1, 2, 4, 8
 _SUMMARY_FLAGS = CENTRED | COLUMNS | SINGLE | TRIANGLE
+_FLOAT32, _FLOAT64 = np.dtype("<f4"), np.dtype("<f8")
 
 
 class Part(NamedTuple):
@@ -60,12 +61,11 @@ class Part(NamedTuple):
         """Number of entries that are stored."""
         if self.shape in ("upper", "lower"):
             return numbers["d"] * (numbers["d"] + 1) // 2
-        return math.prod(numbers[name] for name in self.shape.split())
+        return math.prod([numbers[name] for name in self.shape.split()])
 
     def dtype(self, flags: int) -> np.dtype:
         """Of the entries."""
-        single = flags & SINGLE and self.name == "components"
-        return np.dtype("<f4" if single else "<f8")
+        return _FLOAT32 if flags & SINGLE and self.name == "components" else _FLOAT64
 
     def packed(self, array: np.ndarray, flags: int) -> bytes:
         """The entries of an array that are stored."""

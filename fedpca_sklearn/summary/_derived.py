@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE
+from ._codec import CENTRED, COLUMNS, SINGLE, SUMMARY, TRIANGLE
 from ._in_files import InFiles
 from ._labels import encode_labels
 from ._origin import check_stored_names
@@ -56,16 +56,19 @@ class DerivedValues(InFiles):
         They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
         2 for k others, or d fewer where ``column_scatter`` is not known.
         """
-        flags, numbers, _ = self._head()
-        parts = LAYOUTS[SUMMARY].parts_of(flags)
-        return sum(part.count(numbers) for part in parts) + 2
+        k, d = self.n_components, self.n_features
+        directions = d * (d + 1) // 2 if is_whole(self) else k * (d + 1)
+        return directions + (d if self.column_scatter is None else 2 * d) + 2
 
-    def _head(self) -> tuple[int, dict[str, Any], bytes]:
+    def _head(self) -> tuple[int, dict[str, Any]]:
         flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
         flags += TRIANGLE * is_whole(self) + SINGLE * (self._dtype == np.float32)
         sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
         sums = {"n_samples": self.n_samples, "scatter": self.scatter}
-        return flags, sizes | sums, encode_labels(*(getattr(self, name) for name in _LABELS))
+        return flags, sizes | sums
+
+    def _labels(self) -> bytes:
+        return encode_labels(*(getattr(self, name) for name in _LABELS))
 
     def _stored(self) -> dict[str, Any]:
         check_stored_names(self)

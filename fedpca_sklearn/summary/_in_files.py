@@ -28,8 +28,12 @@ class InFiles:
     _kind: ClassVar[int]
 
     @abstractmethod
-    def _head(self) -> tuple[int, dict[str, Any], bytes]:
-        """Flags, numbers and labels that are stored."""
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        """Flags and numbers that are stored."""
+
+    @abstractmethod
+    def _labels(self) -> bytes:
+        """Names and statements that are stored."""
 
     @abstractmethod
     def _stored(self) -> dict[str, np.ndarray]:
@@ -47,8 +51,8 @@ class InFiles:
     @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        flags, numbers, labels = self._head()
-        return LAYOUTS[self._kind].size(flags, {**numbers, "labels": len(labels)})
+        flags, numbers = self._head()
+        return LAYOUTS[self._kind].size(flags, {**numbers, "labels": len(self._labels())})
 
     def to_bytes(self) -> bytes:
         """Serialise without pickle.
@@ -65,8 +69,7 @@ class InFiles:
             If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
         """
         arrays = self._stored()
-        flags, numbers, labels = self._head()
-        return encode(self._kind, flags, numbers, arrays, labels)
+        return encode(self._kind, *self._head(), arrays, self._labels())
 
     @classmethod
     def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:

@@ -230,10 +230,12 @@ class PairMoments(InFiles):
 
     # ---------------------------------------------------------------- storage
 
-    def _head(self) -> tuple[int, dict[str, Any], bytes]:
+    def _head(self) -> tuple[int, dict[str, Any]]:
         numbers = {"d": self.n_features, "n_samples": self.n_samples, "sites": len(self.sites)}
-        labels = encode_labels(self.feature_names, self.site, self.sites, None)
-        return SINGLE * bool(self.single), numbers, labels
+        return SINGLE * bool(self.single), numbers
+
+    def _labels(self) -> bytes:
+        return encode_labels(self.feature_names, self.site, self.sites, None)
 
     def _stored(self) -> dict[str, np.ndarray]:
         check_stored_names(self)

@@ -890,7 +890,7 @@ def fields(**changes):
         ({"components": np.eye(2, 4) * 1.01}, r"components .*orthonormal"),
         ({"components": np.ones((2, 4)) / 2}, r"components .*orthonormal"),
         ({"components": np.full((2, 4), np.nan)}, r"components .*finite"),
-        ({"singular_values": [1.0]}, r"singular_values .*2 components, got 1"),
+        ({"singular_values": [1.0]}, r"singular_values must have shape \(2,\), got \(1,\)"),
         ({"singular_values": [1.0, 2.0]}, r"singular_values .*decreasing"),
         ({"singular_values": [2.0, -1.0]}, r"singular_values .*non-negative"),
         ({"singular_values": [np.inf, 1.0]}, r"singular_values .*finite"),
