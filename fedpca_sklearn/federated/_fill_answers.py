@@ -16,8 +16,7 @@ from .._validation.checks import check_rows, check_weight, float_array
 from .._validation.feature_names import check_same_names, names_of
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ..summary._codec import FILL
-from ..summary._in_files import InFiles
+from ..summary._codec import FILL, InFiles
 from ._conditional_fill import entries_of_client, filled_rows
 
 __all__ = ["FillAnswer"]
@@ -101,6 +100,16 @@ class FillAnswer(InFiles):
     def entries(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the first answer: means of columns, and the weight of the entries that are there."""
         return self.summary.mean, np.maximum(self.summary.n_samples - self.missing, 0.0)
+
+    @property
+    def n_floats(self) -> int:
+        """Floats that the answer carries."""
+        return self.summary.n_floats + len(self.missing)
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        return self.summary.nbytes + 8 * (len(self.missing) + 1)
 
     @classmethod
     def from_rows(

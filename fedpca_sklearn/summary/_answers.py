@@ -18,8 +18,7 @@ from .._validation.checks import check_rows, check_weight, nonnegative_float
 from .._validation.feature_names import check_same_names, names_of
 from .._validation.texts import check_text
 from ._checked import checked_arrays
-from ._codec import ANSWER
-from ._in_files import InFiles
+from ._codec import ANSWER, InFiles
 from ._refinement import products_of
 from ._subspace import Subspace
 

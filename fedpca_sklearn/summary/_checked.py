@@ -13,40 +13,37 @@ from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.checks import float_array, nonnegative_float
 from .._validation.feature_names import check_names
 from ._codec import LAYOUTS, SUMMARY
+from ._derived import fits_columns
 from ._exact import Factor
 from ._origin import check_model, check_privacy, check_sites
-from ._whole import fits_columns
 
 _EPS = np.finfo(np.float64).eps
 
 
-def checked_arrays(
-    kind: int, given: Mapping[str, Any], sizes: dict[str, int] | None = None
-) -> dict[str, np.ndarray]:
+def checked_arrays(kind: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Finite arrays of the shapes that the layout of a kind lists, or a ValueError that names one.
 
-    Those that are not given are left out. ``sizes`` are numbers that are known already; the others
-    are read off the first array that has them.
+    Those that are not given are left out. Sizes are those of the first array that has them.
     """
-    found, sizes = {}, dict(sizes or {})
-    for part in sorted(LAYOUTS[kind].parts, key=lambda part: -len(part.shape)):
-        if given.get(part.name) is None:
+    found: dict[str, np.ndarray] = {}
+    sizes: dict[str, int] = {}
+    parts = {part.name: part.shape for part in LAYOUTS[kind].parts}
+    for name in filter(parts.__contains__, given):
+        if given[name] is None:
             continue
-        names = ["d", "d"] if part.shape in ("upper", "lower") else part.shape.split()
-        dtype = None if part.name == "components" else np.float64
-        array = float_array(part.name, given[part.name], len(names), dtype)
-        for name, size in zip(names, array.shape, strict=True):
-            sizes.setdefault(name, size)
-        expected = tuple(sizes[name] for name in names)
+        axes = ["d", "d"] if parts[name] in ("upper", "lower") else parts[name].split()
+        dtype = None if name == "components" else np.float64
+        array = float_array(name, given[name], len(axes), dtype)
+        for axis, size in zip(axes, array.shape, strict=True):
+            sizes.setdefault(axis, size)
+        expected = tuple(map(sizes.__getitem__, axes))
         if array.shape != expected:
-            raise ValueError(f"{part.name} must have shape {expected}, got {array.shape}.")
-        if part.shape == "lower" and not np.array_equal(array, array.T):
-            raise ValueError(f"{part.name} must be symmetric.")
-        if sizes.get("k", 0) > sizes.get("d", math.inf):
-            raise ValueError(
-                f"{part.name} must have at most d={sizes['d']} rows, got {len(array)}."
-            )
-        found[part.name] = array
+            raise ValueError(f"{name} must have shape {expected}, got {array.shape}.")
+        if "k" in axes and sizes["k"] > sizes["d"]:
+            raise ValueError(f"{name} must have at most d={sizes['d']} rows, got {sizes['k']}.")
+        if parts[name] == "lower" and not np.array_equal(array, array.T):
+            raise ValueError(f"{name} must be symmetric.")
+        found[name] = array
     return found
 
 

@@ -27,15 +27,18 @@ is 4 or 8, the bytes of a component, and version 1 of the other kinds, each with
 from __future__ import annotations
 
 import math
+import os
 import struct
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from .._kernels.linalg import mirror
-from .._validation.texts import NAME_BYTES
+from .._validation.texts import NAME_BYTES, check_text
+from . import _in_files
 from ._labels import MAX_NAMES, decode_labels, max_bytes_of_labels
 
 MAGIC, VERSION = b"FEDPCA\x00", 5
@@ -43,6 +46,8 @@ PREFIX, CHECKSUM = struct.Struct("<7sBBB"), struct.Struct("<I")
 SUMMARY, ANSWER, FILL, PAIRS = 1, 2, 3, 4
 CENTRED, COLUMNS, SINGLE, TRIANGLE = 1, 2, 4, 8
 _SUMMARY_FLAGS = CENTRED | COLUMNS | SINGLE | TRIANGLE
+MAX_BYTES = 2**30
+Value = TypeVar("Value", bound="InFiles")
 _FLOAT32, _FLOAT64 = np.dtype("<f4"), np.dtype("<f8")
 
 
@@ -116,6 +121,8 @@ class Layout:
         self.corrupt = "Corrupt " + what.removeprefix("a ").removeprefix("an ")
         self.numbers, codes = zip(*(number.split(":") for number in numbers.split()), strict=True)
         self.header = struct.Struct("<" + "".join(codes))
+        # bytes beside labels and the floats of a message, which are also those in the header
+        self.frame = PREFIX.size + self.header.size - 8 * codes.count("d") + CHECKSUM.size
 
     def parts_of(self, flags: int) -> list[Part]:
         """Parts that are there with flags."""
@@ -276,13 +283,119 @@ def view_of(data: Any, max_bytes: int) -> memoryview:
     except TypeError as error:
         raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
     if len(view) > max_bytes:
-        raise ValueError(too_large(len(view), max_bytes))
+        raise ValueError(_in_files.too_large(len(view), max_bytes))
     return view
 
 
-def too_large(size: int, max_bytes: int) -> str:
-    """The message of data beyond a bound."""
-    return (
-        f"A summary of {size} bytes exceeds max_bytes={max_bytes}; raise max_bytes if it comes "
-        "from a trusted source."
-    )
+class InFiles:
+    """What is written to files, and read from files, by the layout of its kind.
+
+    A subclass names its ``_kind`` in `_codec`, and what is stored.
+    """
+
+    _kind: ClassVar[int]
+    n_floats: Any
+
+    @abstractmethod
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        """Flags and numbers that are stored."""
+
+    @abstractmethod
+    def _labels(self) -> bytes:
+        """Names and statements that are stored."""
+
+    @abstractmethod
+    def _stored(self) -> dict[str, np.ndarray]:
+        """Arrays that are stored; a ValueError if a name may not stand in a file."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls: type[Value], found: dict[str, Any]) -> Value:
+        """The valid value of what `decode` has found, or a ValueError."""
+
+    @abstractmethod
+    def _replace(self: Value, **changes: Any) -> Value:
+        """The same with other values of some fields."""
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        return LAYOUTS[self._kind].frame + 8 * self.n_floats + len(self._labels())
+
+    def to_bytes(self) -> bytes:
+        """Serialise without pickle.
+
+        Returns
+        -------
+        data : bytes
+            ``nbytes`` of them: arrays and numbers, names and sites if there are any, and a
+            checksum.
+
+        Raises
+        ------
+        ValueError
+            If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
+        """
+        arrays = self._stored()
+        return encode(self._kind, *self._head(), arrays, self._labels())
+
+    @classmethod
+    def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:
+        """Read what `to_bytes` wrote; the data need not be trusted.
+
+        Parameters
+        ----------
+        data : bytes-like
+            What `to_bytes` returned.
+        max_bytes : int, default=2**30
+            Larger data is refused before anything is allocated.
+
+        Returns
+        -------
+        value : object of this class
+            What was written.
+
+        Raises
+        ------
+        ValueError
+            If the data is anything but valid.
+        """
+        found = decode(data, cls._kind, max_bytes)
+        with np.errstate(all="ignore"):  # hostile values are judged by the validation
+            return cls._read(found)
+
+    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
+        """Write `to_bytes` to a path or a binary file object.
+
+        A file at the path is there as a whole or not at all, also if something fails.
+
+        Parameters
+        ----------
+        file : path or file object
+            Where to write; a file at the path is replaced, and its permissions are kept.
+        site : str, default=None
+            Who the rows belong to, written into the file. None: the ``site`` that is known.
+        """
+        named = self if site is None else self._replace(site=check_text("site", site))
+        _in_files.write(file, named.to_bytes())
+
+    @classmethod
+    def load(
+        cls: type[Value], file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES
+    ) -> Value:
+        """Read from a path or a binary file object; see `from_bytes`.
+
+        Parameters
+        ----------
+        file : path or file object
+            Of a regular file; its size is looked at before it is read. A directory, a named pipe
+            or a device is a ValueError.
+        max_bytes : int, default=2**30
+            A larger file is refused before anything is allocated.
+
+        Returns
+        -------
+        value : object of this class
+            What was written.
+        """
+        return cls.from_bytes(_in_files.read(file, max_bytes), max_bytes=max_bytes)

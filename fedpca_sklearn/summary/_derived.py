@@ -1,22 +1,29 @@
-"""Sizes of a summary, and what follows from its fields."""
+"""What follows from the fields of a summary, and what is stored of them."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrf
 
-from ._codec import CENTRED, COLUMNS, SINGLE, SUMMARY, TRIANGLE
-from ._in_files import InFiles
+from .._kernels.threads import threads_for
+from .._kernels.tolerances import RANK_EPS
+from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE, InFiles
+from ._exact import Factor, ScatterMatrix
 from ._labels import encode_labels
 from ._origin import check_stored_names
-from ._whole import is_whole, triangle_of
 
 # Sums of squares below which a square loses digits.
 _FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
-_LABELS = ("feature_names", "site", "sites", "privacy", "model")
+# Share by which the sums of squares of a column may differ that are added up in two ways.
+_SAME_SQUARES = 1e-6
+_TINY, _EPS = np.finfo(np.float64).tiny, np.finfo(np.float64).eps
+# A Subspace, whose own methods call this module
+Summary: TypeAlias = Any
 
 
 class DerivedValues(InFiles):
@@ -31,7 +38,11 @@ class DerivedValues(InFiles):
     scatter: float
     column_scatter: np.ndarray | None
     centered: bool
+    feature_names: tuple[str, ...] | None
+    site: str | None
     sites: tuple[str, ...]
+    privacy: Any
+    model: Any
     _leading: ClassVar[Any]
 
     @property
@@ -56,23 +67,30 @@ class DerivedValues(InFiles):
         They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
         2 for k others, or d fewer where ``column_scatter`` is not known.
         """
-        k, d = self.n_components, self.n_features
-        directions = d * (d + 1) // 2 if is_whole(self) else k * (d + 1)
+        k, d = self.n_components, len(self.mean)
+        directions = d * (d + 1) // 2 if k == d and is_whole(self) else k * (d + 1)
         return directions + (d if self.column_scatter is None else 2 * d) + 2
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        halved = 4 * self.n_components * len(self.mean) if self._dtype == np.float32 else 0
+        return LAYOUTS[SUMMARY].frame + 8 * self.n_floats - halved + len(self._labels())
 
     def _head(self) -> tuple[int, dict[str, Any]]:
         flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
-        flags += TRIANGLE * is_whole(self) + SINGLE * (self._dtype == np.float32)
+        flags += SINGLE * (self._dtype == np.float32)
+        flags += TRIANGLE * (self.n_components == self.n_features and is_whole(self))
         sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
         sums = {"n_samples": self.n_samples, "scatter": self.scatter}
         return flags, sizes | sums
 
     def _labels(self) -> bytes:
-        return encode_labels(*(getattr(self, name) for name in _LABELS))
+        return encode_labels(self.feature_names, self.site, self.sites, self.privacy, self.model)
 
     def _stored(self) -> dict[str, Any]:
         check_stored_names(self)
-        if is_whole(self):
+        if self.n_components == self.n_features and is_whole(self):
             directions = {"triangle": triangle_of(self)}
         else:
             names = "singular_values", "components"
@@ -103,3 +121,54 @@ class DerivedValues(InFiles):
                 squares = (s / s[0]) ** 2
                 return squares / max(self.scatter / s[0] / s[0], squares.sum())
             return s**2 / (self.scatter or 1.0)
+
+
+def fits_columns(squares: np.ndarray, columns: np.ndarray | None) -> bool:
+    """Whether sums of squares of a factor's columns are those that are known, if any are."""
+    return columns is None or bool((np.abs(squares - columns) <= _SAME_SQUARES * columns).all())
+
+
+def is_whole(summary: Summary) -> bool:
+    """Whether a triangle stands for a summary of d directions: in float64, and all are certain.
+
+    Given directions are where none is a rounding error beside the largest.
+    """
+    d, held = len(summary.mean), summary._leading
+    if (summary.components if held is None else held).dtype != np.float64:
+        return False
+    if isinstance(held, ScatterMatrix):
+        squares = held.G.diagonal()
+    else:
+        rows = _rows_of(summary)
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.einsum("ij,ij->j", rows, rows)
+    if held is None:
+        s = summary.singular_values
+        if not s[-1] > d * RANK_EPS * _EPS * s[0]:
+            return False
+    return bool(squares.min() > _TINY) and fits_columns(squares, summary.column_scatter)
+
+
+def triangle_of(summary: Summary) -> np.ndarray:
+    """Upper triangle R, with a positive diagonal, of the scatter matrix R^T R of all directions."""
+    held, d = summary._leading, summary.n_features
+    with threads_for(d**3):
+        if isinstance(held, ScatterMatrix):
+            L, failed = dpotrf(held.G, lower=1, clean=1)
+            if not failed:
+                return L.T
+        rows = _rows_of(summary)
+        below = np.tri(d, k=-1, dtype=bool)
+        if len(rows) == d and (rows.diagonal() > 0).all() and not rows[below].any():
+            return rows
+        (R,) = scipy.linalg.qr(rows, mode="r", check_finite=False)
+    R = R[:d]
+    return np.where(R.diagonal() < 0, -1.0, 1.0)[:, None] * R
+
+
+def _rows_of(summary: Summary) -> np.ndarray:
+    """Rows with the scatter matrix of the directions."""
+    held = summary._leading
+    if isinstance(held, Factor):
+        return held.rows
+    return summary.singular_values[:, None] * summary.components

@@ -15,8 +15,7 @@ from .._validation.checks import check_finite, check_weight, nonnegative_float
 from .._validation.containers import checked_array
 from .._validation.feature_names import check_names, check_same_names, names_known, names_of
 from ._checked import checked_arrays
-from ._codec import PAIRS, SINGLE
-from ._in_files import InFiles
+from ._codec import PAIRS, SINGLE, InFiles
 from ._labels import encode_labels
 from ._origin import check_sites, check_stored_names, pooled_sites
 
