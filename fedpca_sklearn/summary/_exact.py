@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dtrcon
 
 from .._kernels.linalg import (
     eigh_top,
@@ -26,6 +26,10 @@ from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import all_directions
 
 Found = tuple[np.ndarray, np.ndarray]
+
+# Reciprocal condition of a triangle, in the columns' units, above which none of its singular values
+# is taken for a rounding error.
+_CERTAIN = 1e-8
 
 
 class Moments:
@@ -102,6 +106,16 @@ class Factor(Moments):
     def rows(self) -> np.ndarray:
         """See `Moments`."""
         return self.R
+
+    @computed_once
+    def n_components(self) -> int:
+        """Number of directions: of all columns if a triangle in their units is well-conditioned."""
+        R, d = self.R, self.R.shape[1]
+        if not self.wanted and len(R) == d and not np.tril(R, -1).any():
+            sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
+            if sizes.all() and dtrcon(R / sizes)[0] > _CERTAIN:
+                return d
+        return len(self.singular_values)
 
     def times(self, weight: float) -> Factor:
         """That of the same rows with another weight."""

@@ -212,9 +212,10 @@ def _with_scatter_matrix(
 
     None of few rows, and where the wanted directions would not be certain.
     """
-    if not _are_many(subspace, Y, svd_solver):
-        return None
     d, past, before = Y.shape[1], subspace._leading, Certainty()
+    kind = _block_kind(Y, d, svd_solver)
+    if not _are_many(subspace, Y, kind):
+        return None
     V, s = np.zeros((0, d)), np.zeros(0)
     if isinstance(past, ScatterMatrix):
         before = past.certainty
@@ -224,10 +225,10 @@ def _with_scatter_matrix(
         if len(s):
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
     chosen = [Precision(_FLOAT64)]
-    if _block_kind(Y, d, svd_solver) is not SparseBlock:
+    if kind is not SparseBlock:
         chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
     for precision, apart in chosen:
-        found = _summed(subspace, Y, w, svd_solver, precision, apart)
+        found = _summed(subspace, Y, w, kind, precision, apart)
         if found is None and precision == _FLOAT64:
             raise too_large("sum of squares", weight=w)
         if found is not None:
@@ -238,19 +239,21 @@ def _with_scatter_matrix(
     return None
 
 
-def _are_many(subspace: Summary, Y: Any, svd_solver: str = "auto") -> bool:
+def _are_many(subspace: Summary, Y: Any, kind: type[Block]) -> bool:
     """Whether a scatter matrix is as small as the rows that it is of."""
     n, d = Y.shape
-    if _block_kind(Y, d, svd_solver) is SparseBlock and d > MAX_EXACT_DIMENSION:
+    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
         return False
-    return holds_scatter(subspace) or len(subspace._rows) + n + (subspace.n_samples > 0) >= d
+    if n >= d or holds_scatter(subspace):
+        return True
+    return len(subspace._rows) + n + (subspace.n_samples > 0) >= d
 
 
 def _summed(
     subspace: Summary,
     Y: Any,
     w: np.ndarray | None,
-    svd_solver: str,
+    kind: type[Block],
     precision: np.dtype,
     apart: np.ndarray | None = None,
 ) -> tuple[Summary, float, float] | None:
@@ -259,10 +262,10 @@ def _summed(
     With at least the largest eigenvalue of the products, and an energy that was in them and was
     taken off again.
     """
-    past, d = subspace._leading, Y.shape[1]
+    past, d, dtype = subspace._leading, Y.shape[1], subspace._dtype
     with np.errstate(over="ignore", invalid="ignore"):
-        none = np.zeros((0, d), subspace._dtype), np.zeros(0)
-        block = _block_kind(Y, d, svd_solver)(*none, *_past(subspace, Y, w))
+        none = np.zeros((0, d), dtype), np.zeros(0)
+        block = kind(*none, *_past(subspace, Y, w))
         found = block.scatter_of_new(precision, apart)
     if found is None:
         return None
@@ -274,9 +277,9 @@ def _summed(
         G += past.G
         lost = lost + past.lost
         precision = min(past.precision, precision, key=lambda dtype: dtype.itemsize)
-    else:
+    elif subspace.n_samples:
         G = add_rows(G, subspace._rows)
-    held = ScatterMatrix(G, lost, precision, subspace._dtype)
+    held = ScatterMatrix(G, lost, precision, dtype)
     return _with_block(subspace, block, {"_leading": held}), largest, energy
 
 
@@ -288,14 +291,16 @@ def held_by_block(
     None of few rows, or where products in ``precision`` overflow, or lose what is there of a
     column.
     """
-    found = _summed(subspace, Y, w, "auto", precision) if _are_many(subspace, Y) else None
+    kind = _block_kind(Y, Y.shape[1])
+    many = _are_many(subspace, Y, kind)
+    found = _summed(subspace, Y, w, kind, precision) if many else None
     if found is None:
         return None
     held = found[0]._leading
-    squares, kind = held.G.diagonal(), np.finfo(held.precision)
-    if squares[squares > 0].min(initial=np.inf) < float(kind.tiny / kind.eps**2):
+    squares, limits = held.G.diagonal(), np.finfo(held.precision)
+    if squares[squares > 0].min(initial=np.inf) < float(limits.tiny / limits.eps**2):
         return None
-    if kind.dtype == np.float32 and not squares.all():  # what is there may be too small
+    if limits.dtype == np.float32 and not squares.all():  # what is there may be too small
         return None
     return found[0]
 
