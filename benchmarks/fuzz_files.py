@@ -48,25 +48,24 @@ def originals():
     wide = np.linalg.qr(rng.standard_normal((700, 700)))[0]
     large = [
         Subspace(wide, np.zeros(700), np.zeros(700), 9, 0.0),
+        Subspace(wide, np.linspace(2, 1, 700), np.zeros(700), 9, 1e4),
         Subspace(wide.astype(np.float32)[:300], np.zeros(300), np.zeros(700), 9, 0.0),
         Subspace.empty(30_000)._named([f"word {i}" for i in range(30_000)]),
     ]
+    old = [as_old(summary) for summary in small]
     small, large = ([s.to_bytes() for s in group] for group in (small, large))
-    return [*small, model, *(old for data in small if (old := as_old(data)))], large
+    return [*small, model, *old], large
 
 
-def as_old(data):
-    """The file as version 1 or 2 had it, or None where that cannot be."""
-    magic, itemsize, flags, n_labels, _, d, k, n, scatter = HEADER.unpack_from(data)
-    arrays, labels = data[HEADER.size : -4 - n_labels], data[-4 - n_labels : -4]
-    if flags & 2:
-        arrays = arrays[: 8 * d] + arrays[16 * d :]
-    version = bytes([2 if labels else 1])
-    return with_checksum(
-        HEADER.pack(magic[:7] + version, itemsize, flags & 1, n_labels, 0, d, k, n, scatter)
-        + arrays
-        + labels
-    )
+def as_old(summary):
+    """The file as version 1 or 2 had it."""
+    data, V, s = summary.to_bytes(), summary.components, summary.singular_values
+    (n_labels,) = struct.unpack_from("<I", data, 10)
+    labels, (k, d) = data[-4 - n_labels : -4], V.shape
+    magic = b"FEDPCA\x00" + bytes([2 if labels else 1])
+    sums = summary.n_samples, summary.scatter
+    header = HEADER.pack(magic, V.itemsize, summary.centered, n_labels, 0, d, k, *sums)
+    return with_checksum(header + b"".join(a.tobytes() for a in (summary.mean, s, V)) + labels)
 
 
 def with_checksum(body):
@@ -118,7 +117,7 @@ def labels(data, rng):
     del data[len(data) - length :]
     data += text
     struct.pack_into("<I", data, 10, len(text))
-    if data[7] == 3 and rng.random() < 0.3:
+    if data[7] == 5 and rng.random() < 0.3:
         struct.pack_into("<H", data, 14, int(rng.integers(4)))
     elif data[7] == 1:
         data[7] = 2

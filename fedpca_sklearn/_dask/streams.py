@@ -12,7 +12,7 @@ from .._validation.checks import number_or_none
 from ..summary import Subspace
 from ..summary._adjusted import Adjusting
 from ..summary._merging import tighter_fraction
-from ..summary._units import merge_alike
+from ..summary._metric import merged
 from .chunks import _NO_ROWS, RowChunks, _compute, _of_chunk, _present, _tree
 
 # A dense chunk is one block where it has this many times more rows than features, and not many
@@ -94,5 +94,5 @@ def _merge_stream(
     for part in reversed(parts):
         faded.append(part.subspace.decay(float(forgetting_factor) ** n_later))
         n_later += part.n_passed
-    subspace = merge_alike(faded[::-1], between, adjusting)
+    subspace = merged(faded[::-1], between, adjusting)
     return Part(subspace, sum(part.n_rows for part in parts), n_later)

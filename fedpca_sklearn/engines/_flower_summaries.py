@@ -16,7 +16,7 @@ from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
-from ..summary._units import merge_alike
+from ..summary._metric import merged
 from ._flower_estimators import (
     check_count,
     check_squares,
@@ -178,7 +178,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
         if site in seen:
             n_rows += seen[site].n_rows
             before = seen[site].summary._replace(site=None)  # the same site, not the same rows
-            summary = merge_alike([before, summary], max_keep, estimator._adjusting(d))
+            summary = merged([before, summary], max_keep, estimator._adjusting(d))
         made[site] = Site(None, n_rows, summary._replace(site=site))
     estimator._clients = {**seen, **made}
     estimator._merge_all()

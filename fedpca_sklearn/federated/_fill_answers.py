@@ -1,21 +1,8 @@
-r"""A site's answer about rows that are filled in, and its binary form.
-
-Little-endian, with a checksum, without pickle:
-
-    offset  bytes    content
-    0       8        magic ``b"FEDFILL"`` and the format version, 1
-    8       8        digest of the query, 0 for none (uint64)
-    16      8        number of features d (uint64)
-    24      8        length l of the summary (uint64)
-    32      8 d      weight of the missing entries of each column (float64)
-            l        the summary, as `Subspace.to_bytes` writes it
-    -4      4        CRC-32 of everything before
-"""
+"""A site's answer about rows that are filled in."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,15 +15,12 @@ from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, float_array
 from .._validation.feature_names import check_same_names, names_of
 from ..streaming import StreamingPCA
-from ..summary import Subspace, _codec
-from ..summary._in_files import InFiles
+from ..summary import Subspace
+from ..summary._codec import FILL, InFiles
 from ._conditional_fill import entries_of_client, filled_rows
 
 __all__ = ["FillAnswer"]
 
-_HEADER = struct.Struct("<7sBQQQ")
-_MAGIC, _VERSION = b"FEDFILL", 1
-_CORRUPT = "Corrupt answer of filled rows"
 # Share by which weights may differ that are sums of the same rows.
 _SAME_WEIGHT = 1e-9
 
@@ -88,6 +72,7 @@ class FillAnswer(InFiles):
     array([4.09 , 0.209])
     """
 
+    _kind = FILL
     summary: Subspace
     missing: np.ndarray
     query: int
@@ -117,9 +102,14 @@ class FillAnswer(InFiles):
         return self.summary.mean, np.maximum(self.summary.n_samples - self.missing, 0.0)
 
     @property
+    def n_floats(self) -> int:
+        """Floats that the answer carries."""
+        return self.summary.n_floats + len(self.missing)
+
+    @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        return _HEADER.size + 8 * len(self.missing) + self.summary.nbytes + _codec.CHECKSUM.size
+        return self.summary.nbytes + 8 * (len(self.missing) + 1)
 
     @classmethod
     def from_rows(
@@ -182,31 +172,19 @@ class FillAnswer(InFiles):
             changes["summary"] = self.summary._replace(site=changes.pop("site"))
         return replace(self, **changes)
 
-    def to_bytes(self) -> bytes:
-        """Serialise without pickle.
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        flags, numbers = self.summary._head()
+        return flags, {**numbers, "query": self.query}
 
-        Returns
-        -------
-        data : bytes
-            ``nbytes`` of them.
-        """
-        summary = self.summary.to_bytes()
-        header = _HEADER.pack(_MAGIC, _VERSION, self.query, len(self.missing), len(summary))
-        body = b"".join([header, np.asarray(self.missing, "<f8").tobytes(), summary])
-        return _codec.sealed(body)
+    def _labels(self) -> bytes:
+        return self.summary._labels()
+
+    def _stored(self) -> dict[str, np.ndarray]:
+        return {**self.summary._stored(), "missing": self.missing}
 
     @classmethod
-    def _decoded(cls, data: Any, max_bytes: int) -> FillAnswer:
-        view = _codec.view_of(data, max_bytes)
-        what = "an answer of filled rows"
-        query, d, n_summary = _codec.header_of(view, _HEADER, _MAGIC, _VERSION, what)
-        at_summary, end = _HEADER.size + 8 * d, len(view) - _codec.CHECKSUM.size
-        if not d or at_summary + n_summary != end:
-            raise ValueError(f"{_CORRUPT}: its header does not fit to its {len(view)} bytes.")
-        _codec.check_seal(view, _CORRUPT)
-        missing = np.frombuffer(view, "<f8", d, _HEADER.size)
-        summary = Subspace.from_bytes(view[at_summary:end], max_bytes=max_bytes)
-        return cls(summary, missing, query)
+    def _read(cls, found: dict[str, Any]) -> FillAnswer:
+        return cls(Subspace._read(found), found["missing"], found["query"])
 
 
 def means_only(means: np.ndarray, n_samples: float) -> Subspace:

@@ -6,7 +6,7 @@ from .._base.adjusting import AdjustingMixin
 from .._validation.checks import number_or_none
 from ..communication import CommunicationLog
 from ..summary import Subspace
-from ..summary._units import added_up, alike, merged_beside
+from ..summary._metric import alike, merged
 from ._merge import MergeStrategy
 from ._merge_rounds import Made, NewMessages, merge_in_rounds
 
@@ -25,15 +25,12 @@ class MergeSentMixin(AdjustingMixin):
         """The merge of the summaries of all clients, and what they have sent for it."""
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
         wanted = number_or_none(self.n_components)
-        if strategy._adds_up:
-            total = added_up(whole, adjusting, wanted)
-            if total is None:
-                kept = strategy.directions_kept(whole, self._with_confounders(wanted))
-                total = merged_beside(whole, adjusting, kept)
-            if total is not None:
-                new = NewMessages(self.communication_, self._sent)
-                new.record(whole)
-                return total, new.sent
+        if strategy._adds_up and adjusting:
+            kept = strategy.directions_kept(whole, self._with_confounders(wanted))
+            total = merged(whole, kept, adjusting, wanted)
+            new = NewMessages(self.communication_, self._sent)
+            new.record(whole)
+            return total, new.sent
         summaries, undone = alike(whole, adjusting, wanted, not self._takes_all, made.of)
         new = NewMessages(self.communication_, self._sent, zip(summaries, whole, strict=True))
         kept = strategy.directions_kept(summaries, self._with_confounders(wanted))

@@ -23,8 +23,7 @@ from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
-from .._kernels.routes import passes_pay, scatter_pays
-from .._kernels.sizes import COLUMNS_OF_THREADS, FEW_ROWS
+from .._kernels.sizes import COLUMNS_OF_THREADS
 from .._kernels.threads import threads_for
 from .._validation.checks import (
     check_at_most_features,
@@ -34,9 +33,7 @@ from .._validation.checks import (
     number_or_none,
 )
 from ..summary import Subspace
-from ..summary._adjusted import Adjusting, certain_by_block, cut_beside
-from ..summary._units import StreamUnits
-from ..summary._updating import stacked_by_block, updated_by_block
+from ..summary._metric import updated_by_block
 from ._half_life import newest_and_shares
 
 # Blocks whose rank is remembered.
@@ -169,78 +166,32 @@ def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
     if at_once >= d:
         at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
     ranks: deque[int | None] = deque([] if state.ranks is None else state.ranks, _RANKS_KEPT)
-    units = _units(pca, d)
+    adjusting = pca._adjusting(d)
     with threads_for(d * at_once):
         for rows, w in blocks:
             with finite_by_sums(rows):
-                subspace = _by_scatter(pca, units, state.subspace, rows, w)
-                if subspace is None:
-                    past, rows = units.taken(state.subspace, rows, w)
-                    if pca.forgetting == "blocks":
-                        past = past.decay(pca.forgetting_factor**2)
-                    options = _update_options(pca, d, state.rank)
-                    subspace = updated_by_block(past, rows, w, **options)
+                past = state.subspace
+                if pca.forgetting == "blocks":
+                    past = past.decay(pca.forgetting_factor**2)
+                options = _update_options(pca, d, state.rank)
+                subspace = updated_by_block(past, rows, w, adjusting=adjusting, **options)
             state = _next_state(pca, state, subspace, count_rows(rows, w))
             ranks.append(state.rank)
             del rows, w  # before the next batch is read
-    state = replace(state, subspace=units.undone(state.subspace))
     return state if pca.rank_rule is None else replace(state, ranks=np.array(ranks, dtype=int))
-
-
-def _by_scatter(
-    pca: Any, units: StreamUnits, past: Subspace, rows: Any, w: np.ndarray | None
-) -> Subspace | None:
-    """The summary with a block, if adjusted directions follow from its scatter matrix.
-
-    Then neither rows nor directions need other units. Where all directions are kept, the
-    scatter matrix is held; where some are cut, confounders are kept whole, and the leading
-    directions of what they leave.
-    """
-    d = past.n_features
-    adjusting, (max_keep, keep) = pca._adjusting(d), pca._sizes.kept(d)
-    solves = pca.svd_solver == "auto" and pca.rank_rule is None and keep is None
-    fades = pca._row_factor < 1 or pca._blocks_forget
-    if not adjusting or not solves or fades or units.started:
-        return None
-    if max_keep not in (None, d):
-        return _beside(adjusting, max_keep, past, rows, w)
-    most = pca.n_components if is_integer(pca.n_components) else None
-    return certain_by_block(past, rows, w, adjusting, most)
-
-
-def _beside(
-    adjusting: Adjusting, max_keep: int, past: Subspace, rows: Any, w: np.ndarray | None
-) -> Subspace | None:
-    """The summary with a block, cut beside the confounders if there are any."""
-    n, d = rows.shape
-    few = n <= FEW_ROWS
-    if not (few or adjusting.confounders) or passes_pay(n, d, max_keep):
-        return None
-    most = max_keep - len(adjusting.confounders)
-    if scatter_pays(n, d, max_keep, by_qr=True):
-        held = certain_by_block(past, rows, w, adjusting, most)
-    else:
-        held = stacked_by_block(past, rows, w)
-    return None if held is None else cut_beside(held, adjusting, most)
-
-
-def _units(pca: Any, d: int) -> StreamUnits:
-    most, keep = pca._sizes.kept(d)
-    return StreamUnits(pca._adjusting(d), keep is not None or most not in (None, d))
 
 
 def _update_options(pca: Any, d: int, rank: int | None) -> dict[str, Any]:
     """Options of `updated_by_block` for a rank of a rule."""
     max_keep, keep = pca._sizes.kept(d, rank)
     asked = pca.n_components if is_integer(pca.n_components) else None
-    wanted = None if pca._asks() else asked  # of other rows
     by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
     return {
         "max_keep": max_keep,
         "keep": keep,
         "forgetting_factor": pca._row_factor,
         "svd_solver": pca.svd_solver,
-        "wanted": rank + 1 if rank else wanted,
+        "wanted": rank + 1 if rank else asked,
         "passes": int(asked or 1) if by_passes else None,
     }
 

@@ -1,19 +1,32 @@
-"""Summaries of rows that were adjusted: confounders taken out, columns scaled."""
+"""Adjusted rows from moments: confounders regressed out, columns divided by their deviations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._adjusted_parts import Columns, Parts, parts_of_rows, parts_of_scatter
-from ._directions import all_directions
+from .._kernels.column_moments import is_rounding
+from .._kernels.linalg import flip_signs, rounding_of_scatter
+from .._kernels.scatter import leading_directions
+from .._kernels.threads import threads_for
+from .._kernels.tolerances import ORTHONORMALITY_TOL
+from ._directions import leading
 from ._exact import Factor, ScatterMatrix
-from ._scaling import deviations, rows_of, scatter_of_columns, with_directions
+from ._scaling import deviations, scatter_of_columns, with_directions
 from ._subspace import Subspace
-from ._updating import held_by_block, unit_of
+from ._updating import unit_of
+
+# Share of its deviation up to which a confounder, or a column, is explained by confounders: what is
+# left are rounding errors. The first is a singular value of confounders of unit length, over the
+# largest one; a full set of dummy variables has one of about 1e-15.
+_DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-4}
+_EXPLAINED = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-5}
+
+Found = tuple[np.ndarray, np.ndarray]
 
 
 class Adjusting(NamedTuple):
@@ -91,39 +104,61 @@ class Adjusted(NamedTuple):
 
     def undone(self, model: Subspace, before: Subspace) -> Subspace:
         """A summary of the rows themselves, whose adjusted summary has a model's directions."""
-        rows = self.adjustment.back(rows_of(model))
-        V, s = all_directions(np.concatenate([self.along, rows]))
-        return with_directions(before, V, s, before.mean, before.column_scatter)
+        rows = np.concatenate([self.along, self.adjustment.back(model._rows)])
+        return before._replace(_leading=Factor(rows, before._dtype))
 
 
-def is_certain(summary: Subspace, adjusting: Adjusting, most: int | None) -> bool:
-    """Whether the scatter matrix that a summary holds tells so many adjusted directions."""
-    return _of_scatter(summary, _columns(summary, adjusting), adjusting, most) is not None
+class _Columns(NamedTuple):
+    """Columns of rows that are adjusted, of which ``constant`` have rounding errors only."""
+
+    confounders: np.ndarray
+    others: np.ndarray
+    constant: np.ndarray
+    scatter: np.ndarray
+    mean: np.ndarray
+    n_samples: float
+
+    def scale_of(self, scatter: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        """Deviations of the others, whose sums of squares are left by the confounders' effects.
+
+        1 where only rounding errors are left of the numbers that were subtracted.
+        """
+        deviation, sizes = np.sqrt(scatter / self.n_samples), np.abs(self.mean)
+        subtracted = sizes[self.others] + sizes[self.confounders] @ np.abs(effects)
+        nothing = self.constant[self.others] | is_rounding(deviation, subtracted)
+        return np.where(nothing, 1.0, deviation)
+
+    def in_place(self, of_confounders: np.ndarray, of_others: np.ndarray) -> np.ndarray:
+        """Rows of the confounders and of the others as rows of all columns."""
+        rows = np.zeros((len(of_others), len(self.scatter)))
+        rows[:, self.confounders], rows[:, self.others] = of_confounders, of_others
+        return rows
 
 
-def certain_by_block(
-    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
-) -> Subspace | None:
-    """Update a summary with a block whose scatter matrix is held, if that `is_certain`."""
-    for precision in {summary._dtype: None, np.dtype(np.float64): None}:
-        held = held_by_block(summary, rows, weight, precision)
-        if held is not None and is_certain(held, adjusting, most):
-            return held
-    return None
+class _Left(NamedTuple):
+    """What confounders leave of the other columns: the Schur complement of a scatter matrix.
 
-
-def cut_beside(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
-    """Keep the confounders whole, and so many leading directions of the rows that are adjusted.
-
-    Rows that the summary holds are destroyed.
+    Attributes
+    ----------
+    effects : ndarray of shape (c, o)
+        See `Adjustment`; of least norm for confounders in units of their deviations.
+    along, is_cut
+        See `Adjusted`.
+    scatter : ndarray of shape (o,)
+        Its diagonal, and at most as much as confounders leave of what the summary has cut.
+    find : callable
+        Takes the scales of the columns; leading directions and singular values of scaled columns,
+        or None where these are not certain to ten digits.
     """
-    found = adjusted(summary, adjusting, most, destroy=True)
-    return found.undone(found.model, summary)
+
+    effects: np.ndarray
+    along: np.ndarray
+    is_cut: bool
+    scatter: np.ndarray
+    find: Callable[[np.ndarray], Found | None]
 
 
-def adjusted(
-    summary: Subspace, adjusting: Adjusting, most: int | None = None, destroy: bool = False
-) -> Adjusted:
+def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -> Adjusted:
     """Take confounders out and scale the columns of what is left: a summary of one.
 
     Exact where nothing was cut from the summary. Else its directions never exceed the scatter
@@ -136,8 +171,6 @@ def adjusted(
     adjusting : Adjusting
     most : int, default=None
         Directions to find; None: all.
-    destroy : bool
-        Whether rows that the summary holds may be overwritten, so that they need no copy.
 
     Raises
     ------
@@ -146,39 +179,145 @@ def adjusted(
     """
     unit = unit_of(summary.n_samples)
     if unit < 1:
-        found = adjusted(summary.decay(1 / unit), adjusting, most, destroy)
+        found = adjusted(summary.decay(1 / unit), adjusting, most)
         return found._replace(model=found.model.decay(unit), along=found.along * unit**0.5)
     if not summary.centered:
         raise ValueError("scale=True and partial_out need rows about their mean, center=True.")
+    return _by_scatter(summary, adjusting, most) or _by_rows(summary, adjusting, most)
+
+
+def is_certain(summary: Subspace, adjusting: Adjusting, most: int | None) -> bool:
+    """Whether the scatter matrix that a summary holds tells so many adjusted directions."""
+    return _by_scatter(summary, adjusting, most) is not None
+
+
+def _by_scatter(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted | None:
+    held = summary._leading
+    if not isinstance(held, ScatterMatrix):
+        return None
     columns = _columns(summary, adjusting)
-    parts = _of_scatter(summary, columns, adjusting, most)
-    if parts is None:
-        held = summary._leading if destroy else None
-        rows = held.rows if isinstance(held, Factor) else rows_of(summary)
-        parts = parts_of_rows(rows, columns, adjusting.scale, most, summary._dtype)
-    names, others = summary.feature_names, columns.others
-    zero, scatter = np.zeros(len(others)), parts.scatter / parts.scale**2
-    model = with_directions(summary, parts.V, parts.s, zero, scatter)._replace(
-        feature_names=None if names is None else tuple(names[i] for i in others)
-    )
-    how = Adjustment(columns.confounders, others, parts.effects, parts.scale)
-    return Adjusted(model, how, parts.along, parts.is_cut)
+
+    def find() -> Any:
+        with threads_for(16 * len(held.G) ** 2):
+            left = _left_of_scatter(held, columns, most)
+            return None if left is None else _directions(left, columns, adjusting.scale)
+
+    found = held.once((adjusting, most), find)
+    return None if found is None else _model(summary, columns, found)
 
 
-def _columns(summary: Subspace, adjusting: Adjusting) -> Columns:
+def _by_rows(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted:
+    columns = _columns(summary, adjusting)
+    left = _left_of_rows(summary._rows, columns, most, summary._dtype)
+    return _model(summary, columns, _directions(left, columns, adjusting.scale))
+
+
+def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
     n, scatter = summary.n_samples, scatter_of_columns(summary)
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(summary.n_features), confounders)
     constant = deviations(scatter, summary.mean, n) == 0
-    return Columns(confounders, others, constant, scatter, summary.mean, n)
+    return _Columns(confounders, others, constant, scatter, summary.mean, n)
 
 
-def _of_scatter(
-    summary: Subspace, columns: Columns, adjusting: Adjusting, most: int | None
-) -> Parts | None:
-    """What the scatter matrix that a summary holds tells, if there is one and it is certain."""
-    held = summary._leading
-    if not isinstance(held, ScatterMatrix):
+def _directions(left: _Left, columns: _Columns, scaled: bool) -> Any:
+    """What confounders leave, the scales, and leading directions and singular values."""
+    scale = np.ones(len(columns.others))
+    if scaled:
+        scale = columns.scale_of(left.scatter, left.effects)
+    found = left.find(scale)
+    return None if found is None else (left[:4], scale, *found)
+
+
+def _model(summary: Subspace, columns: _Columns, found: tuple) -> Adjusted:
+    (effects, along, is_cut, scatter), scale, V, s = found
+    names, o = summary.feature_names, columns.others
+    model = with_directions(summary, V, s, np.zeros(len(o)), scatter / scale**2)
+    model = model._replace(feature_names=None if names is None else tuple(names[i] for i in o))
+    return Adjusted(model, Adjustment(columns.confounders, o, effects, scale), along, is_cut)
+
+
+def _left_of_rows(rows: np.ndarray, columns: _Columns, most: int | None, dtype: np.dtype) -> _Left:
+    """What confounders leave, from at most d rows R of a summary.
+
+    With the columns C and O, of C = U s W^T the directions above the tolerance, O - U U^T O is what
+    is left: no matrix is squared or inverted, and confounders may depend on each other. R^T R never
+    exceeds the rows' scatter matrix S = R^T R + E, of which E has a known diagonal; the Schur
+    complement of the sum is between that of R^T R and the same with (sqrt(E_jj) + sum_c |B_cj|
+    sqrt(E_cc))^2 added to the diagonal, by the triangle inequality in the norm of E.
+    """
+    c, o, constant, total, *_ = columns
+    C, O = np.where(constant[c], 0.0, rows[:, c]), rows[:, o]  # noqa: E741
+    if not len(c):
+        none = np.zeros((0, len(o)))
+        return _Left(none, none, False, total, lambda scale: leading(O / scale, most))
+    squares_C, squares_O = (np.einsum("ij,ij->j", M, M) for M in (C, O))
+    size = np.sqrt(np.where(squares_C > 0, squares_C, 1.0))
+    U, s, Wt = np.linalg.svd(C / size, full_matrices=False)
+    r = int(np.sum(s > _DEPENDENT[dtype] * s.max(initial=0.0)))
+    U, W = U[:, :r], Wt[:r].T
+    fitted = U.T @ O
+    O -= U @ fitted  # noqa: E741
+    again = U.T @ O  # twice is enough
+    O -= U @ again  # noqa: E741
+    fitted += again
+    effects = (W / s[:r]) @ fitted / size[:, None]
+    O[:, np.square(O).sum(axis=0) <= _EXPLAINED[dtype] ** 2 * squares_O] = 0
+    cut_C, cut_O = (
+        np.sqrt(
+            np.where(total[at] - squares > _EXPLAINED[dtype] * total[at], total[at] - squares, 0)
+        )
+        for at, squares in ((c, squares_C), (o, squares_O))
+    )
+    scatter = np.einsum("ij,ij->j", O, O) + (cut_O + cut_C @ np.abs(effects)) ** 2
+    along = columns.in_place((s[:r, None] * W.T) * size, fitted)
+    return _Left(effects, along, bool(cut_C.any()), scatter, lambda scale: leading(O / scale, most))
+
+
+def _left_of_scatter(held: ScatterMatrix, columns: _Columns, most: int | None) -> _Left | None:
+    """What confounders leave, from the scatter matrix of all rows; None where it is not certain.
+
+    An entry of a scatter matrix is right to eps of the roots of its two squares on the diagonal,
+    whatever the sizes of the others: with the columns divided by their sizes all of it is right to
+    eps. What is left of a column is certain where confounders leave a share of 1e-5 of its square.
+    None as well where confounders were cut from rows before, whose effects the scatter hides.
+    """
+    c, o, constant, total, *_ = columns
+    cut = total - held.G.diagonal()
+    cut[cut <= _EXPLAINED[np.dtype(np.float64)] * total] = 0.0  # of rows before
+    if cut[c].any():
         return None
-    find = partial(parts_of_scatter, held, columns, adjusting.scale, most)
-    return held.once((adjusting, most), find)
+    size, S, v = held.sizes, held.G, c[~constant[c]]
+    effects, along = np.zeros((len(c), len(o))), np.zeros((0, len(size)))
+    least = rounding_of_scatter(1.0, dtype=held.precision) / ORTHONORMALITY_TOL[held.precision]
+    if len(c):
+        C = np.tril(held.over(size))
+        C += np.tril(C, -1).T
+        lam, W = np.linalg.eigh(C[np.ix_(v, v)])
+        if not len(v) or lam[0] <= least * lam[-1]:
+            return None
+        root = np.sqrt(lam)
+        half = (W / root).T @ C[np.ix_(v, o)]
+        S = C[np.ix_(o, o)] - half.T @ half
+        if np.any((S.diagonal() <= least) & ~constant[o]):
+            return None
+        effects[~constant[c]] = (W / root) @ half * size[o] / size[v, None]
+        of_confounders = np.zeros((len(v), len(c)))
+        of_confounders[:, ~constant[c]] = root[:, None] * W.T * size[v]
+        along = columns.in_place(of_confounders, half * size[o])
+        S = S * size[o] * size[o, None]
+    find = partial(_leading_of_scatter, held, S, o, most)
+    return _Left(effects, along, False, S.diagonal().clip(0) + cut[o], find)
+
+
+def _leading_of_scatter(
+    held: ScatterMatrix, S: np.ndarray, o: np.ndarray, most: int | None, scale: np.ndarray
+) -> Found | None:
+    found = leading_directions(
+        np.divide(S / scale, scale[:, None], order="F"),
+        len(o) if most is None else min(most, len(o)),
+        len if most is None else lambda s: min(most, len(s)),
+        lost=float(np.sum(held.lost[o] / scale**2)),
+        dtype=held.precision,
+    )
+    return None if found is None else (flip_signs(np.array(found[0], order="C")), found[1])

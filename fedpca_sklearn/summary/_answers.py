@@ -1,27 +1,10 @@
-r"""A site's answer to the query of a refinement, and its binary form.
-
-Little-endian, with a checksum, without pickle:
-
-    offset  bytes    content
-    0       8        magic ``b"FEDANSW"`` and the format version, 1
-    8       4        CRC-32 of the directions that were asked about
-    12      4        length l of the site's name (uint32)
-    16      8        number of directions k (uint64)
-    24      8        number of features d (uint64)
-    32      8        sum of squares about the mean of all rows (float64)
-    40      8        weight of the rows (float64)
-    48      8 k d    products (float64), row by row
-            8 d      deviation of the sum of the rows (float64)
-            l        the site's name, UTF-8
-    -4      4        CRC-32 of everything before
-"""
+"""A site's answer to the query of a refinement."""
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -31,17 +14,13 @@ from .._kernels.linalg import orthonormality_error
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.arrays import in_numpy
-from .._validation.checks import check_rows, check_weight, float_array, nonnegative_float
+from .._validation.checks import check_rows, check_weight, nonnegative_float
 from .._validation.feature_names import check_same_names, names_of
-from .._validation.texts import NAME_BYTES, check_text
-from . import _codec
-from ._in_files import InFiles
+from .._validation.texts import check_text
+from ._checked import checked_arrays
+from ._codec import ANSWER, InFiles
 from ._refinement import products_of
 from ._subspace import Subspace
-
-_MAGIC, _VERSION = b"FEDANSW", 1
-_HEADER = struct.Struct("<7sBIIQQdd")
-_CORRUPT = "Corrupt answer to a refinement"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +68,7 @@ class RefinementAnswer(InFiles):
     (array([175., 160., 139.]), array([179., 164., 142.]))
     """
 
+    _kind = ANSWER
     products: np.ndarray
     deviation: np.ndarray
     scatter: float
@@ -97,32 +77,20 @@ class RefinementAnswer(InFiles):
     site: str | None = None
 
     def __post_init__(self):
-        fields: dict[str, Any] = {
-            "products": float_array("products", self.products, 2, np.float64),
-            "deviation": float_array("deviation", self.deviation, 1, np.float64),
+        checked: dict[str, Any] = {
+            **checked_arrays(ANSWER, vars(self)),
             "scatter": nonnegative_float("scatter", self.scatter),
             "n_samples": nonnegative_float("n_samples", self.n_samples),
             "query": int(self.query),
             "site": None if self.site is None else check_text("site", self.site),
         }
-        if fields["products"].shape[1] != len(fields["deviation"]):
-            raise ValueError(
-                f"deviation must have {fields['products'].shape[1]} values, got "
-                f"{len(fields['deviation'])}."
-            )
-        for name, value in fields.items():
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @property
     def n_floats(self) -> int:
         """Floats that the answer carries."""
         return self.products.size + len(self.deviation) + 2
-
-    @property
-    def nbytes(self) -> int:
-        """Length of `to_bytes`, without building it."""
-        frame = _HEADER.size + _codec.CHECKSUM.size
-        return frame + 8 * (self.n_floats - 2) + len((self.site or "").encode())
 
     @classmethod
     def from_rows(
@@ -184,42 +152,20 @@ class RefinementAnswer(InFiles):
     def _replace(self, **changes: Any) -> RefinementAnswer:
         return replace(self, **changes)
 
-    def to_bytes(self) -> bytes:
-        """Serialise without pickle.
-
-        Returns
-        -------
-        data : bytes
-            ``nbytes`` of them.
-        """
-        site = (self.site or "").encode()
+    def _head(self) -> tuple[int, dict[str, Any]]:
         k, d = self.products.shape
-        sums = self.scatter, self.n_samples
-        header = _HEADER.pack(_MAGIC, _VERSION, self.query, len(site), k, d, *sums)
-        arrays = [np.asarray(a, "<f8").tobytes() for a in (self.products, self.deviation)]
-        body = b"".join([header, *arrays, site])
-        return _codec.sealed(body)
+        sums = {"scatter": self.scatter, "n_samples": self.n_samples}
+        return 0, {"query": self.query, "k": k, "d": d, **sums}
+
+    def _labels(self) -> bytes:
+        return (self.site or "").encode()
+
+    def _stored(self) -> dict[str, np.ndarray]:
+        return {"products": self.products, "deviation": self.deviation}
 
     @classmethod
-    def _decoded(cls, data: Any, max_bytes: int) -> RefinementAnswer:
-        view = _codec.view_of(data, max_bytes)
-        what = "an answer to a refinement"
-        query, n_site, k, d, scatter, n_samples = _codec.header_of(
-            view, _HEADER, _MAGIC, _VERSION, what
-        )
-        expected = _HEADER.size + 8 * (k * d + d) + n_site + _codec.CHECKSUM.size
-        if k > d or n_site > NAME_BYTES or len(view) != expected:
-            raise ValueError(f"{_CORRUPT}: its header does not fit to its {len(view)} bytes.")
-        body, at_site = view[: -_codec.CHECKSUM.size], expected - _codec.CHECKSUM.size - n_site
-        _codec.check_seal(view, _CORRUPT)
-        numbers = np.frombuffer(view, "<f8", k * d + d, _HEADER.size)
-        try:
-            site = bytes(view[at_site : len(body)]).decode() or None
-        except UnicodeDecodeError:
-            raise ValueError(f"{_CORRUPT}: the name of its site is no text.") from None
-        products, deviation = numbers[: k * d].reshape(k, d), numbers[k * d :]
-        with np.errstate(all="ignore"):  # hostile values are judged by the validation
-            return cls(products, deviation, scatter, n_samples, query, site)
+    def _read(cls, found: dict[str, Any]) -> RefinementAnswer:
+        return cls(**{field.name: found[field.name] for field in fields(cls)})
 
 
 def _check_question(query: Subspace) -> None:

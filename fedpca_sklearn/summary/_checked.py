@@ -1,8 +1,9 @@
-"""Fields of a summary that somebody gives."""
+"""Fields of a summary that somebody gives, as arrays or as a file."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,73 +12,110 @@ from .._kernels import linalg
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._validation.checks import float_array, nonnegative_float
 from .._validation.feature_names import check_names
+from ._codec import LAYOUTS, SUMMARY
+from ._derived import fits_columns
+from ._exact import Factor
 from ._origin import check_model, check_privacy, check_sites
 
 _EPS = np.finfo(np.float64).eps
 
 
-def checked_fields(summary: Any) -> tuple[Any, ...]:
-    """Fields of a `Subspace` in their order, or a ValueError that names one."""
-    components = float_array("components", summary.components, 2)
-    singular_values = float_array("singular_values", summary.singular_values, 1, np.float64)
-    mean = float_array("mean", summary.mean, 1, np.float64)
-    k, d = components.shape
-    if k > d:
-        raise ValueError(f"components must have at most d={d} rows, got {k}.")
-    if len(singular_values) != k:
-        raise ValueError(
-            f"singular_values must have one value for each of the {k} components, "
-            f"got {len(singular_values)}."
-        )
-    if len(mean) != d:
-        raise ValueError(f"mean must have d={d} values, got {len(mean)}.")
-    error = linalg.orthonormality_error(components)
-    if not error <= VALID_BASIS_TOL[components.dtype]:  # NaN where products overflow
-        raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
-    if np.any(singular_values < 0) or np.any(np.diff(singular_values) > 0):
-        raise ValueError("singular_values must be non-negative and in decreasing order.")
-    n_samples = nonnegative_float("n_samples", summary.n_samples)
-    scatter = nonnegative_float("scatter", summary.scatter)
-    energy = float(singular_values @ singular_values)
-    if not math.isfinite(energy) or energy > scatter * (1 + VALID_BASIS_TOL[components.dtype]):
+def checked_arrays(kind: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Finite arrays of the shapes that the layout of a kind lists, or a ValueError that names one.
+
+    Those that are not given are left out. Sizes are those of the first array that has them.
+    """
+    found: dict[str, np.ndarray] = {}
+    sizes: dict[str, int] = {}
+    parts = {part.name: part.shape for part in LAYOUTS[kind].parts}
+    for name in filter(parts.__contains__, given):
+        if given[name] is None:
+            continue
+        axes = ["d", "d"] if parts[name] in ("upper", "lower") else parts[name].split()
+        dtype = None if name == "components" else np.float64
+        array = float_array(name, given[name], len(axes), dtype)
+        for axis, size in zip(axes, array.shape, strict=True):
+            sizes.setdefault(axis, size)
+        expected = tuple(map(sizes.__getitem__, axes))
+        if array.shape != expected:
+            raise ValueError(f"{name} must have shape {expected}, got {array.shape}.")
+        if "k" in axes and sizes["k"] > sizes["d"]:
+            raise ValueError(f"{name} must have at most d={sizes['d']} rows, got {sizes['k']}.")
+        if parts[name] == "lower" and not np.array_equal(array, array.T):
+            raise ValueError(f"{name} must be symmetric.")
+        found[name] = array
+    return found
+
+
+def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `Subspace`, of its own or of `decode`, or a ValueError that names one."""
+    arrays = checked_arrays(SUMMARY, given)
+    mean, columns = arrays["mean"], arrays.get("column_scatter")
+    n_samples = nonnegative_float("n_samples", given["n_samples"])
+    scatter = nonnegative_float("scatter", given["scatter"])
+    if "triangle" in arrays:
+        directions, energy = _checked_triangle(arrays["triangle"], columns)
+    else:
+        directions, energy = _checked_directions(arrays["components"], arrays["singular_values"])
+    dtype = np.dtype(np.float64) if "triangle" in arrays else directions["components"].dtype
+    if not math.isfinite(energy) or energy > scatter * (1 + VALID_BASIS_TOL[dtype]):
         raise ValueError(
             f"scatter={scatter!r} must be at least the sum of the squared singular values, "
             f"{energy!r}."
         )
     if n_samples == 0 and (energy > 0 or scatter > 0):
         raise ValueError("A summary of n_samples=0 must have no energy.")
-    if not summary.centered and np.any(mean):
+    centered = bool(given["centered"])
+    if not centered and np.any(mean):
         raise ValueError("mean must be zero in a summary with centered=False.")
-    columns = _checked_columns(summary.column_scatter, d, scatter)
-    site, sites = check_sites(summary.site, summary.sites)
-    return (
-        components,
-        singular_values,
-        mean,
-        n_samples,
-        scatter,
-        bool(summary.centered),
-        check_names(summary.feature_names, d),
-        site,
-        sites,
-        columns,
-        check_privacy(summary.privacy),
-        check_model(summary.model, d, bool(summary.centered)),
-    )
+    _check_columns(columns, scatter)
+    site, sites = check_sites(given.get("site"), given.get("sites"))
+    return {
+        **directions,
+        "mean": mean,
+        "n_samples": n_samples,
+        "scatter": scatter,
+        "centered": centered,
+        "feature_names": check_names(given.get("feature_names"), len(mean)),
+        "site": site,
+        "sites": sites,
+        "column_scatter": columns,
+        "privacy": check_privacy(given.get("privacy")),
+        "model": check_model(given.get("model"), len(mean), centered),
+    }
 
 
-def _checked_columns(given: Any, d: int, scatter: float) -> np.ndarray | None:
-    if given is None:
-        return None
-    columns = float_array("column_scatter", given, 1, np.float64)
-    if len(columns) != d:
-        raise ValueError(f"column_scatter must have d={d} values, got {len(columns)}.")
+def _checked_directions(V: np.ndarray, s: np.ndarray) -> tuple[dict[str, Any], float]:
+    """Orthonormal directions with their singular values, and their energy."""
+    error = linalg.orthonormality_error(V)
+    if not error <= VALID_BASIS_TOL[V.dtype]:  # NaN where products overflow
+        raise ValueError(f"components must be orthonormal rows, they are off by {error:.1e}.")
+    if np.any(s < 0) or np.any(np.diff(s) > 0):
+        raise ValueError("singular_values must be non-negative and in decreasing order.")
+    return {"components": V, "singular_values": s}, float(s @ s)
+
+
+def _checked_triangle(R: np.ndarray, columns: np.ndarray | None) -> tuple[dict[str, Any], float]:
+    """The factor that a triangle is, of which directions are found when read, and its energy."""
+    if not (R.diagonal() > 0).all():
+        raise ValueError("triangle must have a positive diagonal.")
+    squares = np.einsum("ij,ij->j", R, R)
+    if not fits_columns(squares, columns):
+        raise ValueError("column_scatter must be the sums of squares of the triangle's columns.")
+    R.flags.writeable = False
+    held = Factor(R, np.dtype(np.float64))
+    return {"components": None, "singular_values": None, "_leading": held}, float(squares.sum())
+
+
+def _check_columns(columns: np.ndarray | None, scatter: float) -> None:
+    """Raise unless sums of squares of columns, where they are known, add up to that of all."""
+    if columns is None:
+        return
     if np.any(columns < 0):
         raise ValueError(f"column_scatter must be non-negative, got {columns.min()!r}.")
     total = float(columns.sum())
     # an update rounds either once more: 1e8 updates are 1e8 eps apart, and d tiny numbers
-    if not abs(total - scatter) <= 1e8 * _EPS * scatter + d * np.finfo(np.float64).tiny:
+    if not abs(total - scatter) <= 1e8 * _EPS * scatter + len(columns) * np.finfo(np.float64).tiny:
         raise ValueError(
             f"column_scatter must add up to scatter={scatter!r}, its sum is {total!r}."
         )
-    return columns

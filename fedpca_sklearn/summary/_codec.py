@@ -1,190 +1,279 @@
-r"""Binary form of a subspace summary: fixed little-endian layout, checksum, no pickle.
+r"""Binary form of summaries, answers, filled rows and moments of pairs: one layout, no pickle.
 
-    offset  bytes        content
-    0       8            magic ``b"FEDPCA\x00"`` and the format version, 3, or 4 with a model of
-                         other columns than those of the summary: scaled, without confounders
-    8       1            dtype of the components: 4 (float32) or 8 (float64)
-    9       1            flags: 1, the summary is about the mean and not the origin; 2, the
-                         scatter of each column follows the mean
-    10      4            length l of the labels (uint32)
-    14      2            number of sites in the labels (uint16)
-    16      8            number of features d (uint64)
-    24      8            number of components k (uint64)
-    32      8            effective number of samples (float64)
-    40      8            scatter (float64)
-    48      8 d          mean (float64)
-            8 d          scatter of each column (float64), with flag 2
-            8 k          singular values (float64)
-            itemsize k d components, row by row
-            l            labels: UTF-8 JSON with ``feature_names``, ``site``, ``sites``,
-                         ``privacy``, ``model`` (number of components, 1 if columns are scaled,
-                         bound on the error, positions of the confounders), and the ``library`` and
-                         version that wrote them
-    -4      4            CRC-32 of everything before
+Little-endian:
 
-Versions 1 and 2 are read as well: no flag 2 and no number of sites; version 1 without labels,
-version 2 with names and one site. A release that reads up to version 3 overlooks a ``model``, and
-takes components from the summary as it is; version 4 is for models where that would be wrong.
+    offset  bytes  content
+    0       8      magic ``b"FEDPCA\x00"`` and the format version, 5
+    8       1      kind: 1 summary, 2 answer to a refinement, 3 answer of filled rows, 4 moments of
+                   pairs
+    9       1      flags: 1 centred, 2 with the scatter of each column, 4 float32, 8 with a triangle
+    10             numbers of the kind, as `LAYOUTS` lists them: the length l of the labels, the
+                   number of sites in them, numbers of features d and components k, and others
+                   arrays of the kind, float64 but for components with flag 4
+            l      labels
+    -4      4      CRC-32 of everything before
 
-A reader knows the exact length from the first 48 bytes, and a bound on the labels from d; it
-allocates nothing before it has compared them with the data and with the caller's bound.
+A summary in float64 that keeps all d directions is stored as the upper triangle R of its scatter
+matrix R^T R, row by row, with a positive diagonal (flag 8); any other as singular values and
+components. In float32 a triangle would save nothing: its numbers need float64.
+
+A reader knows the exact length from the numbers, and a bound on the labels from d and the number of
+sites; it allocates nothing before it has compared them with the data and the caller's bound.
+
+What earlier releases wrote is read as well (`_OLD`): summaries of versions 1 to 4, where the kind
+is 4 or 8, the bytes of a component, and version 1 of the other kinds, each with a magic of its own.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import stat
 import struct
 import zlib
-from contextlib import nullcontext
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from .._validation.files import written
-from ._labels import MAX_NAMES, decode_labels, encode_labels, max_bytes_of_labels
+from .._kernels.linalg import mirror
+from .._validation.texts import NAME_BYTES, check_text
+from . import _in_files
+from ._labels import MAX_NAMES, decode_labels, max_bytes_of_labels
 
-MAGIC = b"FEDPCA\x00"
-VERSIONS = (1, 2, 3, 4)
-HEADER = struct.Struct("<7sBBBIHQQdd")
-CHECKSUM = struct.Struct("<I")
-DTYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
-_CENTERED, _COLUMN_SCATTER = 1, 2
-# What other files are that this library writes, by the bytes that they start with.
-_KINDS = {
-    MAGIC: "a subspace summary",
-    b"FEDANSW": "an answer to a refinement",
-    b"FEDFILL": "an answer of filled rows",
-    b"FEDPAIR": "moments of pairs",
+MAGIC, VERSION = b"FEDPCA\x00", 5
+PREFIX, CHECKSUM = struct.Struct("<7sBBB"), struct.Struct("<I")
+SUMMARY, ANSWER, FILL, PAIRS = 1, 2, 3, 4
+CENTRED, COLUMNS, SINGLE, TRIANGLE = 1, 2, 4, 8
+_SUMMARY_FLAGS = CENTRED | COLUMNS | SINGLE | TRIANGLE
+MAX_BYTES = 2**30
+Value = TypeVar("Value", bound="InFiles")
+_FLOAT32, _FLOAT64 = np.dtype("<f4"), np.dtype("<f8")
+
+
+class Part(NamedTuple):
+    """An array: its name and shape, the flag it is there with, and the flag it is not there with.
+
+    The shape has names of numbers; "upper" and "lower" are triangles of d x d matrices.
+    """
+
+    name: str
+    shape: str
+    needs: int = 0
+    unless: int = 0
+
+    def count(self, numbers: dict[str, Any]) -> int:
+        """Number of entries that are stored."""
+        if self.shape in ("upper", "lower"):
+            return numbers["d"] * (numbers["d"] + 1) // 2
+        return math.prod([numbers[name] for name in self.shape.split()])
+
+    def dtype(self, flags: int) -> np.dtype:
+        """Of the entries."""
+        return _FLOAT32 if flags & SINGLE and self.name == "components" else _FLOAT64
+
+    def packed(self, array: np.ndarray, flags: int) -> bytes:
+        """The entries of an array that are stored."""
+        if self.shape in ("upper", "lower"):
+            array = np.concatenate(list(self._rows(array)))
+        return np.ascontiguousarray(array, self.dtype(flags)).tobytes()
+
+    def unpacked(self, stored: np.ndarray, numbers: dict[str, Any]) -> np.ndarray:
+        """The array of stored entries."""
+        if self.shape not in ("upper", "lower"):
+            shape = [numbers[name] for name in self.shape.split()]
+            return stored.reshape(shape).astype(stored.dtype.newbyteorder("="), copy=False)
+        array, at = np.zeros((numbers["d"],) * 2), 0
+        for row in self._rows(array):
+            row[:] = stored[at : at + len(row)]
+            at += len(row)
+        if self.shape == "lower":
+            mirror(array)
+        return array
+
+    def _rows(self, array: np.ndarray) -> Iterator[np.ndarray]:
+        """Parts of the rows in the triangle."""
+        for i, row in enumerate(array):
+            yield row[i:] if self.shape == "upper" else row[: i + 1]
+
+
+class Layout:
+    """What is stored of a kind.
+
+    Parameters
+    ----------
+    what : str
+        Its name in errors.
+    numbers : str
+        Names and types of the numbers, as "d:Q".
+    parts : tuple of Part
+    flags : int
+        Those that may be set.
+    labels : tuple of str
+        What the labels tell; "site" alone is a text, others are JSON. "summary": not labels, but
+        a summary.
+    """
+
+    def __init__(
+        self, what: str, numbers: str, parts: tuple[Part, ...], flags: int, labels: tuple[str, ...]
+    ):
+        self.what, self.parts, self.flags, self.labels = what, parts, flags, labels
+        self.corrupt = "Corrupt " + what.removeprefix("a ").removeprefix("an ")
+        self.numbers, codes = zip(*(number.split(":") for number in numbers.split()), strict=True)
+        self.header = struct.Struct("<" + "".join(codes))
+        # bytes beside labels and the floats of a message, which are also those in the header
+        self.frame = PREFIX.size + self.header.size - 8 * codes.count("d") + CHECKSUM.size
+
+    def parts_of(self, flags: int) -> list[Part]:
+        """Parts that are there with flags."""
+        return [p for p in self.parts if flags & p.needs == p.needs and not flags & p.unless]
+
+    def size(self, flags: int, numbers: dict[str, Any], start: int = PREFIX.size) -> int:
+        """Length of the data."""
+        arrays = (p.count(numbers) * p.dtype(flags).itemsize for p in self.parts_of(flags))
+        return start + self.header.size + sum(arrays) + numbers["labels"] + CHECKSUM.size
+
+    def most_labels(self, numbers: dict[str, Any]) -> int:
+        """The most bytes that labels take."""
+        if self.labels == ("site",):
+            return NAME_BYTES
+        if self.labels == ("summary",):
+            return numbers["labels"]
+        return max_bytes_of_labels(min(numbers["d"], MAX_NAMES), numbers["sites"])
+
+    def read_labels(self, data: memoryview, numbers: dict[str, Any]) -> dict[str, Any]:
+        """What the labels tell."""
+        if self.labels == ("summary",):
+            return decode(data, SUMMARY, len(data))
+        if self.labels == ("site",):
+            try:
+                return {"site": bytes(data).decode() or None}
+            except UnicodeDecodeError:
+                raise ValueError(f"{self.corrupt}: the name of its site is no text.") from None
+        found = decode_labels(data, min(numbers["d"], MAX_NAMES), numbers["sites"])
+        if numbers["sites"] not in (0, len(found.get("sites", ()))):  # 0 also of versions 1 and 2
+            raise ValueError(f"{self.corrupt}: its labels are not of as many sites.")
+        return {name: found[name] for name in self.labels if name in found}
+
+
+_OF_SUMMARY = "labels:I sites:H d:Q k:Q n_samples:d scatter:d"
+_PARTS = (
+    Part("mean", "d"),
+    Part("column_scatter", "d", needs=COLUMNS),
+    Part("singular_values", "k", unless=TRIANGLE),
+    Part("components", "k d", unless=TRIANGLE),
+    Part("triangle", "upper", needs=TRIANGLE),
+)
+_PRODUCTS = (Part("products", "k d"), Part("deviation", "d"))
+_MISSING = (Part("missing", "d"),)
+_OF_PAIRS = (
+    *(Part("origin", "d"), Part("counts", "lower"), Part("products", "lower")),
+    Part("means", "d d"),
+)
+_A_SUMMARY, _AN_ANSWER = "a subspace summary", "an answer to a refinement"
+_A_FILL, _SOME_PAIRS = "an answer of filled rows", "moments of pairs"
+_SUMS = "k:Q d:Q scatter:d n_samples:d"
+_NAMES = ("feature_names", "site", "sites")
+_LABELS = (*_NAMES, "privacy", "model")
+_ALL = CENTRED | COLUMNS | SINGLE | TRIANGLE
+LAYOUTS = {
+    SUMMARY: Layout(_A_SUMMARY, _OF_SUMMARY, _PARTS, _ALL, _LABELS),
+    ANSWER: Layout(_AN_ANSWER, f"query:I labels:H {_SUMS}", _PRODUCTS, 0, ("site",)),
+    FILL: Layout(_A_FILL, f"query:Q {_OF_SUMMARY}", _MISSING + _PARTS, _ALL, _LABELS),
+    PAIRS: Layout(_SOME_PAIRS, "sites:H labels:I d:Q n_samples:d", _OF_PAIRS, SINGLE, _NAMES),
 }
-_PIECE = 2**20
+_OLD_ANSWER = Layout(_AN_ANSWER, f"query:I labels:I {_SUMS}", _PRODUCTS, 0, ("site",))
+_OLD_FILL = Layout(_A_FILL, "query:Q d:Q labels:Q", _MISSING, 0, ("summary",))
+# By magic and version: kind, layout, bytes before the numbers, and flags that may be set.
+_OLD: dict[tuple[bytes, int], tuple[int, Layout, int, int]] = {
+    **{(MAGIC, old): (SUMMARY, LAYOUTS[SUMMARY], PREFIX.size, 1) for old in (1, 2)},
+    **{(MAGIC, old): (SUMMARY, LAYOUTS[SUMMARY], PREFIX.size, 3) for old in (3, 4)},
+    (b"FEDPAIR", 1): (PAIRS, LAYOUTS[PAIRS], PREFIX.size, 0),
+    (b"FEDANSW", 1): (ANSWER, _OLD_ANSWER, 8, 0),
+    (b"FEDFILL", 1): (FILL, _OLD_FILL, 8, 0),
+}
 
 
-def encode(subspace: Any) -> bytes:
-    """Serialise a summary."""
-    k, d = subspace.components.shape
-    labels = labels_of(subspace)
-    columns = subspace.column_scatter
-    itemsize = subspace.components.dtype.itemsize
-    if subspace.feature_names is not None and d > MAX_NAMES:
-        raise ValueError(f"feature_names must be at most {MAX_NAMES} in a file, got {d}.")
-    header = HEADER.pack(
-        MAGIC,
-        _version_of(subspace.model),
-        itemsize,
-        _CENTERED * bool(subspace.centered) + _COLUMN_SCATTER * (columns is not None),
-        len(labels),
-        len(subspace.sites),
-        d,
-        k,
-        subspace.n_samples,
-        subspace.scatter,
-    )
-    arrays = [subspace.mean, *([] if columns is None else [columns]), subspace.singular_values]
+def encode(
+    kind: int, flags: int, numbers: dict[str, Any], arrays: dict[str, np.ndarray], labels: bytes
+) -> bytes:
+    """Serialise what a layout lists."""
+    layout = LAYOUTS[kind]
+    numbers = {**numbers, "labels": len(labels)}
     body = b"".join(
         [
-            header,
-            *(np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays),
-            np.ascontiguousarray(subspace.components, dtype=DTYPES[itemsize]).tobytes(),
+            PREFIX.pack(MAGIC, VERSION, kind, flags),
+            layout.header.pack(*(numbers[name] for name in layout.numbers)),
+            *(part.packed(arrays[part.name], flags) for part in layout.parts_of(flags)),
             labels,
         ]
     )
-    return sealed(body)
-
-
-def sealed(body: bytes) -> bytes:
-    """A body and its checksum."""
     return body + CHECKSUM.pack(zlib.crc32(body))
 
 
-def check_seal(view: memoryview, corrupt: str) -> None:
-    """Raise unless the checksum at the end is that of everything before."""
+def decode(data: Any, kind: int, max_bytes: int) -> dict[str, Any]:
+    """Numbers, arrays, labels and flags of what `encode` wrote; anything else is a ValueError.
+
+    The arrays are as long as they should be; whether they are valid is not looked at.
+    """
+    view = view_of(data, max_bytes)
+    layout, start, flags = _recognised(view, kind)
+    numbers = dict(zip(layout.numbers, layout.header.unpack_from(view, start), strict=True))
+    _check_sizes(layout, flags, numbers, start, len(view))
     end = len(view) - CHECKSUM.size
     if zlib.crc32(view[:end]) != CHECKSUM.unpack(view[end:])[0]:
-        raise ValueError(f"{corrupt}: its checksum does not match.")
+        raise ValueError(f"{layout.corrupt}: its checksum does not match.")
+    labels = layout.read_labels(view[end - numbers["labels"] : end], numbers)
+    found, at = {**numbers, "flags": flags, **labels}, start + layout.header.size
+    for part in layout.parts_of(flags):
+        stored = np.frombuffer(view, part.dtype(flags), part.count(numbers), at)
+        found[part.name], at = part.unpacked(stored, numbers), at + stored.nbytes
+    return found
 
 
-def header_of(
-    view: memoryview, header: struct.Struct, magic: bytes, version: int, what: str
-) -> tuple[Any, ...]:
-    """Fields of the header behind its magic and version, or an error: it is not ``what``."""
-    if len(view) < header.size + CHECKSUM.size:
+def _recognised(view: memoryview, kind: int) -> tuple[Layout, int, int]:
+    """Layout of data that are of a kind, where their numbers start, and their flags."""
+    what = LAYOUTS[kind].what
+    if len(view) < PREFIX.size + CHECKSUM.size:
         raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
-    found = header.unpack_from(view)
-    if found[:2] != (magic, version):
-        other = _KINDS.get(found[0]) if found[0] != magic else None
-        why = "it does not start as one" if other is None else f"it is {other}"
+    magic, version, tag, flags = PREFIX.unpack_from(view)
+    if magic == MAGIC and not 0 < version <= VERSION:
+        raise ValueError(
+            f"Unknown format version {version} of {what}; this release reads versions 1 to "
+            f"{VERSION}."
+        )
+    old = _OLD.get((magic, version))
+    found = old[0] if old else tag * (magic == MAGIC)
+    if found != kind:
+        why = f"it is {LAYOUTS[found].what}" if found in LAYOUTS else "it does not start as one"
         raise ValueError(f"Not {what}: {why}.")
-    return found[2:]
+    layout, start, allowed = old[1:] if old else (LAYOUTS[kind], PREFIX.size, LAYOUTS[kind].flags)
+    if start < PREFIX.size:
+        flags = 0
+    if flags & ~allowed or (old and start == PREFIX.size and tag not in (4, 8)):
+        raise ValueError(f"{layout.corrupt}: invalid dtype or flags in its header.")
+    if len(view) < start + layout.header.size + CHECKSUM.size:
+        raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
+    return layout, start, flags | SINGLE * bool(old and start == PREFIX.size and tag == 4)
 
 
-def labels_of(subspace: Any) -> bytes:
-    """Labels of a summary as they stand in its file."""
-    s = subspace
-    return encode_labels(s.feature_names, s.site, s.sites, s.privacy, s.model)
-
-
-def _version_of(model: Any) -> int:
-    """Version that no reader takes for another model than it is."""
-    return 4 if model is not None and model.adjusts else 3
-
-
-def decode(data, max_bytes: int) -> dict[str, Any]:
-    """Parse what `encode` wrote; anything else is a ValueError."""
-    view = view_of(data, max_bytes)
-    if len(view) < HEADER.size + CHECKSUM.size:
-        raise ValueError(f"Not a subspace summary: {len(view)} bytes are too few.")
-    magic, version, itemsize, flags, n_labels, n_sites, d, k, n_samples, scatter = (
-        HEADER.unpack_from(view)
-    )
-    if magic != MAGIC:
-        found = _KINDS.get(magic)
-        why = "it does not start with the expected bytes" if found is None else f"it is {found}"
-        raise ValueError(f"Not a subspace summary: {why}.")
-    if version not in VERSIONS:
-        raise ValueError(
-            f"Unknown summary format version {version}; this release reads versions "
-            f"{VERSIONS[0]} to {VERSIONS[-1]}."
-        )
-    newest = version >= 3
-    unknown = flags > (3 if newest else 1) or (n_sites and not newest)
-    if itemsize not in DTYPES or unknown or (not newest and (n_labels > 0) != (version == 2)):
-        raise ValueError("Corrupt subspace summary: invalid dtype or flags in its header.")
+def _check_sizes(
+    layout: Layout, flags: int, numbers: dict[str, Any], start: int, size: int
+) -> None:
+    """Raise unless the numbers announce data of this size."""
+    k, d, n_labels = numbers.get("k", 0), numbers["d"], numbers["labels"]
+    if flags & TRIANGLE and (flags & SINGLE or k != d):
+        raise ValueError(f"{layout.corrupt}: invalid dtype or flags in its header.")
     if k > d:
-        raise ValueError(f"Corrupt subspace summary: {k} components of {d} features.")
-    n_columns = d if flags & _COLUMN_SCATTER else 0
-    at_labels = HEADER.size + 8 * (d + n_columns + k) + itemsize * k * d
-    expected = at_labels + n_labels + CHECKSUM.size
-    if len(view) != expected:
+        raise ValueError(f"{layout.corrupt}: {k} components of {d} features.")
+    expected = layout.size(flags, numbers, start)
+    if size != expected:
+        raise ValueError(f"{layout.corrupt}: its header announces {expected} bytes, got {size}.")
+    if n_labels > layout.most_labels(numbers):
         raise ValueError(
-            f"Corrupt subspace summary: its header announces {expected} bytes, got {len(view)}."
+            f"{layout.corrupt}: {n_labels} bytes of labels are too many for {d} features and "
+            f"{numbers.get('sites', 1)} sites."
         )
-    n_names = min(d, MAX_NAMES)
-    if n_labels > max_bytes_of_labels(n_names, n_sites):
-        raise ValueError(
-            f"Corrupt subspace summary: {n_labels} bytes of labels are too many for {d} features "
-            f"and {n_sites} sites."
-        )
-    check_seal(view, "Corrupt subspace summary")
-    labels = decode_labels(view[at_labels : at_labels + n_labels], n_names, n_sites)
-    model = labels.get("model")
-    if (version == 4) != (model is not None and any(model[1:3])):
-        raise ValueError("Corrupt subspace summary: its labels are of a model of another version.")
-    if newest and len(labels.get("sites", ())) != n_sites:
-        raise ValueError("Corrupt subspace summary: its labels are not of as many sites.")
-    doubles = np.frombuffer(view, "<f8", d + n_columns + k, HEADER.size)
-    components = np.frombuffer(view, DTYPES[itemsize], k * d, HEADER.size + doubles.nbytes)
-    native = DTYPES[itemsize].newbyteorder("=")
-    return {
-        "components": components.reshape(k, d).astype(native, copy=False),
-        "singular_values": doubles[d + n_columns :],
-        "mean": doubles[:d],
-        "n_samples": n_samples,
-        "scatter": scatter,
-        "centered": bool(flags & _CENTERED),
-        "column_scatter": doubles[d : 2 * d] if n_columns else None,
-        **labels,
-    }
 
 
 def view_of(data: Any, max_bytes: int) -> memoryview:
@@ -194,73 +283,119 @@ def view_of(data: Any, max_bytes: int) -> memoryview:
     except TypeError as error:
         raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
     if len(view) > max_bytes:
-        raise ValueError(_too_large(len(view), max_bytes))
+        raise ValueError(_in_files.too_large(len(view), max_bytes))
     return view
 
 
-def write(file: Any, data: bytes) -> None:
-    """Write to a path, as a whole or not at all, or to a binary file object."""
-    if hasattr(file, "write"):
-        file.write(data)
-        return
-    file = _path(file)
-    new = not os.path.exists(file) or stat.S_ISREG(os.stat(file).st_mode)
-    with written(file) if new else nullcontext(file) as path, open(path, "wb") as stream:
-        stream.write(data)
+class InFiles:
+    """What is written to files, and read from files, by the layout of its kind.
 
-
-def read(file: Any, max_bytes: int) -> Any:
-    """Bytes of a path or of a binary file object; one more than allowed if there are more.
-
-    Of a regular file the size is looked at first, all else is read in pieces.
+    A subclass names its ``_kind`` in `_codec`, and what is stored.
     """
-    if not hasattr(file, "read"):
-        check_regular(_path(file))
-        with open(file, "rb") as stream:
-            return read(stream, max_bytes)
-    size = _size_left(file)
-    if size is not None and size > max_bytes:
-        raise ValueError(_too_large(size, max_bytes))
-    data = bytearray()
-    while len(data) <= max_bytes:
-        piece = file.read(min(_PIECE, max_bytes + 1 - len(data)))
-        if not isinstance(piece, bytes | bytearray | memoryview):
-            return piece  # `decode` names what it is
-        if not piece:
-            break
-        data += piece
-    return data
 
+    _kind: ClassVar[int]
+    n_floats: Any
 
-def _path(file: Any) -> Any:
-    """What names a file; a number would be taken for a stream of the process, and close it."""
-    try:
-        return os.fspath(file)
-    except TypeError as error:
-        kind = type(file).__name__
-        raise TypeError(f"file must be a path or a binary file object, got {kind}.") from error
+    @abstractmethod
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        """Flags and numbers that are stored."""
 
+    @abstractmethod
+    def _labels(self) -> bytes:
+        """Names and statements that are stored."""
 
-def check_regular(path: Any) -> None:
-    """Raise for a path of a directory, a pipe, a device or a socket."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
-        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
-        raise ValueError(f"file must be a regular file, {os.fspath(path)!r} is {kind}.")
+    @abstractmethod
+    def _stored(self) -> dict[str, np.ndarray]:
+        """Arrays that are stored; a ValueError if a name may not stand in a file."""
 
+    @classmethod
+    @abstractmethod
+    def _read(cls: type[Value], found: dict[str, Any]) -> Value:
+        """The valid value of what `decode` has found, or a ValueError."""
 
-def _size_left(file: Any) -> int | None:
-    """Bytes from here to the end of a regular file; None where that is not known."""
-    try:
-        info = os.fstat(file.fileno())
-        return info.st_size - file.tell() if stat.S_ISREG(info.st_mode) else None
-    except (AttributeError, OSError, TypeError, ValueError):
-        return None
+    @abstractmethod
+    def _replace(self: Value, **changes: Any) -> Value:
+        """The same with other values of some fields."""
 
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        return LAYOUTS[self._kind].frame + 8 * self.n_floats + len(self._labels())
 
-def _too_large(size: int, max_bytes: int) -> str:
-    return (
-        f"A summary of {size} bytes exceeds max_bytes={max_bytes}; raise max_bytes if it comes "
-        "from a trusted source."
-    )
+    def to_bytes(self) -> bytes:
+        """Serialise without pickle.
+
+        Returns
+        -------
+        data : bytes
+            ``nbytes`` of them: arrays and numbers, names and sites if there are any, and a
+            checksum.
+
+        Raises
+        ------
+        ValueError
+            If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
+        """
+        arrays = self._stored()
+        return encode(self._kind, *self._head(), arrays, self._labels())
+
+    @classmethod
+    def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:
+        """Read what `to_bytes` wrote; the data need not be trusted.
+
+        Parameters
+        ----------
+        data : bytes-like
+            What `to_bytes` returned.
+        max_bytes : int, default=2**30
+            Larger data is refused before anything is allocated.
+
+        Returns
+        -------
+        value : object of this class
+            What was written.
+
+        Raises
+        ------
+        ValueError
+            If the data is anything but valid.
+        """
+        found = decode(data, cls._kind, max_bytes)
+        with np.errstate(all="ignore"):  # hostile values are judged by the validation
+            return cls._read(found)
+
+    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
+        """Write `to_bytes` to a path or a binary file object.
+
+        A file at the path is there as a whole or not at all, also if something fails.
+
+        Parameters
+        ----------
+        file : path or file object
+            Where to write; a file at the path is replaced, and its permissions are kept.
+        site : str, default=None
+            Who the rows belong to, written into the file. None: the ``site`` that is known.
+        """
+        named = self if site is None else self._replace(site=check_text("site", site))
+        _in_files.write(file, named.to_bytes())
+
+    @classmethod
+    def load(
+        cls: type[Value], file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES
+    ) -> Value:
+        """Read from a path or a binary file object; see `from_bytes`.
+
+        Parameters
+        ----------
+        file : path or file object
+            Of a regular file; its size is looked at before it is read. A directory, a named pipe
+            or a device is a ValueError.
+        max_bytes : int, default=2**30
+            A larger file is refused before anything is allocated.
+
+        Returns
+        -------
+        value : object of this class
+            What was written.
+        """
+        return cls.from_bytes(_in_files.read(file, max_bytes), max_bytes=max_bytes)

@@ -1,21 +1,35 @@
-"""Sizes of a summary, and what follows from its fields."""
+"""What follows from the fields of a summary, and what is stored of them."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrf
 
-from . import _codec
+from .._kernels.threads import threads_for
+from .._kernels.tolerances import RANK_EPS
+from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE, InFiles
 from ._exact import ScatterMatrix
-from ._in_files import InFiles
+from ._labels import encode_labels
+from ._origin import check_stored_names
 
 # Sums of squares below which a square loses digits.
 _FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
+# Share by which the sums of squares of a column may differ that are added up in two ways.
+_SAME_SQUARES = 1e-6
+_TINY, _EPS = np.finfo(np.float64).tiny, np.finfo(np.float64).eps
+# A Subspace, whose own methods call this module
+Summary: TypeAlias = Any
+
+
 class DerivedValues(InFiles):
-    """Properties of a summary that are not stored."""
+    """What is stored of a summary, and properties that are not."""
+
+    _kind = SUMMARY
 
     components: np.ndarray
     singular_values: np.ndarray
@@ -23,14 +37,25 @@ class DerivedValues(InFiles):
     n_samples: float
     scatter: float
     column_scatter: np.ndarray | None
+    centered: bool
+    feature_names: tuple[str, ...] | None
+    site: str | None
+    sites: tuple[str, ...]
+    privacy: Any
+    model: Any
     _leading: ClassVar[Any]
 
     @property
     def n_components(self) -> int:
         """Number of directions kept."""
-        if isinstance(self._leading, ScatterMatrix):
-            return self._leading.n_components
-        return self.components.shape[0]
+        return len(self.components) if self._leading is None else self._leading.n_components
+
+    @property
+    def _rows(self) -> np.ndarray:
+        """Rows R with the scatter matrix R^T R of the directions, at most d; not to be written."""
+        if self._leading is not None:
+            return self._leading.rows
+        return self.singular_values[:, None] * self.components.astype(np.float64)
 
     @property
     def n_features(self) -> int:
@@ -46,17 +71,38 @@ class DerivedValues(InFiles):
     def n_floats(self) -> int:
         """Floats that a message with this summary carries.
 
-        They are k d + k + 2 d + 2, or d fewer where ``column_scatter`` is not known.
+        They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
+        2 for k others, or d fewer where ``column_scatter`` is not known.
         """
-        k, d = self.n_components, self.n_features
-        return k * d + k + d + (0 if self.column_scatter is None else d) + 2
+        k, d = self.n_components, len(self.mean)
+        directions = d * (d + 1) // 2 if k == d and is_whole(self) else k * (d + 1)
+        return directions + (d if self.column_scatter is None else 2 * d) + 2
 
     @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        entries = self.n_components * self.n_features
-        frame = _codec.HEADER.size + _codec.CHECKSUM.size + len(_codec.labels_of(self))
-        return frame + self._dtype.itemsize * entries + 8 * (self.n_floats - 2 - entries)
+        halved = 4 * self.n_components * len(self.mean) if self._dtype == np.float32 else 0
+        return LAYOUTS[SUMMARY].frame + 8 * self.n_floats - halved + len(self._labels())
+
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
+        flags += SINGLE * (self._dtype == np.float32)
+        flags += TRIANGLE * (self.n_components == self.n_features and is_whole(self))
+        sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
+        sums = {"n_samples": self.n_samples, "scatter": self.scatter}
+        return flags, sizes | sums
+
+    def _labels(self) -> bytes:
+        return encode_labels(self.feature_names, self.site, self.sites, self.privacy, self.model)
+
+    def _stored(self) -> dict[str, Any]:
+        check_stored_names(self)
+        if self.n_components == self.n_features and is_whole(self):
+            directions = {"triangle": triangle_of(self)}
+        else:
+            names = "singular_values", "components"
+            directions = {name: getattr(self, name) for name in names}
+        return {"mean": self.mean, "column_scatter": self.column_scatter, **directions}
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -82,3 +128,46 @@ class DerivedValues(InFiles):
                 squares = (s / s[0]) ** 2
                 return squares / max(self.scatter / s[0] / s[0], squares.sum())
             return s**2 / (self.scatter or 1.0)
+
+
+def fits_columns(squares: np.ndarray, columns: np.ndarray | None) -> bool:
+    """Whether sums of squares of a factor's columns are those that are known, if any are."""
+    return columns is None or bool((np.abs(squares - columns) <= _SAME_SQUARES * columns).all())
+
+
+def is_whole(summary: Summary) -> bool:
+    """Whether a triangle stands for a summary of d directions: in float64, and all are certain.
+
+    Given directions are where none is a rounding error beside the largest.
+    """
+    d, held = len(summary.mean), summary._leading
+    if (summary.components if held is None else held).dtype != np.float64:
+        return False
+    if isinstance(held, ScatterMatrix):
+        squares = held.G.diagonal()
+    else:
+        rows = summary._rows
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.einsum("ij,ij->j", rows, rows)
+    if held is None:
+        s = summary.singular_values
+        if not s[-1] > d * RANK_EPS * _EPS * s[0]:
+            return False
+    return bool(squares.min() > _TINY) and fits_columns(squares, summary.column_scatter)
+
+
+def triangle_of(summary: Summary) -> np.ndarray:
+    """Upper triangle R, with a positive diagonal, of the scatter matrix R^T R of all directions."""
+    held, d = summary._leading, summary.n_features
+    with threads_for(d**3):
+        if isinstance(held, ScatterMatrix):
+            L, failed = dpotrf(held.G, lower=1, clean=1)
+            if not failed:
+                return L.T
+        rows = summary._rows
+        below = np.tri(d, k=-1, dtype=bool)
+        if len(rows) == d and (rows.diagonal() > 0).all() and not rows[below].any():
+            return rows
+        (R,) = scipy.linalg.qr(rows, mode="r", check_finite=False)
+    R = R[:d]
+    return np.where(R.diagonal() < 0, -1.0, 1.0)[:, None] * R

@@ -42,6 +42,10 @@ def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = rows[rows.any(axis=1)]
     if are_alike(rows):
         return leading(rows, None)
+    sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
+    sizes[sizes == 0] = 1.0
+    V, s = leading(rows / sizes, None)  # whose rank is not one of rounding errors
+    rows = s[:, None] * V * sizes
     s, V, _, work, _, failed = dgejsv(rows.T, joba=2, jobu=0, jobv=0, jobr=0, jobt=0, jobp=0)
     if failed:  # after 30 sweeps
         return leading(rows, None)

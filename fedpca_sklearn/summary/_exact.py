@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dtrcon
 
 from .._kernels.linalg import (
     eigh_top,
@@ -23,37 +23,31 @@ from .._kernels.scatter import add_rows, leading_directions
 from .._kernels.sizes import few_of_all
 from .._kernels.threads import computed_once, threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
-from ._directions import ALIKE, all_directions
+from ._directions import all_directions
+
+Found = tuple[np.ndarray, np.ndarray]
+
+# Reciprocal condition of a triangle, in the columns' units, above which none of its singular values
+# is taken for a rounding error.
+_CERTAIN = 1e-8
 
 
-class Factor:
-    """Square-root factor R of a scatter matrix R^T R, in which each column has its digits.
+class Moments:
+    """Second moments of rows about their mean, of which directions are computed when read."""
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m, d)
-        R, such as a triangle: at most d rows.
-    dtype : dtype
-        Of the directions.
-    wanted : int, default=0
-        Number of leading directions that will be read; 0: those of the columns in other units.
-    """
-
-    _wanted = 0
-    _STORED: tuple[str, ...] = ("_rows", "dtype", "_wanted")
-
-    def __init__(self, rows: np.ndarray, dtype: np.dtype, wanted: int = 0):
-        self._rows, self.dtype, self._wanted = rows, np.dtype(dtype), wanted
+    dtype: np.dtype  # of the directions
+    # the wanted directions and their singular values; None where all are computed at once
+    first: Any = None
 
     @property
     def rows(self) -> np.ndarray:
-        """Rows with the scatter matrix, at most d; nobody writes to them."""
-        return self._rows
+        """Rows R, at most d, with the scatter matrix R^T R; nobody writes to them."""
+        raise NotImplementedError
 
     @property
     def energy(self) -> float:
         """Sum of the squared singular values."""
-        return float(np.einsum("ij,ij->", self._rows, self._rows))
+        return float(np.square(self.rows).sum())
 
     @property
     def components(self) -> np.ndarray:
@@ -66,32 +60,116 @@ class Factor:
         return self._made[1]
 
     @computed_once
-    def _made(self) -> tuple[np.ndarray, np.ndarray]:
+    def _made(self) -> Found:
         V, s = self._directions()
         V = V.astype(self.dtype, copy=False)
         V.flags.writeable = s.flags.writeable = False
         return V, s
 
-    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
-        with threads_for(16 * self.rows.size):
-            return right_singular(self.rows) if self._wanted else all_directions(self.rows)
+    def _directions(self) -> Found:
+        rows = self.rows
+        with threads_for(16 * rows.size):
+            return all_directions(rows)
 
     @computed_once
-    def first(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The wanted directions and their singular values; None where all are found at once."""
-        if not few_of_all(self._wanted, len(self._rows)):
-            return None
-        with threads_for(16 * self._rows.size):
-            found = leading_of_factor(self._rows, self._wanted)
-        return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
+    def n_components(self) -> int:
+        """Number of directions."""
+        return len(self.singular_values)
+
+    def scaled(self, factors: np.ndarray) -> Moments:
+        """Those of the same rows with each column multiplied by a factor."""
+        return Factor(self.rows * factors, self.dtype)
 
     def __getstate__(self):
-        state = {name: getattr(self, name) for name in self._STORED}
-        return {n: v.name if isinstance(v, np.dtype) else v for n, v in state.items()}
+        return {known.name: getattr(self, known.name) for known in fields(self)}  # type: ignore
+
+
+@dataclass(eq=False)
+class Factor(Moments):
+    """Square-root factor R of a scatter matrix R^T R, in which each column has its digits.
+
+    Parameters
+    ----------
+    R : ndarray of shape (m, d)
+        Such as a triangle: at most d rows.
+    dtype : dtype
+        Of the directions.
+    wanted : int, default=0
+        Number of leading directions that will be read; 0: those of the columns in other units.
+    """
+
+    R: np.ndarray
+    dtype: np.dtype
+    wanted: int = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """See `Moments`."""
+        return self.R
+
+    @computed_once
+    def n_components(self) -> int:
+        """Number of directions: of all columns if a triangle in their units is well-conditioned."""
+        R, d = self.R, self.R.shape[1]
+        if not self.wanted and len(R) == d and not np.tril(R, -1).any():
+            sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
+            if sizes.all() and dtrcon(R / sizes)[0] > _CERTAIN:
+                return d
+        return len(self.singular_values)
+
+    def times(self, weight: float) -> Factor:
+        """That of the same rows with another weight."""
+        return replace(self, R=self.R * math.sqrt(weight))
+
+    def _directions(self) -> Found:
+        if not self.wanted:
+            return super()._directions()
+        with threads_for(16 * self.R.size):
+            return right_singular(self.R)
+
+    @computed_once
+    def first(self) -> Found | None:
+        """See `Moments`."""
+        if not few_of_all(self.wanted, len(self.R)):
+            return None
+        with threads_for(16 * self.R.size):
+            found = leading_of_factor(self.R, self.wanted)
+        return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
+
+
+@dataclass(eq=False)
+class Scaled(Moments):
+    """Leading directions of columns in other units, from which they were cut.
+
+    Parameters
+    ----------
+    V, s : ndarray of shape (k, d) and (k,)
+        Directions and singular values of columns divided by ``units``.
+    units : ndarray of shape (d,)
+    """
+
+    V: np.ndarray
+    s: np.ndarray
+    units: np.ndarray
+
+    def __post_init__(self):
+        self.dtype = self.V.dtype
+
+    @property
+    def rows(self) -> np.ndarray:
+        """See `Moments`."""
+        return self.s[:, None] * self.V.astype(np.float64) * self.units
+
+    def times(self, weight: float) -> Scaled:
+        """See `Factor`."""
+        return replace(self, s=self.s * math.sqrt(weight))
+
+    def scaled(self, factors: np.ndarray) -> Scaled:
+        """See `Moments`."""
+        return replace(self, units=self.units * factors)
 
     def __setstate__(self, state):
-        names = {"dtype", "precision"} & state.keys()
-        vars(self).update({**state, **{name: np.dtype(state[name]) for name in names}})
+        vars(self).update(state, dtype=state["V"].dtype)
 
 
 @dataclass(frozen=True)
@@ -146,7 +224,8 @@ class Certainty:
         return replace(known, rounding=rounding, least=least)
 
 
-class ScatterMatrix(Factor):
+@dataclass(eq=False)
+class ScatterMatrix(Moments):
     """Scatter matrix of rows about their mean.
 
     Each entry is right to rounding of the sizes of its two columns, however large others are. Its
@@ -165,36 +244,31 @@ class ScatterMatrix(Factor):
     certainty : Certainty
     """
 
-    _STORED = ("G", "lost", "precision", "dtype", "certainty")
-
-    def __init__(
-        self,
-        G: np.ndarray,
-        lost: np.ndarray,
-        precision: np.dtype,
-        dtype: np.dtype,
-        certainty: Certainty = Certainty(),
-    ):
-        self.G, self.lost, self.certainty = G, lost, certainty
-        self.precision, self.dtype = np.dtype(precision), np.dtype(dtype)
-        self._columns = np.flatnonzero(G.diagonal())  # those with scatter
-        self._once: tuple[Hashable, Any] | None = None
+    G: np.ndarray
+    lost: np.ndarray
+    precision: np.dtype
+    dtype: np.dtype
+    certainty: Certainty = field(default_factory=Certainty)
 
     def times(self, weight: float) -> ScatterMatrix:
-        """The scatter matrix of the same rows with another weight."""
+        """See `Factor`."""
         certainty = self.certainty.times(weight)
-        return ScatterMatrix(
-            self.G * weight, self.lost * weight, self.precision, self.dtype, certainty
-        )
+        return replace(self, G=self.G * weight, lost=self.lost * weight, certainty=certainty)
 
-    def shown_in(self, dtype: np.dtype) -> ScatterMatrix:
-        """The same scatter matrix, with directions of another dtype."""
-        return ScatterMatrix(self.G, self.lost, self.precision, dtype, self.certainty)
+    @property
+    def energy(self) -> float:
+        """See `Moments`."""
+        return float(self.G.trace())
+
+    @computed_once
+    def _columns(self) -> np.ndarray:
+        """Those with scatter."""
+        return np.flatnonzero(self.G.diagonal())
 
     # ---------------------------------------------------------------- directions of the rows
 
     @computed_once
-    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+    def _pairs(self) -> Found:
         """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
         m, wanted = len(self._columns), self.certainty.wanted
         with threads_for(16 * m * m):
@@ -242,9 +316,7 @@ class ScatterMatrix(Factor):
         rounded = largest_rounded(lam[:count], W[:, :count], precision, apart)
         pairs = None
         if self.dtype != np.float64:
-            V = W[:, :count].T
-            V = V if len(W) == len(self.G) else self._wide(V)
-            pairs = V, np.sqrt(lam[:count].clip(0))
+            pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
         before = replace(before, known=float(lam[count - 1]), count=count, pairs=pairs)
         self.certainty = before.with_products(min(largest, rounded), lost, precision)
         return self.is_certain
@@ -257,15 +329,15 @@ class ScatterMatrix(Factor):
         return enough and min(known.wanted, len(self._columns)) <= known.count
 
     @computed_once
-    def first(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The wanted directions and their singular values; None where all are found at once."""
+    def first(self) -> Found | None:
+        """See `Moments`."""
         wanted = self.certainty.wanted
         if not wanted or not few_of_all(wanted, len(self._columns)):
             return None
         lam, W = self._pairs
         return self._shown(W.T), np.sqrt(lam.clip(0))
 
-    def _rest(self) -> tuple[np.ndarray, np.ndarray]:
+    def _rest(self) -> Found:
         """The other directions: those of the matrix with the first ones raised above all."""
         lam, W = self._pairs
         r, m = W.shape[1], len(W)
@@ -282,25 +354,34 @@ class ScatterMatrix(Factor):
         return int(np.sum(lam > len(self._columns) * self.certainty.rounding))
 
     def _wide(self, V: np.ndarray) -> np.ndarray:
+        if V.shape[1] == len(self.G):
+            return V
         wide = np.zeros((len(V), len(self.G)))
         wide[:, self._columns] = V
         return wide
 
     def _shown(self, V: np.ndarray) -> np.ndarray:
-        V = V if V.shape[1] == len(self.G) else self._wide(V)
-        return flip_signs(np.array(V, dtype=self.dtype, order="C"))
+        return flip_signs(np.array(self._wide(V), dtype=self.dtype, order="C"))
+
+    def _directions(self) -> Found:
+        if not self.certainty.wanted:
+            return super()._directions()
+        if self.first is not None:
+            parts = zip(self.first, self._rest(), strict=True)
+            V, s = (np.concatenate(pair) for pair in parts)
+            return V, s
+        lam, W = self._pairs
+        vars(self).pop("_pairs", None)  # another thread may have done it
+        p = self._rank(lam)
+        return self._shown(W[:, :p].T), np.sqrt(lam[:p])
 
     # ---------------------------------------------------------------- and of columns in any units
 
-    def __setstate__(self, state):
-        columns = np.flatnonzero(state["G"].diagonal())
-        super().__setstate__({**state, "_once": None, "_columns": columns})
-
     def once(self, how: Hashable, find: Callable[[], Any]) -> Any:
         """What was found last, if in the same way, or else what ``find`` returns."""
-        last = self._once
+        last = vars(self).get("_last")
         if last is None or last[0] != how:
-            last = self._once = how, find()
+            last = vars(self)["_last"] = how, find()
         return last[1]
 
     @computed_once
@@ -309,7 +390,7 @@ class ScatterMatrix(Factor):
         squares = self.G.diagonal()
         return np.sqrt(np.where(squares > 0, squares, 1.0))
 
-    def scaled(self, scale: np.ndarray) -> np.ndarray:
+    def over(self, scale: np.ndarray) -> np.ndarray:
         """Lower triangle of the scatter matrix of columns divided by a scale."""
         return np.divide(self.G / scale, scale[:, None], order="F")
 
@@ -318,61 +399,31 @@ class ScatterMatrix(Factor):
         return {"lost": float(np.sum(self.lost / scale**2)), "dtype": self.precision}
 
     @computed_once
-    def _found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Directions and singular values, and units of the columns unless they are the rows'."""
+    def rows(self) -> np.ndarray:
+        """See `Moments`; by directions of the columns divided by their sizes."""
+        if self.certainty.wanted:
+            return self.singular_values[:, None] * self.components.astype(np.float64)
         d, sizes = len(self.G), self.sizes
         none = np.empty((0, d)), np.empty(0)
         with threads_for(16 * d * d):
-            if sizes.max() <= ALIKE * sizes.min():
-                one = np.ones(d)
-                found = leading_directions(self.scaled(one), d, len, **self.certificate(one))
-                if found is not None:
-                    return flip_signs(np.array(found[0], order="C")), found[1], None
             known = self.certificate(sizes)
-            V, s = leading_directions(self.scaled(sizes), d, len, forced=True, **known) or none
-        return V, s, sizes
-
-    @property
-    def energy(self) -> float:
-        """See `Factor`."""
-        return float(self.G.trace())
+            V, s = leading_directions(self.over(sizes), d, len, forced=True, **known) or none
+        return s[:, None] * V * sizes
 
     @computed_once
     def n_components(self) -> int:
         """Number of directions: of all columns if Cholesky's method finds no small eigenvalue."""
-        used = np.flatnonzero(self.G.diagonal() > 0)
+        used = self._columns
         m = len(used)
         if self.certainty.wanted:
             C, rounding = np.array(self._within(), order="F"), self.certainty.rounding
         else:
-            C, known = self.scaled(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
-            rounding = rounding_of_scatter(m, **known)
+            C = self.over(self.sizes)[np.ix_(used, used)]
+            rounding = rounding_of_scatter(m, **self.certificate(self.sizes))
         C[np.diag_indices(m)] -= m * rounding
         if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
             return m
         return len(self.singular_values)
-
-    @property
-    def rows(self) -> np.ndarray:
-        """See `Factor`."""
-        if self.certainty.wanted:
-            return self.singular_values[:, None] * self.components.astype(np.float64)
-        V, s, units = self._found
-        rows = s[:, None] * V
-        return rows if units is None else rows * units
-
-    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
-        if self.certainty.wanted:
-            if self.first is not None:
-                parts = zip(self.first, self._rest(), strict=True)
-                V, s = (np.concatenate(pair) for pair in parts)
-                return V, s
-            lam, W = self._pairs
-            vars(self).pop("_pairs", None)  # another thread may have done it
-            p = self._rank(lam)
-            return self._shown(W[:, :p].T), np.sqrt(lam[:p])
-        V, s, units = self._found
-        return (V, s) if units is None else super()._directions()
 
 
 def added(
@@ -392,7 +443,7 @@ def added(
             precision = part.precision
     whole = ScatterMatrix(G, lost, precision, dtype)
     if wanted:
-        energy = float(np.einsum("ij,ij->", more, more))
+        energy = float(np.square(more).sum())
         if not whole.judge(wanted, known, energy, 0.0, np.dtype(np.float64)):
             return None
     return whole

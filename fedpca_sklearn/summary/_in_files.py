@@ -1,95 +1,81 @@
-"""Values that are written to files and read from files of strangers, without pickle."""
+"""Files of strangers: regular ones, whose size is looked at before they are read."""
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from typing import Any, TypeVar
+import stat
+from contextlib import nullcontext
+from typing import Any
 
-from .._validation.texts import check_text
-from . import _codec
+from .._validation.files import written
 
-MAX_BYTES = 2**30
-Value = TypeVar("Value", bound="InFiles")
+_PIECE = 2**20
 
 
-class InFiles:
-    """Write what ``to_bytes`` returns; read what ``from_bytes`` takes."""
+def write(file: Any, data: bytes) -> None:
+    """Write to a path, as a whole or not at all, or to a binary file object."""
+    if hasattr(file, "write"):
+        file.write(data)
+        return
+    file = _path(file)
+    new = not os.path.exists(file) or stat.S_ISREG(os.stat(file).st_mode)
+    with written(file) if new else nullcontext(file) as path, open(path, "wb") as stream:
+        stream.write(data)
 
-    @abstractmethod
-    def to_bytes(self) -> bytes:
-        """Serialise without pickle.
 
-        Returns
-        -------
-        data : bytes
-            With what tells whether they have changed.
-        """
+def read(file: Any, max_bytes: int) -> Any:
+    """Bytes of a path or of a binary file object; one more than allowed if there are more.
 
-    @classmethod
-    @abstractmethod
-    def _decoded(cls: type[Value], data: Any, max_bytes: int) -> Value:
-        """Read what `to_bytes` wrote, or raise a ValueError."""
+    Of a regular file the size is looked at first, all else is read in pieces.
+    """
+    if not hasattr(file, "read"):
+        check_regular(_path(file))
+        with open(file, "rb") as stream:
+            return read(stream, max_bytes)
+    size = _size_left(file)
+    if size is not None and size > max_bytes:
+        raise ValueError(too_large(size, max_bytes))
+    data = bytearray()
+    while len(data) <= max_bytes:
+        piece = file.read(min(_PIECE, max_bytes + 1 - len(data)))
+        if not isinstance(piece, bytes | bytearray | memoryview):
+            return piece  # `view_of` names what it is
+        if not piece:
+            break
+        data += piece
+    return data
 
-    @abstractmethod
-    def _replace(self: Value, **changes: Any) -> Value:
-        """The same with other values of some fields."""
 
-    @classmethod
-    def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:
-        """Read what `to_bytes` wrote; the data need not be trusted.
+def _path(file: Any) -> Any:
+    """What names a file; a number would be taken for a stream of the process, and close it."""
+    try:
+        return os.fspath(file)
+    except TypeError as error:
+        kind = type(file).__name__
+        raise TypeError(f"file must be a path or a binary file object, got {kind}.") from error
 
-        Parameters
-        ----------
-        data : bytes-like
-            What `to_bytes` returned.
-        max_bytes : int, default=2**30
-            Larger data is refused before anything is allocated.
 
-        Returns
-        -------
-        value : object of this class
-            What was written.
+def check_regular(path: Any) -> None:
+    """Raise for a path of a directory, a pipe, a device or a socket."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+        raise ValueError(f"file must be a regular file, {os.fspath(path)!r} is {kind}.")
 
-        Raises
-        ------
-        ValueError
-            If the data is anything but valid.
-        """
-        return cls._decoded(data, max_bytes)
 
-    def save(self, file: str | os.PathLike | Any, *, site: str | None = None) -> None:
-        """Write `to_bytes` to a path or a binary file object.
+def _size_left(file: Any) -> int | None:
+    """Bytes from here to the end of a regular file; None where that is not known."""
+    try:
+        info = os.fstat(file.fileno())
+        return info.st_size - file.tell() if stat.S_ISREG(info.st_mode) else None
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
 
-        A file at the path is there as a whole or not at all, also if something fails.
 
-        Parameters
-        ----------
-        file : path or file object
-            Where to write; a file at the path is replaced, and its permissions are kept.
-        site : str, default=None
-            Who the rows belong to, written into the file. None: the ``site`` that is known.
-        """
-        named = self if site is None else self._replace(site=check_text("site", site))
-        _codec.write(file, named.to_bytes())
-
-    @classmethod
-    def load(
-        cls: type[Value], file: str | os.PathLike | Any, *, max_bytes: int = MAX_BYTES
-    ) -> Value:
-        """Read from a path or a binary file object; see `from_bytes`.
-
-        Parameters
-        ----------
-        file : path or file object
-            Of a regular file; its size is looked at before it is read. A directory, a named pipe
-            or a device is a ValueError.
-        max_bytes : int, default=2**30
-            A larger file is refused before anything is allocated.
-
-        Returns
-        -------
-        value : object of this class
-            What was written.
-        """
-        return cls.from_bytes(_codec.read(file, max_bytes), max_bytes=max_bytes)
+def too_large(size: int, max_bytes: int) -> str:
+    """The message of data beyond a bound."""
+    return (
+        f"A summary of {size} bytes exceeds max_bytes={max_bytes}; raise max_bytes if it comes "
+        "from a trusted source."
+    )

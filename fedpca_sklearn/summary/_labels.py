@@ -30,7 +30,7 @@ _UNREADABLE = "Corrupt subspace summary: its labels cannot be read."
 
 _TEXT = rb'"(?:[^"\\]{0,%d}|(?:[^"\\]|\\.){0,%d})"' % ((2 * NAME_BYTES,) * 2)
 _TOKEN = re.compile(rb" {0,8}(" + _TEXT + rb"|[{}\[\]:,]|null|-?[0-9.eE+-]{1,30})", re.DOTALL)
-_PUNCTUATION = set("{}[]:,")
+_PUNCTUATION = {b"{", b"}", b"[", b"]", b":", b","}
 
 
 def max_bytes_of_labels(n_features: int, n_sites: int) -> int:
@@ -110,14 +110,10 @@ def _tokens(data: Any) -> Iterator[str | tuple[Any]]:
         if match is None:
             raise ValueError(_UNREADABLE)
         at, token = match.end(), bytes(match[1])
-        if token.startswith(b'"'):
-            yield (json.loads(token) if b"\\" in token else token[1:-1].decode(),)
-        elif token == b"null":
-            yield (None,)
-        elif (mark := token.decode()) in _PUNCTUATION:
-            yield mark
-        else:
-            yield (float(mark),)
+        try:
+            yield token.decode() if token in _PUNCTUATION else (json.loads(token),)
+        except ValueError:
+            raise ValueError(_UNREADABLE) from None
 
 
 def _read_object(tokens: Iterator[Any], max_items: int) -> dict[str, Any]:

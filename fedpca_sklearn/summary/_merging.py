@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,7 +19,7 @@ from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
-from ._exact import ScatterMatrix, added
+from ._exact import Factor, ScatterMatrix, added
 from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._origin import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
@@ -263,7 +264,8 @@ def in_float64(subspace: Subspace) -> Subspace:
     if subspace._dtype == np.float64:
         return subspace
     if isinstance(subspace._leading, ScatterMatrix):
-        return subspace._replace(_leading=subspace._leading.shown_in(np.dtype(np.float64)))
+        held = replace(subspace._leading, dtype=np.dtype(np.float64))
+        return subspace._replace(_leading=held)
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
 
@@ -347,7 +349,8 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     if len(groups) == 1:
         total, corrections = pooled_moments(subspaces)
         cut = Cut(max_keep, fraction, total.scatter)
-        found = MERGE_METHODS[method](_directions(subspaces), corrections, cut)
+        parts = _directions(subspaces, orthonormal=method == "orthogonal")
+        found = MERGE_METHODS[method](parts, corrections, cut)
     elif method in ("auto", "gram"):
         total, G = _folded(groups, linalg.add_scatter, np.zeros((d, d)))
         cut = Cut(max_keep, fraction, total.scatter)
@@ -375,9 +378,7 @@ def _sum_of_scatters(
     if not held:
         return None
     total, corrections = pooled_moments(subspaces)
-    others = [
-        rows_of_directions(s) for s, part in zip(subspaces, parts, strict=True) if part not in held
-    ]
+    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in held]
     wanted = max(part.certainty.wanted for part in held)
     if is_integer(n_components):
         wanted = int(n_components)
@@ -390,13 +391,16 @@ def _order(subspaces: list[Subspace]) -> int:
     return min(sum(s.n_components + 1 for s in subspaces), subspaces[0].n_features)
 
 
-def rows_of_directions(subspace: Subspace) -> np.ndarray:
-    """Rows with the scatter matrix of the directions."""
-    return subspace.singular_values[:, None] * subspace.components.astype(np.float64)
-
-
-def _directions(subspaces: list[Subspace]) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(s.components, s.singular_values) for s in subspaces]
+def _directions(
+    subspaces: list[Subspace], orthonormal: bool = False
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Directions and singular values; of a factor its rows, unless they must be orthonormal."""
+    return [
+        (s._leading.rows, np.ones(len(s._leading.rows)))
+        if isinstance(s._leading, Factor) and not orthonormal
+        else (s.components, s.singular_values)
+        for s in subspaces
+    ]
 
 
 def _groups(subspaces: list[Subspace], n_rows: int) -> list[list[Subspace]]:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
+from .._validation.feature_names import check_names
 from .._validation.texts import check_text, composed
-from ._labels import MAX_SITES
+from ._labels import MAX_NAMES, MAX_SITES
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
@@ -34,11 +35,8 @@ def check_privacy(privacy: Any) -> StatedPrivacy | None:
     """Five values that state privacy, or None."""
     if privacy is None:
         return None
-    if isinstance(privacy, str) or len(privacy) != len(StatedPrivacy._fields):
-        raise ValueError(f"privacy must be {StatedPrivacy._fields}, got {privacy!r}.")
-    epsilon, delta, row_norm, mechanism, trust = privacy
-    # a file has no infinity
-    epsilon = math.inf if epsilon is None or epsilon == math.inf else epsilon
+    epsilon, delta, row_norm, mechanism, trust = _fields("privacy", StatedPrivacy, privacy)
+    epsilon = math.inf if epsilon is None else epsilon  # a file has no infinity
     if not is_real(epsilon) or not epsilon >= 0:
         raise ValueError(f"privacy.epsilon must be a number of at least 0, got {epsilon!r}.")
     delta = nonnegative_float("privacy.delta", delta)
@@ -78,9 +76,7 @@ def check_model(model: Any, d: int, centered: bool) -> StatedModel | None:
     """Four values that state the model of a summary of d columns, or None."""
     if model is None:
         return None
-    if isinstance(model, str) or len(model) != len(StatedModel._fields):
-        raise ValueError(f"model must be {StatedModel._fields}, got {model!r}.")
-    n_components, scale, partial_out, error_bound = model
+    n_components, scale, partial_out, error_bound = _fields("model", StatedModel, model)
     positions = [_whole("model.partial_out", column, d - 1) for column in partial_out]
     if len(set(positions)) < len(positions) or len(positions) >= max(d, 1):
         raise ValueError(
@@ -89,14 +85,20 @@ def check_model(model: Any, d: int, centered: bool) -> StatedModel | None:
         )
     if scale not in (False, True):
         raise ValueError(f"model.scale must be True or False, got {scale!r}.")
-    if error_bound is None or error_bound == math.inf:  # a file has no infinity
-        error_bound = math.inf
-    else:
+    error_bound = math.inf if error_bound is None else error_bound  # a file has no infinity
+    if error_bound != math.inf:
         error_bound = nonnegative_float("model.error_bound", error_bound)
     n_components = _whole("model.n_components", n_components, d - len(positions))
     stated = StatedModel(n_components, bool(scale), tuple(positions), error_bound)
     if stated.adjusts and not centered:
         raise ValueError("model.scale and model.partial_out need a summary with centered=True.")
+    return stated
+
+
+def _fields(name: str, kind: Any, stated: Any) -> Any:
+    """Values of the fields of a named tuple, or an error: they are others."""
+    if isinstance(stated, str) or len(stated) != len(kind._fields):
+        raise ValueError(f"{name} must be {kind._fields}, got {stated!r}.")
     return stated
 
 
@@ -171,3 +173,12 @@ def check_each_site_once(subspaces: Sequence[Summary], what: str = "subspaces") 
             UserWarning,
             stacklevel=3,
         )
+
+
+def check_stored_names(value: Any) -> None:
+    """Raise unless names of columns and sites may stand in a file: a data frame has any."""
+    d = value.n_features
+    if value.feature_names is not None and d > MAX_NAMES:
+        raise ValueError(f"feature_names must be at most {MAX_NAMES} in a file, got {d}.")
+    check_names(value.feature_names, d)
+    check_sites(value.site, value.sites)

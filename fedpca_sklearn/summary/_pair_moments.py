@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,17 @@ import numpy as np
 from .._kernels.pair_moments import moments_of_pairs, settle
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._kernels.too_large import too_large
-from .._validation.checks import check_finite, check_weight, float_array, nonnegative_float
+from .._validation.checks import check_finite, check_weight, nonnegative_float
 from .._validation.containers import checked_array
 from .._validation.feature_names import check_names, check_same_names, names_known, names_of
-from . import _pair_codec
-from ._in_files import InFiles
-from ._origin import check_sites, pooled_sites
+from ._checked import checked_arrays
+from ._codec import PAIRS, SINGLE, InFiles
+from ._labels import encode_labels
+from ._origin import check_sites, check_stored_names, pooled_sites
 
 # What rounding may add to an inequality that holds for all rows, as a share of its larger side.
 _SLACK = VALID_BASIS_TOL[np.dtype(np.float64)]
-_ARRAYS = ("counts", "means", "products")
+_ARRAYS = ("origin", "counts", "means", "products")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +84,7 @@ class PairMoments(InFiles):
            [ 2.  ,  7.  ]])
     """
 
+    _kind = PAIRS
     counts: np.ndarray
     means: np.ndarray
     products: np.ndarray
@@ -94,33 +96,24 @@ class PairMoments(InFiles):
     single: bool = False
 
     def __post_init__(self):
-        origin = float_array("origin", self.origin, 1, np.float64)
-        d = len(origin)
-        fields: dict[str, Any] = {"origin": origin}
-        for name in _ARRAYS:
-            fields[name] = array = float_array(name, getattr(self, name), 2, np.float64)
-            if array.shape != (d, d):
-                raise ValueError(f"{name} must have shape ({d}, {d}), got {array.shape}.")
-            if name != "means" and not np.array_equal(array, array.T):
-                raise ValueError(f"{name} must be symmetric.")
-        fields["n_samples"] = nonnegative_float("n_samples", self.n_samples)
-        counts, means, products = (fields[name] for name in _ARRAYS)
-        _check_rows_exist(counts, means, products, fields["n_samples"])
-        site, sites = check_sites(self.site, self.sites)
-        names = check_names(self.feature_names, d)
-        self._set(fields | {"feature_names": names, "site": site, "sites": sites})
+        checked: dict[str, Any] = checked_arrays(PAIRS, vars(self))
+        checked["n_samples"] = nonnegative_float("n_samples", self.n_samples)
+        _check_rows_exist(*(checked[name] for name in ("counts", "means", "products", "n_samples")))
+        checked["site"], checked["sites"] = check_sites(self.site, self.sites)
+        checked["feature_names"] = check_names(self.feature_names, len(checked["origin"]))
+        self._set(checked)
 
-    def _set(self, fields: dict[str, Any]) -> None:
-        for name, value in fields.items():
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
 
     @classmethod
-    def _trusted(cls, **fields: Any) -> PairMoments:
+    def _trusted(cls, **values: Any) -> PairMoments:
         """Build without validation from arrays that nobody else will write to."""
         self = object.__new__(cls)
-        self._set(fields)
+        self._set(values)
         return self
 
     def __setstate__(self, state):
@@ -142,11 +135,6 @@ class PairMoments(InFiles):
     def n_floats(self) -> int:
         """Floats that a message with these moments carries."""
         return 2 * self.n_features * (self.n_features + 1) + 1
-
-    @property
-    def nbytes(self) -> int:
-        """Length of `to_bytes`, without building it."""
-        return _pair_codec.size_of(self)
 
     @property
     def mean(self) -> np.ndarray:
@@ -241,22 +229,21 @@ class PairMoments(InFiles):
 
     # ---------------------------------------------------------------- storage
 
-    def to_bytes(self) -> bytes:
-        """Serialise without pickle.
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        numbers = {"d": self.n_features, "n_samples": self.n_samples, "sites": len(self.sites)}
+        return SINGLE * bool(self.single), numbers
 
-        Returns
-        -------
-        data : bytes
-            ``nbytes`` of them: the floats that ``n_floats`` counts, 28 bytes, and names and sites.
-        """
-        check_names(self.feature_names, self.n_features)
-        return _pair_codec.encode(self)
+    def _labels(self) -> bytes:
+        return encode_labels(self.feature_names, self.site, self.sites, None)
+
+    def _stored(self) -> dict[str, np.ndarray]:
+        check_stored_names(self)
+        return {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
-    def _decoded(cls, data: Any, max_bytes: int) -> PairMoments:
-        fields = _pair_codec.decode(data, max_bytes)
-        with np.errstate(all="ignore"):  # hostile values are judged by the validation
-            return cls(**fields)
+    def _read(cls, found: dict[str, Any]) -> PairMoments:
+        known = {field.name: found[field.name] for field in fields(cls) if field.name in found}
+        return cls(**known, single=bool(found["flags"] & SINGLE))
 
 
 def _check_rows_exist(

@@ -1,12 +1,11 @@
-"""Columns of a summary in other units, such as those of their deviations."""
+"""Columns of a summary: their sums of squares, deviations and units."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .._kernels.column_moments import is_rounding
-from ._directions import all_directions
-from ._exact import Factor
+from ._exact import Scaled
 from ._subspace import Subspace
 from ._updating import lacks_directions
 
@@ -21,15 +20,8 @@ def scatter_of_columns(summary: Subspace) -> np.ndarray:
             "parallel analysis need: a summary was cut and has column_scatter=None, as those of "
             "other libraries' estimators. Summaries of StreamingPCA know them."
         )
-    rows = rows_of(summary)
+    rows = summary._rows
     return np.einsum("ij,ij->j", rows, rows)
-
-
-def rows_of(summary: Subspace) -> np.ndarray:
-    """Rows R, at most d, with the scatter matrix R^T R of the summary's directions."""
-    if isinstance(summary._leading, Factor):
-        return np.array(summary._leading.rows)
-    return summary.singular_values[:, None] * summary.components.astype(np.float64)
 
 
 def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.ndarray:
@@ -40,7 +32,7 @@ def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.nd
 
 def shares_cut(summary: Subspace) -> tuple[float, np.ndarray]:
     """Shares of the scatter that the directions lack: of all columns, and of each one."""
-    columns, held = scatter_of_columns(summary), np.square(rows_of(summary)).sum(axis=0)
+    columns, held = scatter_of_columns(summary), np.square(summary._rows).sum(axis=0)
     varies = deviations(columns, summary.mean, summary.n_samples) > 0
     lost = np.zeros(len(columns))
     lost[varies] = (1 - held[varies] / columns[varies]).clip(0, 1)
@@ -50,16 +42,20 @@ def shares_cut(summary: Subspace) -> tuple[float, np.ndarray]:
 def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
     """The summary of the same rows with each column multiplied by a factor.
 
-    What was cut stays cut. Cost O(k^2 d).
+    What was cut stays cut. Directions are those in the units in which they were found, until
+    somebody reads those of the new ones.
     """
-    V, s = all_directions(rows_of(summary) * factors)
-    return with_directions(summary, V, s, summary.mean * factors, scatter_times(summary, factors))
-
-
-def scatter_times(summary: Subspace, factors: np.ndarray) -> np.ndarray | None:
-    """Sums of squares of the columns, if they are known, in other units."""
-    columns = summary.column_scatter
-    return None if columns is None else columns * factors**2
+    columns, held = summary.column_scatter, summary._leading
+    if held is None:
+        held = Scaled(summary.components, summary.singular_values, np.ones(len(factors)))
+    leading = held.scaled(factors)
+    columns = None if columns is None else columns * factors**2
+    scatter = leading.energy if columns is None else float(columns.sum())
+    low, mean = summary._mean_low * factors, summary.mean * factors
+    moments = {"mean": mean, "_mean_low": low, "scatter": scatter, "column_scatter": columns}
+    if isinstance(leading, Scaled) and (leading.units == 1).all():
+        return summary._replace(components=leading.V, singular_values=leading.s, **moments)
+    return summary._replace(_leading=leading, **moments)
 
 
 def with_directions(

@@ -20,12 +20,12 @@ from .._validation.checks import (
     float_array,
     nonnegative_float,
 )
-from .._validation.feature_names import check_names, check_same_names, composed_names, names_of
-from . import _codec
+from .._validation.feature_names import check_same_names, composed_names, names_of
 from ._checked import checked_fields
+from ._codec import CENTRED
 from ._derived import DerivedValues
-from ._exact import Factor, ScatterMatrix
-from ._origin import StatedModel, StatedPrivacy, check_sites
+from ._exact import ScatterMatrix
+from ._origin import StatedModel, StatedPrivacy
 from ._updating import updated
 
 # Sum of squares below which a scatter matrix loses digits.
@@ -137,7 +137,7 @@ class Subspace(DerivedValues):
         _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
-        self._set(*checked_fields(self))
+        self._set(**checked_fields(vars(self)))
 
     def _set(
         self,
@@ -222,7 +222,7 @@ class Subspace(DerivedValues):
         return self
 
     def __getstate__(self):
-        if isinstance(self._leading, Factor):  # which later merges read
+        if self._leading is not None:  # which later merges read
             return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**fields, "_mean_low": self._mean_low}
@@ -450,7 +450,8 @@ class Subspace(DerivedValues):
         if not math.isfinite(max(self.n_samples, self.scatter) * weight):
             raise ValueError(f"weight={weight!r} is too large for {self!r}.")
         directions: dict[str, Any]
-        if isinstance(self._leading, ScatterMatrix) and self.scatter * weight > _LEAST_SCATTER:
+        summed = isinstance(self._leading, ScatterMatrix)
+        if self._leading and (not summed or self.scatter * weight > _LEAST_SCATTER):
             directions = {"_leading": self._leading.times(weight)}
         else:
             directions = {"singular_values": self.singular_values * math.sqrt(weight)}
@@ -496,26 +497,7 @@ class Subspace(DerivedValues):
 
     # ---------------------------------------------------------------- storage
 
-    def to_bytes(self) -> bytes:
-        """Serialise without pickle.
-
-        Returns
-        -------
-        data : bytes
-            ``nbytes`` of them: the arrays, 52 bytes, and names, sites, privacy and model if there
-            are any.
-
-        Raises
-        ------
-        ValueError
-            If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
-        """
-        check_names(self.feature_names, self.n_features)
-        check_sites(self.site, self.sites)
-        return _codec.encode(self)
-
     @classmethod
-    def _decoded(cls, data: Any, max_bytes: int) -> Subspace:
-        fields = _codec.decode(data, max_bytes)
-        with np.errstate(all="ignore"):  # hostile values are judged by the validation
-            return cls(**fields)
+    def _read(cls, found: dict[str, Any]) -> Subspace:
+        centered = found["flags"] & CENTRED
+        return cls._trusted(**checked_fields({**found, "centered": centered}))

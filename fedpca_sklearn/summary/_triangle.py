@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
 from scipy.linalg.lapack import dtpqrt
 
-from .._kernels.device_rows import DeviceRows, in_memory, r_factor_about, sums_and_squares
-from .._kernels.linalg import right_singular
+from .._kernels.device_rows import DeviceRows, r_factor_about, sums_and_squares
+from .._kernels.linalg import right_singular, triangle
+from .._kernels.scatter import dense
 from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
 from ._exact import Factor
@@ -52,62 +52,50 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
 
     Parameters
     ----------
-    X : {ndarray, CSR} of shape (n, d)
+    X : {ndarray, CSR, DeviceRows} of shape (n, d)
         Finite floats. A sparse matrix is densified block by block.
     weight : ndarray of shape (n,), default=None
         Rows without weight count for nothing.
     """
-    if isinstance(X, DeviceRows) and weight is not None and not weight.all():
+    if weight is not None and not weight.all():
         X, weight = X[weight > 0], weight[weight > 0]
     n, d = X.shape
-    n_rows = n if weight is None else int(np.count_nonzero(weight))
-    if not n_rows:
-        return Triangle(np.empty((0, d)), np.zeros(d), np.zeros(d), 0.0, 0)
+    factor, mean, rest = np.empty((0, d)), np.zeros(d), np.zeros(d)
+    if not n:
+        return Triangle(factor, mean, rest, 0.0, 0)
     n_samples = float(n if weight is None else weight.sum())
-    blocks = list(slices_of(n, max(1000, 3 * d)))
-
-    def block(at, origin):
-        """Rows with weight less a vector, and their weights."""
-        rows = X[at]
-        w = None if weight is None else weight[at]
-        if w is not None and not w.all():
-            rows, w = rows[w > 0], w[w > 0]
-        rows = rows.toarray() if sp.issparse(rows) else rows
-        return np.subtract(rows, origin, dtype=np.float64), w
-
-    def mean_beyond(origin):
-        """Mean of the rows less ``origin``."""
-        if isinstance(X, DeviceRows):
-            return sums_and_squares(X, origin, np.float64, root_w)[0] / n_samples
-        total = np.zeros(d)
-        for at in blocks:
-            rest, w = block(at, origin)
-            total += rest.sum(axis=0) if w is None else w @ rest
-        return total / n_samples
-
-    on_device = isinstance(X, DeviceRows)
+    at_once = max(1000, 3 * d)
+    blocks, on_device = list(slices_of(n, at_once)), isinstance(X, DeviceRows)
     root_w = np.sqrt(weight) if on_device and weight is not None else None
-    first = in_memory(X[[0 if weight is None else int(np.argmax(weight > 0))]])
-    first = (first.toarray() if sp.issparse(first) else first)[0].astype(np.float64)
-    factor = np.empty((0, d))
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, _ = _two_sum(first, mean_beyond(first))  # identical rows leave exactly nothing
-        mean, rest = _two_sum(mean, mean_beyond(mean))
+
+    def total(origin: np.ndarray) -> np.ndarray:
         if on_device:
-            factor, blocks = r_factor_about(X, mean, rest, root_w, max(1000, 3 * d)), []
+            return sums_and_squares(X, origin, np.float64, root_w)[0]
+        return sum(_weights(weight, at) @ _less(X[at], origin) for at in blocks)
+
+    mean = dense(X[:1])[0].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(2):  # identical rows leave exactly nothing
+            mean, rest = _two_sum(mean, total(mean) / n_samples)
+        if on_device:
+            factor, blocks = r_factor_about(X, mean, rest, root_w, at_once), []
         for at in blocks:
-            rows, w = block(at, mean)
+            rows = _less(X[at], mean)
             rows -= rest
-            if w is not None:
-                rows *= np.sqrt(w)[:, None]
-            m = len(factor)
-            stack = np.empty((m + len(rows), d), order="F")
-            stack[:m], stack[m:] = factor, rows
-            factor = _factor_of(stack) if len(stack) else factor
+            rows *= np.sqrt(_weights(weight, at))[:, None]
+            factor = triangle(factor, rows)
         scatter = float(np.einsum("ij,ij->", factor, factor))
     if not math.isfinite(scatter):
         raise too_large("sum of squares", weight=weight)
-    return Triangle(factor, mean, rest, n_samples, n_rows)
+    return Triangle(factor, mean, rest, n_samples, n)
+
+
+def _weights(weight: np.ndarray | None, at: slice) -> np.ndarray:
+    return np.ones(at.stop - at.start) if weight is None else weight[at]
+
+
+def _less(rows: Any, origin: np.ndarray) -> np.ndarray:
+    return np.subtract(dense(rows), origin, dtype=np.float64)
 
 
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,12 +103,6 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     s = a + b
     part = s - a
     return s, (a - (s - part)) + (b - part)
-
-
-def _factor_of(stack: np.ndarray) -> np.ndarray:
-    """R factor of a matrix that may be written to, upper trapezoidal."""
-    R = scipy.linalg.qr(stack, mode="raw", overwrite_a=True, check_finite=False)[1]
-    return R[: stack.shape[1]]
 
 
 def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = True) -> np.ndarray:
@@ -135,7 +117,7 @@ def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = Tru
         return first
     m, d = first.shape
     if m < d:
-        return _factor_of(np.concatenate([first, second]))
+        return triangle(first, second)
     R, rows = np.array(first, order="F"), np.array(second, order="F")
     known = len(rows) if trapezoidal else 0, min(_TPQRT_BLOCK, d), R, rows
     R, _, _, info = dtpqrt(*known, overwrite_a=1, overwrite_b=1)
@@ -175,7 +157,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
         factor = np.empty((n_rows, len(order)), order="F")
         factor[:, order] = R[:n_rows]
-        factor = _factor_of(factor)
+        factor = triangle(factor[:0], factor)
     return Triangle(factor, mean, rest, n_samples, n_rows)
 
 

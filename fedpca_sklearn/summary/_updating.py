@@ -61,8 +61,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
     Beside columns in large units they may be all that there is of another column.
     """
-    held = isinstance(subspace._leading, Factor)
-    if not held and subspace.n_components == subspace.n_features:
+    if subspace._leading is None and subspace.n_components == subspace.n_features:
         return False
     double = subspace._dtype == np.float64
     rounding = _DOUBLE_ROUNDING if double else _SINGLE_ROUNDING
@@ -71,7 +70,7 @@ def lacks_directions(subspace: Summary) -> bool:
 
 def _beyond(subspace: Summary) -> float:
     """Scatter beyond that along the directions."""
-    if isinstance(subspace._leading, Factor):
+    if subspace._leading is not None:
         return subspace.scatter - subspace._leading.energy
     return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
@@ -135,7 +134,7 @@ def updated_by_block(
 
     Where they pay by passes over them, if ``passes`` says how many components these are to find.
     """
-    m, d = Y.shape
+    d = Y.shape[1]
     alike = partial(
         updated_by_block,
         max_keep=max_keep,
@@ -158,14 +157,9 @@ def updated_by_block(
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
-    if forgetting_factor < 1:
-        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
-        w = fading if w is None else w * fading
-        subspace = subspace.decay(forgetting_factor**m)
-    if w is not None and not w.all():  # a row without weight is as absent, whatever it holds
-        if not w.any():
-            return subspace
-        Y, w = Y[w > 0], w[w > 0]
+    subspace, Y, w = faded(subspace, Y, w, forgetting_factor)
+    if not Y.shape[0]:
+        return subspace
     Y = _dense_if_few(Y)
     max_keep = d if max_keep is None else max_keep
     if exact:
@@ -174,7 +168,7 @@ def updated_by_block(
             return after
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
-        block = kind(*_past(subspace, Y, w))
+        block = kind(subspace.components, subspace.singular_values, *_past(subspace, Y, w))
         found: Found | None = None
         by_passes = False
         if passes is not None and keep is None and isinstance(block, DenseBlock):
@@ -194,6 +188,23 @@ def updated_by_block(
     return _with_block(subspace, block, directions)
 
 
+def faded(
+    subspace: Summary, Y: Any, w: np.ndarray | None, forgetting_factor: float
+) -> tuple[Summary, Any, np.ndarray | None]:
+    """What is left of a summary after a block of rows, and the rows with the weight left of each.
+
+    A row without weight is as absent, whatever it holds.
+    """
+    m = Y.shape[0]
+    if forgetting_factor < 1:
+        fading = forgetting_factor ** np.arange(m - 1, -1, -1, dtype=np.float64)
+        w = fading if w is None else w * fading
+        subspace = subspace.decay(forgetting_factor**m)
+    if w is not None and not w.all():
+        Y, w = Y[w > 0], w[w > 0]
+    return subspace, Y, w
+
+
 def _with_scatter_matrix(
     subspace: Summary, Y: Any, w: np.ndarray | None, wanted: int, svd_solver: str
 ) -> Summary | None:
@@ -201,37 +212,75 @@ def _with_scatter_matrix(
 
     None of few rows, and where the wanted directions would not be certain.
     """
-    kind, past, d = _block_kind(Y, Y.shape[1], svd_solver), subspace._leading, Y.shape[1]
+    d, past, before = Y.shape[1], subspace._leading, Certainty()
+    kind = _block_kind(Y, d, svd_solver)
+    if not _are_many(subspace, Y, kind):
+        return None
+    V, s = np.zeros((0, d)), np.zeros(0)
     if isinstance(past, ScatterMatrix):
-        none = np.zeros((0, d)), np.zeros(0)
-        before, (V, s) = past.certainty, past.certainty.pairs or none
+        before = past.certainty
+        V, s = before.pairs or (V, s)
     else:
-        if subspace.n_components + Y.shape[0] + (subspace.n_samples > 0) < d:
-            return None
-        before, V, s = Certainty(), subspace.components, subspace.singular_values
+        V, s = subspace.components, subspace.singular_values
         if len(s):
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
-    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
-        return None
     chosen = [Precision(_FLOAT64)]
     if kind is not SparseBlock:
         chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
     for precision, apart in chosen:
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = kind(*_past(subspace, Y, w, directions=False))
-            found = block.scatter_of_new(precision, apart)
+        found = _summed(subspace, Y, w, kind, precision, apart)
         if found is None and precision == _FLOAT64:
             raise too_large("sum of squares", weight=w)
-        if found is None:
-            continue
-        # underflow may take off as much as the roundings of another energy
-        gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
-        lost, largest = max(float(found[1].sum()), gone), norm_of_scatter(found[0])
-        held = ScatterMatrix(*_added(subspace, *found, precision), subspace._dtype)
-        certain = held.judge(wanted, before, largest, lost, precision, apart)
-        if certain or svd_solver == "gram":
-            return _with_block(subspace, block, {"_leading": held})
+        if found is not None:
+            after, largest, lost = found
+            certain = after._leading.judge(wanted, before, largest, lost, precision, apart)
+            if certain or svd_solver == "gram":
+                return after
     return None
+
+
+def _are_many(subspace: Summary, Y: Any, kind: type[Block]) -> bool:
+    """Whether a scatter matrix is as small as the rows that it is of."""
+    n, d = Y.shape
+    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
+        return False
+    if n >= d or holds_scatter(subspace):
+        return True
+    return len(subspace._rows) + n + (subspace.n_samples > 0) >= d
+
+
+def _summed(
+    subspace: Summary,
+    Y: Any,
+    w: np.ndarray | None,
+    kind: type[Block],
+    precision: np.dtype,
+    apart: np.ndarray | None = None,
+) -> tuple[Summary, float, float] | None:
+    """Update a summary with the scatter matrix of a block, or None where that is not finite.
+
+    With at least the largest eigenvalue of the products, and an energy that was in them and was
+    taken off again.
+    """
+    past, d, dtype = subspace._leading, Y.shape[1], subspace._dtype
+    with np.errstate(over="ignore", invalid="ignore"):
+        none = np.zeros((0, d), dtype), np.zeros(0)
+        block = kind(*none, *_past(subspace, Y, w))
+        found = block.scatter_of_new(precision, apart)
+    if found is None:
+        return None
+    G, lost = found
+    # underflow may take off as much as the roundings of another energy
+    gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
+    largest, energy = norm_of_scatter(G), max(float(lost.sum()), gone)
+    if isinstance(past, ScatterMatrix):
+        G += past.G
+        lost = lost + past.lost
+        precision = min(past.precision, precision, key=lambda dtype: dtype.itemsize)
+    elif subspace.n_samples:
+        G = add_rows(G, subspace._rows)
+    held = ScatterMatrix(G, lost, precision, dtype)
+    return _with_block(subspace, block, {"_leading": held}), largest, energy
 
 
 def held_by_block(
@@ -239,71 +288,37 @@ def held_by_block(
 ) -> Summary | None:
     """Update a summary with one block, of which the scatter matrix is held instead of directions.
 
-    None where there are fewer rows than columns, or where products in ``precision`` overflow, or
-    lose what is there of a column.
+    None of few rows, or where products in ``precision`` overflow, or lose what is there of a
+    column.
     """
-    block = _plain_block(subspace, Y, w)
-    if block is None or block.m < block.d:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = block.scatter_of_new(precision)
+    kind = _block_kind(Y, Y.shape[1])
+    many = _are_many(subspace, Y, kind)
+    found = _summed(subspace, Y, w, kind, precision) if many else None
     if found is None:
         return None
-    G, lost, precision = _added(subspace, found[0], found[1], precision)
-    squares, least = G.diagonal(), float(np.finfo(precision).tiny / np.finfo(precision).eps ** 2)
-    if squares[squares > 0].min(initial=np.inf) < least:
+    held = found[0]._leading
+    squares, limits = held.G.diagonal(), np.finfo(held.precision)
+    if squares[squares > 0].min(initial=np.inf) < float(limits.tiny / limits.eps**2):
         return None
-    if precision == np.float32 and not squares.all():  # what is there may be too small
+    if limits.dtype == np.float32 and not squares.all():  # what is there may be too small
         return None
-    held = ScatterMatrix(G, lost, precision, subspace._dtype)
-    return _with_block(subspace, block, {"_leading": held})
+    return found[0]
 
 
-def _added(
-    subspace: Summary, G: np.ndarray, lost: np.ndarray, precision: np.dtype
-) -> tuple[np.ndarray, np.ndarray, np.dtype]:
-    """Scatter matrix of a block and of what was before, energy lost, and the least precision."""
-    past = subspace._leading
-    if isinstance(past, ScatterMatrix):
-        G += past.G
-        least = past.precision if past.precision.itemsize < precision.itemsize else precision
-        return G, lost + past.lost, least
-    return add_rows(G, subspace.components, subspace.singular_values), lost, precision
-
-
-def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary | None:
-    """The same with the rows of the block below what is kept of those before; None of many rows."""
-    if holds_scatter(subspace):
-        return None
-    block = _plain_block(subspace, Y, w)
-    if block is None or block.n_rows >= block.d:
-        return None
+def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary:
+    """The same with the rows of a block below those before, or of many rows with their factor."""
+    past = subspace._rows
+    few = len(past) + Y.shape[0] < Y.shape[1]
+    Y = Y.toarray() if few and sp.issparse(Y) else Y
     with np.errstate(over="ignore", invalid="ignore"):
-        held = Factor(block.stack(), subspace._dtype)
-    return _with_block(subspace, block, {"_leading": held})
+        block = DenseBlock(past, np.ones(len(past)), *_past(subspace, Y, w))
+        rows = block.stack() if few else block._triangle()
+    return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype)})
 
 
-def _plain_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> DenseBlock | None:
-    """A block of dense rows at home whose weights need no other unit; None for others."""
-    if w is not None and not w.all():
-        Y, w = Y[w > 0], w[w > 0]
-    if not Y.shape[0] or (w is not None and unit_of(max(w.max(), subspace.n_samples)) < 1):
-        return None
-    Y = _dense_if_few(Y)
-    if Y.shape[1] > SMALL_DIMENSION and _block_kind(Y, Y.shape[1]) is not DenseBlock:
-        return None
-    return DenseBlock(*_past(subspace, Y, w, directions=not holds_scatter(subspace)))
-
-
-def _past(
-    subspace: Summary, Y: Any, w: np.ndarray | None, directions: bool = True
-) -> tuple[Any, ...]:
-    """What a block is made of; without ``directions`` it is told of the mean before only."""
-    V, s = np.zeros((0, subspace.n_features), subspace._dtype), np.zeros(0)
-    if directions:
-        V, s = subspace.components, subspace.singular_values
-    n, low = subspace.n_samples, subspace._mean_low
-    return V, s, subspace.mean, n, Y, w, subspace.centered, low
+def _past(subspace: Summary, Y: Any, w: np.ndarray | None) -> tuple[Any, ...]:
+    """What a block is made of, after the directions before."""
+    return subspace.mean, subspace.n_samples, Y, w, subspace.centered, subspace._mean_low
 
 
 def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
@@ -348,6 +363,11 @@ def _dense_if_few(Y: Any) -> Any:
     """Sparse rows of a small dimension as an array, if they are fewer than columns."""
     few = sp.issparse(Y) and Y.shape[0] < Y.shape[1] <= SMALL_DIMENSION
     return Y.toarray() if few else Y
+
+
+def is_made_dense(Y: Any) -> bool:
+    """Whether the scatter matrix of rows is that of dense ones."""
+    return _block_kind(Y, Y.shape[1]) is DenseBlock
 
 
 def _block_kind(Y: Any, max_keep: int, svd_solver: str = "auto") -> type[Block]:

@@ -331,7 +331,7 @@ def test_a_file_may_come_from_anybody():
         broken[at] ^= 255
         with pytest.raises(ValueError, match=r"moments of pairs"):
             PairMoments.from_bytes(bytes(broken))
-    with pytest.raises(ValueError, match=r"header does not fit"):
+    with pytest.raises(ValueError, match=r"header announces"):
         PairMoments.from_bytes(data[:-8])
 
 

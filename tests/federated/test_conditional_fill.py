@@ -139,7 +139,7 @@ def test_what_is_sent():
     pca = FederatedPCA(k, missing=ConditionalFill(n_rounds=2)).fit(X, clients=np.arange(400) % s)
     log = pca.communication_
     assert log.rounds == 6  # models that go down count as well
-    summary = d * (d + 1) + 2 * d + 2  # all directions, up to 256 features
+    summary = d * (d + 1) // 2 + 2 * d + 2  # all directions, up to 256 features
     assert log.floats_up == s * (2 * d + 3 * summary)
     assert log.floats_down == s * (d + 2 * (k * d + d + k + 1))
 

@@ -166,10 +166,10 @@ def test_files_of_strangers():
 
     body = bytearray(data[:-4])
     huge, negative, many = bytearray(body), bytearray(body), bytearray(body)
-    huge[16:24] = struct.pack("<Q", 2**62)
-    negative[32:40] = struct.pack("<d", -1.0)
-    many[32:40] = struct.pack("<d", 1e9)
-    other = signed(body[:32] + body[40:])
+    huge[24:32] = struct.pack("<Q", 2**62)
+    negative[56:64] = struct.pack("<d", -1.0)
+    many[56:64] = struct.pack("<d", 1e9)
+    other = signed(body[:56] + body[64:])
     for hostile, why in (
         (b"", "too few"),
         (data[:-1], "checksum|header"),

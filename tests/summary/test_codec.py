@@ -9,16 +9,26 @@ import tracemalloc
 import zlib
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import peak_bytes
 
-from fedpca_sklearn import FederatedPCA, StreamingPCA, Subspace, merge_subspaces
+from fedpca_sklearn import (
+    DistributedPCA,
+    FederatedPCA,
+    FillAnswer,
+    PairMoments,
+    RefinementAnswer,
+    StreamingPCA,
+    Subspace,
+    merge_subspaces,
+)
 
 # the documented layout, written down a second time
 HEADER = struct.Struct("<8sBBIHQQdd")
-N_FIELDS = ("magic", "itemsize", "flags", "labels", "sites", "d", "k", "n_samples", "scatter")
+N_FIELDS = ("magic", "kind", "flags", "labels", "sites", "d", "k", "n_samples", "scatter")
 CRC = struct.Struct("<I")
 
 
@@ -68,11 +78,22 @@ def with_header(data, **changes):
     return with_checksum(HEADER.pack(*fields.values()) + data[HEADER.size : -CRC.size])
 
 
+def is_triangle(subspace):
+    return bool(subspace.to_bytes()[9] & 8)
+
+
 def assert_same(one, other):
+    """All bits, but for directions that are found anew from a triangle."""
+    whole = is_triangle(other)
     for name in ("components", "singular_values", "mean"):
         a, b = getattr(one, name), getattr(other, name)
         assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
+        if whole and name == "singular_values":
+            np.testing.assert_allclose(a, b, rtol=1e-13)
+        elif whole and name == "components":
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(a, b)
     assert (one.column_scatter is None) == (other.column_scatter is None)
     np.testing.assert_array_equal(one.column_scatter, other.column_scatter)
     for name in ("n_samples", "scatter", "centered", "feature_names", "sites", "privacy"):
@@ -125,39 +146,153 @@ def test_files_come_back_exactly(subspace, tmp_path):
 def test_layout_is_the_documented_one(subspace):
     data = subspace.to_bytes()
     k, d = subspace.components.shape
-    itemsize = subspace.components.dtype.itemsize
-    header = HEADER.unpack_from(data)
-    assert header == (
-        b"FEDPCA\x00\x03",
-        itemsize,
-        subspace.centered + 2 * (subspace.column_scatter is not None),
-        0,
-        0,
-        d,
-        k,
-        subspace.n_samples,
-        subspace.scatter,
-    )
+    whole = k == d and subspace.components.dtype == np.float64
+    columns = subspace.column_scatter
+    flags = subspace.centered + 2 * (columns is not None) + 8 * whole
+    flags += 4 * (subspace.components.dtype == np.float32)
+    sums = subspace.n_samples, subspace.scatter
+    assert HEADER.unpack_from(data) == (b"FEDPCA\x00\x05", 1, flags, 0, 0, d, k, *sums)
     arrays = data[HEADER.size : -CRC.size]
     np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), subspace.mean)
-    if subspace.column_scatter is not None:
+    arrays = arrays[8 * d :]
+    if columns is not None:
+        np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), columns)
         arrays = arrays[8 * d :]
-        columns = np.frombuffer(arrays[: 8 * d], "<f8")
-        np.testing.assert_array_equal(columns, subspace.column_scatter)
-    s = np.frombuffer(arrays[8 * d : 8 * (d + k)], "<f8")
-    np.testing.assert_array_equal(s, subspace.singular_values)
-    V = np.frombuffer(arrays[8 * (d + k) :], f"<f{itemsize}").reshape(k, d)
-    np.testing.assert_array_equal(V, subspace.components)
+    if whole:
+        assert len(arrays) == 4 * d * (d + 1)
+        R = np.zeros((d, d))
+        R[np.triu_indices(d)] = np.frombuffer(arrays)
+        assert (R.diagonal() > 0).all()
+        sV = subspace.singular_values[:, None] * subspace.components
+        np.testing.assert_allclose(R.T @ R, sV.T @ sV, rtol=1e-12, atol=1e-12)
+    else:
+        s, itemsize = np.frombuffer(arrays[: 8 * k]), subspace.components.itemsize
+        np.testing.assert_array_equal(s, subspace.singular_values)
+        V = np.frombuffer(arrays[8 * k :], f"<f{itemsize}").reshape(k, d)
+        np.testing.assert_array_equal(V, subspace.components)
     assert data[-CRC.size :] == CRC.pack(zlib.crc32(data[: -CRC.size]))
 
 
+@pytest.mark.parametrize("d", [1, 2, 60, 300])
+@pytest.mark.parametrize("made", ["rows", "fields", "fit", "triangle"])
+def test_a_triangle_is_the_spectrum_that_was_saved(made, d):
+    """By numpy's decomposition of all rows; half as large as singular values and directions."""
+    X = np.random.default_rng(d).standard_normal((2 * d + 5, d)) * np.linspace(1, 4, d) + 3
+    summary = Subspace.from_rows(X)
+    if made == "fields":
+        fields = ("components", "singular_values", "mean", "n_samples", "scatter")
+        summary = Subspace(*(getattr(summary, name) for name in fields))
+    elif made != "rows":
+        kind = StreamingPCA if made == "fit" else DistributedPCA
+        summary = kind(d, scale=True).fit(X).subspace_
+    data = summary.to_bytes()
+    n_columns = 2 - (summary.column_scatter is None)
+    assert len(data) == summary.nbytes == 52 + 8 * n_columns * d + 4 * d * (d + 1)
+    assert summary.n_floats == 2 + n_columns * d + d * (d + 1) // 2
+    read = Subspace.from_bytes(data)
+    assert read.to_bytes() == data
+    assert (read.n_components, read.nbytes, read.n_floats) == (d, len(data), summary.n_floats)
+    Y = X - X.mean(axis=0)
+    np.testing.assert_allclose(read.singular_values, np.linalg.svd(Y, compute_uv=False), rtol=1e-12)
+    rebuilt = (read.components.T * read.singular_values**2) @ read.components
+    np.testing.assert_allclose(rebuilt, Y.T @ Y, rtol=0, atol=1e-11 * summary.scatter)
+
+
+@pytest.mark.parametrize("made", ["fields", "factor", "file"])
+def test_columns_of_very_unlike_sizes_keep_their_digits_in_a_file(made):
+    X = np.random.default_rng(0).standard_normal((50, 6)) @ (np.eye(6) + 0.3)
+    sizes = 10.0 ** -np.array([0, 4, 8, 1, 12, 2])
+    X *= sizes
+    summary = DistributedPCA(3, scale=True).fit(X).subspace_
+    if made != "factor":
+        fields = ("components", "singular_values", "mean", "n_samples", "scatter")
+        known = {name: getattr(summary, name) for name in fields}
+        summary = Subspace(**known, column_scatter=summary.column_scatter)
+    read = Subspace.from_bytes(summary.to_bytes())
+    if made == "file":
+        read = Subspace.from_bytes(read.to_bytes())
+    Y = (X - X.mean(axis=0)) / sizes
+    rows = read.singular_values[:, None] * read.components / sizes
+    np.testing.assert_allclose(rows.T @ rows, Y.T @ Y, rtol=0, atol=1e-9)
+
+
+def test_what_no_triangle_stands_for_is_stored_as_directions():
+    whole = make()
+    fields = {
+        name: getattr(whole, name)
+        for name in ("components", "singular_values", "mean", "n_samples", "scatter")
+    }
+    zero, noise = whole.singular_values.copy(), whole.singular_values.copy()
+    zero[-1], noise[-1] = 0.0, 1e-15 * zero[0]
+    wrong = whole.column_scatter[::-1].copy()
+    for changes in (
+        {"singular_values": zero},
+        {"singular_values": noise},
+        {"column_scatter": wrong},
+    ):
+        summary = Subspace(**{**fields, **changes})
+        data = summary.to_bytes()
+        assert not data[9] & 8
+        assert_same(Subspace.from_bytes(data), summary)
+        assert Subspace.from_bytes(data).to_bytes() == data
+
+
+def with_triangle(R, **changes):
+    """Bytes of a summary with the numbers of a triangle, and a checksum that is right."""
+    data = SUMMARIES["float64"].to_bytes()
+    packed = np.concatenate([row[i:] for i, row in enumerate(R)])
+    d = len(R)
+    data = data[: HEADER.size] + bytes(8 * d) + packed.astype("<f8").tobytes() + data[-4:]
+    return with_header(data, **{"flags": 9, "d": d, "k": d, "scatter": 1e9, **changes})
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "why"),
+    [
+        ((2, 2), 0.0, "positive diagonal"),
+        ((2, 2), -0.0, "positive diagonal"),
+        ((0, 0), -1.0, "positive diagonal"),
+        ((0, 2), np.nan, "triangle must be finite"),
+        ((1, 1), np.inf, "triangle must be finite"),
+        ((0, 2), 1e200, "scatter=1000000000.0 must be at least"),
+        ((0, 2), 1e5, "scatter=1000000000.0 must be at least"),
+    ],
+)
+def test_triangles_of_strangers_are_checked(at, value, why):
+    R = np.triu(np.arange(1.0, 10.0).reshape(3, 3))
+    assert Subspace.from_bytes(with_triangle(R)).n_components == 3
+    R[at] = value
+    with pytest.raises(ValueError, match=why):
+        Subspace.from_bytes(with_triangle(R))
+
+
+def test_a_triangle_fits_the_scatter_of_its_columns():
+    data = SUMMARIES["float64"].to_bytes()
+    numbers = np.frombuffer(data[HEADER.size : -CRC.size]).copy()
+    numbers[7], numbers[8] = numbers[8], numbers[7]  # the same sum
+    with pytest.raises(ValueError, match="sums of squares of the triangle's columns"):
+        Subspace.from_bytes(with_checksum(data[: HEADER.size] + numbers.tobytes()))
+
+
+def test_triangles_near_the_smallest_and_largest_numbers_are_read():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        R = np.triu(rng.standard_normal((4, 4)) * 10.0 ** rng.uniform(-320, 150, (4, 4)))
+        R[np.diag_indices(4)] = np.abs(R.diagonal()) + 5e-324
+        read = Subspace.from_bytes(with_triangle(R, scatter=1e302))
+        assert_valid(read)
+        assert Subspace.from_bytes(read.to_bytes()).to_bytes() == read.to_bytes()
+
+
 def test_what_was_read_is_immutable_and_owns_its_memory():
-    data = bytearray(SUMMARIES["float64"].to_bytes())
-    subspace = Subspace.from_bytes(data)
-    data[:] = bytes(len(data))
-    assert_same(subspace, SUMMARIES["float64"])
-    with pytest.raises(ValueError, match="read-only"):
-        subspace.components[...] = 0
+    for name in ("float64", "wide"):
+        data = bytearray(SUMMARIES[name].to_bytes())
+        subspace = Subspace.from_bytes(data)
+        data[:] = bytes(len(data))
+        assert_same(subspace, SUMMARIES[name])
+        for array in (subspace.components, subspace.mean):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
 
 
 def test_loaded_summary_goes_on_as_the_saved_one():
@@ -178,12 +313,6 @@ def test_the_model_of_a_file_comes_back(stated):
     assert Subspace.from_bytes(data).model == stated
     assert_same(Subspace.from_bytes(data), summary)
     assert Subspace.from_bytes(data).to_bytes() == data
-
-
-def test_releases_before_models_refuse_a_file_where_they_would_be_wrong():
-    """They read version 3, and overlook what they do not know in its labels."""
-    versions = {name: of_model(*stated).to_bytes()[7] for name, stated in MODELS.items()}
-    assert versions == {"model": 3, "scaled model": 4, "model without confounders": 4}
 
 
 def test_what_is_made_of_a_model_is_another_one():
@@ -246,10 +375,9 @@ def test_columns_about_the_origin_are_not_scaled():
     ],
 )
 def test_models_of_hostile_files_are_refused(model):
-    data, labels = SUMMARIES["float64"].to_bytes(), f'{{"model": {model}}}'.encode()
-    for version in (3, 4):
-        magic = b"FEDPCA\x00" + bytes([version])
-        body = with_header(data, magic=magic, labels=len(labels))[: -CRC.size] + labels
+    labels = f'{{"model": {model}}}'.encode()
+    for data in (SUMMARIES["float64"].to_bytes(), SUMMARIES["no components"].to_bytes()):
+        body = with_header(data, labels=len(labels))[: -CRC.size] + labels
         with pytest.raises(ValueError, match=r"labels|model"):
             Subspace.from_bytes(with_checksum(body))
 
@@ -290,7 +418,7 @@ def remove(data, rng):
 def change_header(data, rng):
     fields = list(HEADER.unpack_from(data))
     which = int(rng.integers(1, len(fields)))
-    if N_FIELDS[which] in ("itemsize", "flags"):
+    if N_FIELDS[which] in ("kind", "flags"):
         fields[which] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
     elif N_FIELDS[which] in ("labels", "sites"):
         largest = 2**32 - 2 if N_FIELDS[which] == "labels" else 2**16 - 2
@@ -378,6 +506,7 @@ def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
         {"k": 2**60},
         # lengths that come out right only modulo 2**64
         {"d": 2**61 + 7, "k": 7},
+        {"flags": 3, "d": 2**61 + 7, "k": 7},
     ],
     ids=str,
 )
@@ -395,19 +524,27 @@ def test_announced_sizes_are_refused_before_anything_is_allocated(changes):
     ("changes", "match"),
     [
         ({"magic": b"PK\x03\x04\x00\x00\x00\x00"}, "Not a subspace summary"),
-        ({"magic": b"FEDPCA\x00\x05"}, r"version 5; .*versions 1 to 4"),
-        ({"magic": b"FEDPCA\x00\x04"}, "labels are of a model of another version"),
+        ({"magic": b"FEDPCA\x00\x06"}, r"version 6 of a subspace summary; .*versions 1 to 5"),
+        ({"magic": b"FEDPCA\x00\x00"}, r"version 0 of a subspace summary; .*versions 1 to 5"),
+        ({"magic": b"FEDPCA\x00\x04"}, "dtype or flags"),
         ({"magic": b"FEDPCA\x00\x02"}, "dtype or flags"),
         ({"magic": b"FEDPCA\x00\x01"}, "dtype or flags"),
-        ({"itemsize": 2}, "dtype or flags"),
-        ({"itemsize": 4}, "announces"),
-        ({"flags": 4}, "dtype or flags"),
+        ({"kind": 0}, "Not a subspace summary: it does not start as one"),
+        ({"kind": 2}, "Not a subspace summary: it is an answer to a refinement"),
+        ({"kind": 3}, "Not a subspace summary: it is an answer of filled rows"),
+        ({"kind": 4}, "Not a subspace summary: it is moments of pairs"),
+        ({"flags": 15}, "dtype or flags"),
+        ({"flags": 16}, "dtype or flags"),
         ({"flags": 1}, "announces"),
-        ({"flags": 2}, "mean must be zero"),
+        ({"flags": 3}, "announces"),
+        ({"flags": 10}, "mean must be zero"),
         ({"labels": 1}, "announces"),
         ({"sites": 1}, "not of as many sites"),
-        ({"k": 8}, "8 components of 7 features"),
-        ({"k": 6}, "announces"),
+        ({"k": 8}, "dtype or flags"),
+        ({"k": 6}, "dtype or flags"),
+        ({"flags": 3, "k": 8}, "8 components of 7 features"),
+        ({"flags": 3, "k": 6}, "announces"),
+        ({"flags": 7, "k": 6}, "announces"),
         ({"n_samples": np.nan}, "n_samples must be finite"),
         ({"n_samples": -1.0}, "n_samples must be .*non-negative"),
         ({"n_samples": 0.0}, "n_samples=0"),
@@ -533,23 +670,89 @@ def test_scatter_of_columns_must_be_that_of_all(columns):
         Subspace(np.eye(2, 3), [2.0, 1.0], np.zeros(3), 3.0, 5.0, column_scatter=columns)
 
 
-@pytest.mark.parametrize("names", [None, ["a", "b", "c", "d", "e", "f", "g"]])
-@pytest.mark.parametrize("site", [None, "north"])
-def test_files_of_versions_1_and_2_are_read(names, site):
+def test_files_of_versions_1_and_2_are_read_without_labels_or_sites():
     """Written by hand as the releases before did: no scatter of columns, one site."""
-    new = make()
-    labels = b""
-    if names or site:
-        labels = json.dumps({"library": "old", "feature_names": names, "site": site}).encode()
-    arrays = (new.mean, new.singular_values, new.components)
-    version = b"FEDPCA\x00\x02" if labels else b"FEDPCA\x00\x01"
-    header = HEADER.pack(version, 8, 1, len(labels), 0, 7, 7, new.n_samples, new.scatter)
-    data = with_checksum(header + b"".join(a.tobytes() for a in arrays) + labels)
-    old = Subspace.from_bytes(data)
-    names = None if names is None else tuple(names)
-    assert_same(old, new._replace(column_scatter=None, feature_names=names, site=site))
-    assert old.update(np.ones((1, 7))).column_scatter is None
-    assert_same(Subspace.from_bytes(old.to_bytes()), old)
+    new, seven = make(), list("abcdefg")
+    for names, site in ((None, None), (seven, None), (None, "north"), (seven, "north")):
+        labels = b""
+        if names or site:
+            labels = json.dumps({"library": "old", "feature_names": names, "site": site}).encode()
+        arrays = (new.mean, new.singular_values, new.components)
+        version = b"FEDPCA\x00\x02" if labels else b"FEDPCA\x00\x01"
+        header = HEADER.pack(version, 8, 1, len(labels), 0, 7, 7, new.n_samples, new.scatter)
+        data = with_checksum(header + b"".join(a.tobytes() for a in arrays) + labels)
+        old = Subspace.from_bytes(data)
+        named = None if names is None else tuple(names)
+        np.testing.assert_array_equal(old.components, new.components)
+        np.testing.assert_array_equal(old.singular_values, new.singular_values)
+        assert (old.column_scatter, old.feature_names, old.site) == (None, named, site)
+        assert old.update(np.ones((1, 7))).column_scatter is None
+        assert_same(Subspace.from_bytes(old.to_bytes()), old)
+
+
+KINDS = {
+    "summary": Subspace,
+    "answer": RefinementAnswer,
+    "fill": FillAnswer,
+    "pairs": PairMoments,
+}
+OLD = np.load(Path(__file__).with_name("old_files.npz"))
+each_old_file = pytest.mark.parametrize("name", [n for n in OLD if n[-4:] not in ("rows", "oles")])
+
+
+@each_old_file
+def test_files_that_earlier_releases_wrote_are_read(name):
+    """Written by them; the oracle is what this release makes of the rows."""
+    data, kind = OLD[name].tobytes(), KINDS[name.split()[0]]
+    value, X, holes = kind.from_bytes(data), OLD["rows"], OLD["holes"]
+    written = value.to_bytes()
+    assert len(written) == value.nbytes <= len(data)
+    assert kind.from_bytes(written).to_bytes() == written
+    assert value.site in (None, "north", "Zürich")
+    if kind is Subspace:
+        Y = X if "origin" in name else X - X.mean(axis=0)
+        s = np.linalg.svd(Y, compute_uv=False)[: value.n_components]
+        tol = 1e-6 if "float32" in name else 1e-13
+        np.testing.assert_allclose(value.singular_values, s, rtol=tol)
+        assert (value.column_scatter is None) == name.startswith(
+            ("summary 1", "summary 2", "summary 4")
+        )
+        assert (value.feature_names is None) == (name not in LABELLED)
+        assert value.model == ((3, True, (0, 2), 0.1) if "model" in name else None)
+        if name == "summary 3, labels":
+            assert value.sites == ("Zürich", "north")
+            assert value.privacy == (1.0, 1e-5, 3.0, "AnalyzeGauss", "client")
+    elif kind is RefinementAnswer:
+        Y = X - X.mean(axis=0)
+        _, _, V = np.linalg.svd(Y, full_matrices=False)
+        expected = V[:2] @ Y.T @ Y
+        np.testing.assert_allclose(np.abs(value.products[:2]), np.abs(expected), atol=1e-9)
+        assert value.site == "Zürich"
+    elif kind is FillAnswer:
+        np.testing.assert_array_equal(value.missing, np.isnan(holes).sum(axis=0))
+        assert value.summary.n_components == (0 if "means" in name else 5)
+        if "means" in name:
+            np.testing.assert_allclose(value.entries[0], np.nanmean(holes, axis=0))
+    else:
+        now = PairMoments.from_rows(holes.astype(np.float32) if "float32" in name else holes)
+        np.testing.assert_allclose(value.covariance(), now.covariance(), rtol=1e-12)
+        assert value.single == now.single
+
+
+LABELLED = ("summary 2", "summary 3, labels", "summary 4, scaled model")
+
+
+@each_old_file
+def test_changed_files_of_earlier_releases_are_refused_or_valid(name):
+    data, kind = OLD[name].tobytes(), KINDS[name.split()[0]]
+    rng = np.random.default_rng(0)
+    for i in range(300):
+        changed = bytearray(data[:-4])
+        MUTATIONS[i % 5](changed, rng)
+        with suppress(ValueError):
+            value = kind.from_bytes(with_checksum(changed))
+            again = kind.from_bytes(value.to_bytes()).to_bytes()
+            assert again == value.to_bytes()
 
 
 def test_a_file_that_is_too_large_is_not_read_at_all(tmp_path):

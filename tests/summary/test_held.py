@@ -85,7 +85,7 @@ def test_directions_that_are_read_later_have_the_digits_of_each_column(kind):
     assert_allclose(scatter / np.outer(size, size), Y.T @ Y / np.outer(size, size), atol=1e-9)
     again = Subspace.from_bytes(summary.to_bytes())
     assert summary.nbytes == len(summary.to_bytes())
-    assert summary.n_floats == again.n_floats == D * D + 3 * D + 2
+    assert summary.n_floats == again.n_floats == D * (D + 1) // 2 + 2 * D + 2
     assert_scaled(FederatedPCA.from_subspaces([again], 3, scale=True), X)
     assert_allclose(
         merge_subspaces([summary, again.decay(0)]).singular_values[0],

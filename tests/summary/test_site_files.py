@@ -113,8 +113,8 @@ def test_the_file_tells_which_library_wrote_it():
 
 def test_a_summary_without_labels_has_no_bytes_for_them():
     data = Subspace.from_rows(rows()).to_bytes()
-    assert data[:8] == b"FEDPCA\x00\x03"
-    assert len(data) == 52 + 8 * (4 + 4 + 4 + 16)
+    assert data[:8] == b"FEDPCA\x00\x05"
+    assert len(data) == 52 + 8 * (4 + 4 + 10)
 
 
 def test_names_travel_from_a_table_through_an_estimator():

@@ -1,0 +1,258 @@
+"""Updates and merges of rows that are adjusted when components are read.
+
+Up to the exact dimension nothing is cut: a summary is a scatter matrix where that is certain, else
+a factor, in which QR keeps the digits of each column. Where directions are cut, those of large
+columns hide those of small ones: below 1e-16 of them nothing is left, and what is cut are the small
+columns first. There columns have a metric, powers of two near their deviations, which round
+nothing; or the rows that confounders explain are kept whole, beside the leading directions of what
+is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._kernels.linalg import triangle
+from .._kernels.routes import passes_pay, scatter_pays
+from .._kernels.rows import entries_once
+from .._kernels.sizes import EXACT_ORDER, FEW_ROWS, SMALL_DIMENSION, row_slices
+from .._validation.checks import is_integer
+from .._validation.feature_names import names_known
+from . import _updating
+from ._adjusted import Adjusting, adjusted, is_certain
+from ._directions import ALIKE
+from ._exact import Factor, ScatterMatrix, added
+from ._merging import merge_subspaces, pooled_moments
+from ._scaling import deviations, rescaled, scatter_of_columns
+from ._subspace import Subspace
+from ._updating import unit_of, was_truncated
+
+_NONE = Adjusting()
+# What confounders exceed all other columns together by, where directions are cut. What is cut of
+# them, and with it the error of their effects squared, falls with the fourth power.
+_PROMINENT = 2.0**8
+# Powers of two by which units may come apart before they are renewed, by an SVD of what is kept.
+_SAME = 3
+# Exponents of units: products of two and their inverses are finite, also in float32.
+_LARGEST_EXPONENT = {np.dtype(np.float64): 250, np.dtype(np.float32): 60}
+
+
+def updated_by_block(
+    summary: Subspace,
+    rows: Any,
+    weight: np.ndarray | None,
+    *,
+    adjusting: Adjusting = _NONE,
+    **options: Any,
+) -> Subspace:
+    """Update a summary with one block of validated rows, which are adjusted when they are read.
+
+    ``options`` are those of the function of this name in `_updating`, of which ``wanted`` is the
+    number of components that are read.
+    """
+    if not adjusting:
+        return _updating.updated_by_block(summary, rows, weight, **options)
+    if weight is not None:
+        unit = unit_of(max(float(weight.max()), summary.n_samples))
+        if unit < 1:
+            past, w = summary.decay(1 / unit), weight / unit
+            return updated_by_block(past, rows, w, adjusting=adjusting, **options).decay(unit)
+    wanted, (n, d) = options.pop("wanted"), rows.shape
+    most, cuts = options["max_keep"], options["keep"] is not None
+    if not cuts and most in (None, d):
+        left = _updating.faded(summary, rows, weight, options["forgetting_factor"])
+        return _exact(left, adjusting, wanted)
+    plain = not cuts and options["forgetting_factor"] == 1 and options["svd_solver"] == "auto"
+    plain = plain and (d <= SMALL_DIMENSION or _updating.is_made_dense(rows))
+    if plain and (n <= FEW_ROWS or adjusting.confounders) and not passes_pay(n, d, most):
+        most -= len(adjusting.confounders)
+        held = None
+        if scatter_pays(n, d, options["max_keep"], by_qr=True):
+            held = _summed(summary, rows, weight, adjusting, most)
+        elif not isinstance(summary._leading, ScatterMatrix):
+            held = _updating.stacked_by_block(summary, rows, weight)
+        if held is not None:
+            return cut_beside(held, adjusting, most)
+    return _in_units(summary, rows, weight, adjusting, options)
+
+
+def _exact(left: tuple[Subspace, Any, Any], adjusting: Adjusting, most: int | None) -> Subspace:
+    """Update a summary of which nothing is cut: with a scatter matrix, or else with a factor."""
+    summary, rows, weight = left
+    if not rows.shape[0]:
+        return summary
+    after = _summed(summary, rows, weight, adjusting, most)
+    if after is None:
+        after = _updating.stacked_by_block(summary, rows, weight)
+        after = after._replace(_leading=_canonical(after._rows, after._dtype))
+    return after
+
+
+def _canonical(rows: np.ndarray, dtype: np.dtype) -> Factor:
+    """The factor R of rows with a positive diagonal, which their scatter matrix tells."""
+    R = np.triu(triangle(rows[:0], rows))
+    return Factor(R * np.where(R.diagonal() < 0, -1.0, 1.0)[:, None], dtype)
+
+
+def _summed(
+    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
+) -> Subspace | None:
+    """Update a summary by the scatter matrix of a block, if adjusted directions follow from it."""
+    for precision in {summary._dtype: None, np.dtype(np.float64): None}:
+        held = _updating.held_by_block(summary, rows, weight, precision)
+        if held is not None and is_certain(held, adjusting, most):
+            return held
+    return None
+
+
+def cut_beside(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
+    """Keep the confounders whole, and so many leading directions of the rows that are adjusted."""
+    found = adjusted(summary, adjusting, most)
+    return found.undone(found.model, summary)
+
+
+# -------------------------------------------------------------------------------------- the metric
+
+
+def _in_units(
+    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, options: Any
+) -> Subspace:
+    """Update a summary in units in which its columns and those of the rows are alike."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the update says what is too large
+        deviation = _deviations(summary, rows, weight)
+    units, known = None, getattr(summary._leading, "units", None)
+    if np.isfinite(deviation).all():
+        units = units_for(deviation, adjusting, True, summary._dtype)
+    if units is not None and known is not None and np.ptp(np.log2(units / known)) <= _SAME:
+        units = known
+    if units is None:
+        return _updating.updated_by_block(summary, rows, weight, **options)
+    factors = (1 / units).astype(rows.dtype)
+    if sp.issparse(rows):
+        data = rows.data * factors[rows.indices]
+        rows = sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
+    else:
+        rows = rows * factors
+    after = _updating.updated_by_block(rescaled(summary, 1 / units), rows, weight, **options)
+    return rescaled(after, units)
+
+
+def units_for(
+    deviation: np.ndarray, adjusting: Adjusting, cuts: bool, dtype: np.dtype
+) -> np.ndarray | None:
+    """Units of columns with such deviations; None where the rows' own serve as well.
+
+    ``cuts``: whether directions are cut.
+    """
+    there = deviation > 0
+    if not there.any():
+        return None
+    if not cuts and deviation[there].max() <= ALIKE * deviation[there].min():
+        return None
+    units = deviation.copy()
+    if cuts and not adjusting.scale:  # a cut of the others as they are
+        units[:] = deviation.max()
+    if cuts and adjusting.confounders:
+        some = list(adjusting.confounders)
+        units[some] = deviation[some] / (_PROMINENT * np.sqrt(there.sum()))
+    most = _LARGEST_EXPONENT[dtype]
+    exponents = np.frexp(np.where(there & (units > 0), units, 1.0))[1].clip(-most, most)
+    return np.ldexp(1.0, exponents) if np.ptp(exponents[there]) else None
+
+
+def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.ndarray:
+    """About the deviations of the columns, with the next rows."""
+    rows, w = entries_once(rows), np.ones(rows.shape[0]) if weight is None else weight
+    n, n_before, before = float(w.sum()), summary.n_samples, summary.mean
+    if not n + n_before:
+        return np.zeros(rows.shape[1])
+    mean = np.asarray(w @ rows).ravel() / n if n else before
+    if sp.issparse(rows):
+        new = np.maximum(w @ rows.power(2) - n * mean**2, 0)
+    else:
+        new = sum(w[at] @ np.square(rows[at] - mean) for at in row_slices(*rows.shape))
+    apart = (mean - before) * (n / (n + n_before))
+    scatter = scatter_of_columns(summary) + new + apart * (mean - before) * n_before
+    return deviations(scatter, before + apart, n + n_before)
+
+
+# -------------------------------------------------------------------------------------- merges
+
+
+def merged(
+    summaries: list[Subspace],
+    n_components: int | float | None,
+    adjusting: Adjusting = _NONE,
+    wanted: int | float | None = None,
+) -> Subspace:
+    """Merge summaries of disjoint sets of rows, which are adjusted when they are read.
+
+    By the sum of their scatter matrices where that tells the ``wanted`` components (None:
+    ``n_components``), else by their rows.
+    """
+    there = [s for s in summaries if s.n_samples > 0]
+    if not adjusting or not there:
+        return merge_subspaces(summaries, n_components)
+    total, corrections = pooled_moments(there)
+    total = total._named(names_known(summaries))
+    dtype, d = np.result_type(*(s._dtype for s in summaries)), total.n_features
+    held = [s._leading for s in there if isinstance(s._leading, ScatterMatrix)]
+    if len(held) == len(there):
+        whole = total._replace(_leading=added(held, corrections, dtype))
+        wanted = n_components if wanted is None else wanted
+        if is_certain(whole, adjusting, int(wanted) if is_integer(wanted) else None):
+            return whole
+    few = sum(len(s._rows) + 1 for s in there) <= EXACT_ORDER
+    if few and is_integer(n_components) and d > SMALL_DIMENSION:
+        rows = np.concatenate([*(s._rows for s in there), corrections])
+        whole = total._replace(_leading=Factor(rows, dtype))
+        return cut_beside(whole, adjusting, int(n_components) - len(adjusting.confounders))
+    parts, undone = alike(summaries, adjusting, n_components)
+    return undone(merge_subspaces(parts, n_components))
+
+
+def _now(sources: tuple, how: Hashable, make: Callable[[], Subspace]) -> Subspace:
+    return make()
+
+
+def alike(
+    summaries: Sequence[Subspace],
+    adjusting: Adjusting,
+    n_components: int | float | None,
+    judged: bool = False,
+    once: Callable[[tuple, Hashable, Callable[[], Subspace]], Subspace] = _now,
+) -> tuple[list[Subspace], Callable[[Subspace], Subspace]]:
+    """Summaries in units in which their columns are alike, and what makes a summary one of rows.
+
+    ``judged``: whether the merge compares sites, so that the units are those of scaled rows.
+    ``once(sources, how, make)`` may return what has been made of the same before.
+    """
+    units = _units_of_merge(summaries, adjusting, n_components, judged)
+    if units is None:
+        return list(summaries), lambda summary: summary
+    how = units.tobytes()
+    parts = [once((s,), how, partial(rescaled, s, 1 / units)) for s in summaries]
+    return parts, partial(rescaled, factors=units)
+
+
+def _units_of_merge(
+    summaries: Sequence[Subspace], adjusting: Adjusting, n_components: Any, judged: bool
+) -> np.ndarray | None:
+    there = [s for s in summaries if s.n_samples > 0]
+    if not adjusting or not there:
+        return None
+    total = pooled_moments(there)[0]
+    columns = total.column_scatter
+    if columns is None:  # of a site that has cut nothing, or an error
+        columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
+    deviation = deviations(columns, total.mean, total.n_samples)
+    if judged:
+        return np.where(deviation > 0, deviation, 1.0)
+    cuts = n_components is not None and total.n_features > SMALL_DIMENSION
+    cuts = cuts or any(map(was_truncated, there))
+    return units_for(deviation, adjusting, cuts, total._dtype)
