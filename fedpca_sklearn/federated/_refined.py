@@ -24,13 +24,13 @@ from ..summary import RefinementAnswer, Subspace
 from ..summary._answers import checksum
 from ..summary._refinement import Refinement, local_products
 from ._clients import StreamingClientsTransformer, rows_of
-from ._local_fit import Site
+from ._local_fit import Site, Summarised
 from ._merge import SubspaceMerge
 
 # A function of a mean and a block of directions.
 Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
 # Estimators whose directions are those of rows, or cut from them.
-_DECOMPOSITIONS = (StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
+_DECOMPOSITIONS = (Summarised, StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 # Rounds at most where a tolerance is given and no number of rounds.
 _MOST_ROUNDS = 20
 

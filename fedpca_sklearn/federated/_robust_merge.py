@@ -8,7 +8,6 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.checks import is_integer
 from .._validation.intervals import Interval
 from ..summary import merge_subspaces
 from ._merge import MergeStrategy
@@ -110,17 +109,14 @@ class RobustMerge(MergeStrategy):
     }
 
     compares_sites = True
+    _counts = "RobustMerge, which compares so many directions of each site."
 
     def __init__(self, method: str = "filter", max_bad: int | None = None):
         self.method = method
         self.max_bad = max_bad
 
-    def directions_needed(self, n_components: int | float | None) -> int | float | None:
-        """Return the same, which must be an integer."""
-        return _checked(n_components)
-
     def _merge(self, parts, n_components, kept):
-        rank = min(_checked(n_components), parts[0].n_features)
+        rank = min(self.directions_needed(n_components), parts[0].n_features)
         bad = most_bad(self.max_bad, len(parts), f"the sites, of which {len(parts)} have rows")
         found = evidence(parts, rank, bad)
         self.evidence_ = dict(enumerate(found))
@@ -136,15 +132,6 @@ class RobustMerge(MergeStrategy):
         weights = median_weights([part.components[:rank] for part in trusted])
         leading = [part.truncate(rank) for part in trusted]
         return projection_average(leading, rank, weights.tolist())[0]
-
-
-def _checked(n_components):
-    if not is_integer(n_components):
-        raise ValueError(
-            f"n_components={n_components!r} must be an integer with RobustMerge, which compares so "
-            "many directions of each site."
-        )
-    return n_components
 
 
 def median_weights(bases: Sequence[np.ndarray]) -> np.ndarray:
