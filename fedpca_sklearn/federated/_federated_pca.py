@@ -117,8 +117,9 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         As in `StreamingPCA`, for all rows of all clients.
     clients_ : list
         Labels of the clients seen so far, sorted.
-    estimators_ : dict
-        Label -> fitted sub-estimator; empty with a mechanism.
+    estimators_ : mapping
+        Label -> fitted sub-estimator; empty with a mechanism. By default a client keeps its summary
+        only, and its estimator is made of it when it is looked up.
     summaries_ : dict
         Label -> `Subspace` that the client has sent last, for instance for `jackknife_intervals`;
         not there with ``trust="sum"``, and `PairMoments` with ``missing=AvailablePairs()``.
@@ -392,7 +393,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         if isinstance(self.estimator, AdjustingMixin) and not self.estimator._asks():
             self._warn_of_another_cut()
         if method == "fit":
-            self._refine_fit(X, weight, shards)
+            self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
         return list(fitted)
 
     def _client(self, X: Any, method: str, weighted: bool) -> Summarised | BaseEstimator:

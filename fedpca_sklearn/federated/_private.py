@@ -195,10 +195,12 @@ def release_of_clients(
         found = {_SUM: summary_of_sums(federation, releases)}
     else:
         found = dict(pca._map(private_summary, releases, shards))
-    made = {}
-    for label, summary in found.items():
-        privacy = stated(mechanism, accounts.mu2(None if mechanism.trust == "sum" else label))
-        made[label] = _with_release(pca._clients.get(label), summary, max_keep, privacy)
+    spent = {label: accounts.mu2(None if mechanism.trust == "sum" else label) for label in found}
+    privacy = {mu2: stated(mechanism, mu2) for mu2 in set(spent.values())}
+    made = {
+        label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
+        for label, summary in found.items()
+    }
     return {**pca._clients, **made}, terms
 
 

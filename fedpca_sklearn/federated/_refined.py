@@ -237,10 +237,6 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
                 "would need noise of their own; FederatedPowerPCA has rounds with noise."
             )
 
-    def _refine_fit(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> None:
-        """The refinements that the parameters of a fit ask for, over rows in this process."""
-        self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
-
     def _refine_as_asked(self, multiplies: Callable[[], Multiply], off: float = 0.0) -> None:
         """The refinements that the parameters ask for, by products wherever the rows are.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from ._needs_own import p_values, significant
 _ITERATIONS, _TOL = 100, 1e-7
 # Share of a sum of squares below which what is new in a product is a rounding error.
 _NEW = 1e-14
+# A scatter matrix S that is known by its trace ``squares``, and by ``multiply(B)`` and ``gram(B)``.
+Scatter: TypeAlias = "FactorScatter | SiteScatter | PersonalRounds"
 
 
 class SharedAndLocal(MergeStrategy):
@@ -72,40 +74,22 @@ def shared_and_local(
     factors = [part.singular_values[:, None] / largest * part.components for part in parts]
     V = _first_shared(parts, rank, rank + n_local)
     local = [local_directions(factor, V, n_local) for factor in factors]
+    scatters = list(map(FactorScatter, factors))
     for _ in range(_ITERATIONS):
-        pairs = list(zip(factors, local, strict=True))
-        rest = np.concatenate([beyond(factor, W) for factor, W in pairs])
+        pairs = list(zip(scatters, local, strict=True))
+        rest = np.concatenate([beyond(scatter.factor, W) for scatter, W in pairs])
         before, V = V, improved(FactorScatter(rest), V)
-        local = [improved(FactorScatter(factor), outside(W, V), V) for factor, W in pairs]
+        local = [improved(scatter, outside(W, V), V) for scatter, W in pairs]
         if np.linalg.norm(beyond(V, before)) <= _TOL:
             break
     return V, [local_directions(factor, V, n_local) for factor in factors]
 
 
-class Scatter(Protocol):
-    """Scatter matrix S of rows that is known by products."""
-
-    @property
-    def squares(self) -> float:
-        """Trace of S."""
-
-    def multiply(self, B: np.ndarray) -> np.ndarray:
-        """``B S``, for directions as rows of B."""
-
-    def gram(self, B: np.ndarray) -> np.ndarray:
-        """``B S B^T``."""
-
-
-@dataclass(frozen=True)
 class FactorScatter:
     """Scatter matrix ``factor.T @ factor``."""
 
-    factor: np.ndarray
-
-    @property
-    def squares(self) -> float:
-        """Trace of S."""
-        return float(np.sum(self.factor**2))
+    def __init__(self, factor: np.ndarray):
+        self.factor, self.squares = factor, float(np.sum(factor**2))
 
     def multiply(self, B: np.ndarray) -> np.ndarray:
         """``B S``, for directions as rows of B."""
@@ -129,8 +113,7 @@ def outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 def improved(scatter: Scatter, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
     """Leading directions of a scatter matrix outside V in the span of W and of its product."""
-    Z = scatter.multiply(W)
-    Z = beyond(Z if V is None else beyond(Z, V), W)
+    Z = beyond(scatter.multiply(W), W if V is None else np.concatenate([V, W]))
     _, sizes, new = np.linalg.svd(Z, full_matrices=False)
     new = beyond(new[sizes > _NEW * scatter.squares], W)
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W

@@ -11,7 +11,7 @@ import numpy as np
 from .._base.batches import float_dtype
 from .._kernels.routes import block_size
 from .._kernels.sizes import row_slices, slices_of
-from .._kernels.small_blocks import SmallBlocks, summaries_of_blocks
+from .._kernels.small_blocks import summaries_of_blocks
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features
 from ..streaming import StreamingPCA
@@ -94,15 +94,9 @@ def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, Site]]:
     blocks = np.stack([X[rows] for _, rows in shards]).astype(float_dtype(X), copy=False)
-    found = summaries_of_blocks(blocks, kept)
-    for i in np.flatnonzero(found.certain).tolist():
-        n = blocks.shape[1]
-        summary = _summary(found, i, n)
+    V, s, means, squares, certain = summaries_of_blocks(blocks, kept)
+    n, scatter = blocks.shape[1], squares.sum(axis=1).tolist()
+    for i in np.flatnonzero(certain).tolist():
+        moments = (V[i], s[i], means[i], float(n), scatter[i], True)
+        summary = Subspace._trusted(*moments, column_scatter=squares[i])
         yield shards[i][0], Site(clients, n, summary)
-
-
-def _summary(found: SmallBlocks, i: int, n: int) -> Subspace:
-    V, s, mean, squares, _ = (array[i] for array in found)
-    return Subspace._trusted(
-        V, s, mean, float(n), float(squares.sum()), True, column_scatter=squares
-    )
