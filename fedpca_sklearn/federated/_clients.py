@@ -326,18 +326,17 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
-    strings = [value for value in values if isinstance(value, str)]
-    numbers = [value for value in values if _is_whole(value)]
-    if len(strings) == len(labels):
+    numbers = list(map(_is_whole, values))
+    strings = [isinstance(value, str) for value in values]
+    if all(strings):
         return labels.astype(str)
-    if len(numbers) == len(labels):
+    if all(numbers):
         return labels.astype(np.int64)
-    wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
-    got = wrong[:1] or [strings[0], numbers[0]]
+    kinds = list(zip(strings, numbers, strict=True))
+    some = [(False, False)] if (False, False) in kinds else [(True, False), (False, True)]
+    got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
     raise ValueError(
-        "clients must be all integers or all strings, without missing values, got "
-        + " and ".join(map(repr, got))
-        + "."
+        f"clients must be all integers or all strings, without missing values, got {got}."
     )
 
 

@@ -206,15 +206,10 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         return self
 
     def _refinement_by_files(self) -> Refinement:
-        subspace = self._refinable()
-        if subspace is None:
+        subspace = in_numpy(vars(self)["subspace_"])
+        if not subspace.scatter > 0:
             raise ValueError("The rows have no variance: there is nothing to refine.")
         return self._refinement(subspace)
-
-    def _refinable(self) -> Subspace | None:
-        """The summary, if there is any variance."""
-        subspace = in_numpy(vars(self)["subspace_"])
-        return subspace if subspace.scatter > 0 else None
 
     def _check_merge(self) -> None:
         if self.merge is not None and self.merge.compares_sites:
@@ -242,16 +237,13 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
         ``off`` as in `Refinement`.
         """
-        if self.tol is None:
-            if self.n_refinements:
-                self._refine_by(multiplies(), self.n_refinements, off=off)
-            return
-        if self.subspace_error_bound_ > self.tol:
-            self._refine_by(multiplies(), most_rounds(self), self.tol, off)
-        if self.subspace_error_bound_ > self.tol:
+        n_rounds, tol = most_rounds(self), self.tol
+        if n_rounds and (tol is None or self.subspace_error_bound_ > tol):
+            self._refine_by(multiplies(), n_rounds, tol, off)
+        if tol is not None and self.subspace_error_bound_ > tol:
             warnings.warn(
                 f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "
-                f"{self.n_refinements_} refinements, above tol={self.tol}; raise n_refinements.",
+                f"{self.n_refinements_} refinements, above tol={tol}; raise n_refinements.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -274,8 +266,8 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         ``multiply(mean, block)`` returns the sum of `products_of` the rows of all clients, wherever
         they are; ``off`` as in `Refinement`.
         """
-        subspace = self._refinable()
-        if subspace is None:
+        subspace = in_numpy(vars(self)["subspace_"])
+        if not subspace.scatter > 0:
             return
         pooled = self.communication_.floats_pooled
         refinement = self._refinement(subspace)

@@ -12,7 +12,7 @@ from .._validation.intervals import Interval
 from ..summary import merge_subspaces
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
-from ._screening import evidence, most_bad, shares_trusted
+from ._screening import evidence, for_each_pair, most_bad, shares_trusted
 
 __all__ = ["RobustMerge"]
 
@@ -137,11 +137,7 @@ class RobustMerge(MergeStrategy):
 def median_weights(bases: Sequence[np.ndarray]) -> np.ndarray:
     """Weights of projections in their geometric median, by Weiszfeld's algorithm."""
     ranks = np.array([len(V) for V in bases], dtype=float)
-    U, ends = np.concatenate(bases), np.cumsum([0, *map(len, bases)])
-    inner = np.empty((len(bases), len(bases)))
-    for i, V in enumerate(bases):
-        squares = np.append(0.0, np.cumsum(np.sum((V @ U.T) ** 2, axis=0)))
-        inner[i] = squares[ends[1:]] - squares[ends[:-1]]
+    inner = for_each_pair(lambda V, U: np.sum((V @ U.T) ** 2, axis=0), bases, bases)
     weights = np.full(len(bases), 1 / len(bases))
     for _ in range(_STEPS):
         along = inner @ weights
