@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..federated import FederatedPCA
-from ..federated._private import Release, private_summary, stated
+from ..federated._private import Release, private_directions, private_summary, stated
 from ..privacy import PrivacyNoiseWarning
 from ..privacy._accounts import Account, Accounts
 from ..privacy._rows import ClippedRows
@@ -53,7 +53,7 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
         d = X.shape[1]
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
         mu2 = mechanism.cost(costs, d)
-        keep = clone(estimator)._private_directions(d)
+        keep = private_directions(clone(estimator)._directions_needed(), d)
 
         def make(rng: np.random.Generator) -> np.ndarray:
             seeds = tuple(int(word) for word in rng.integers(2**32, size=4))

@@ -23,7 +23,7 @@ from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
-from ..federated._private import stated
+from ..federated._private import noise_of_releases, private_directions, stated
 from ..privacy import Mechanism
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
@@ -179,7 +179,7 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         M = np.zeros((d, d))
         M[np.triu_indices(d)] = above
         M += np.triu(M, 1).T
-        terms, keep = releases.terms(d), estimator._private_directions(d)
+        terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
         total = None if terms.costs.mean is None else rounds.total
         dtype = sums.sites.dtype
         summary = mechanism.summary(iter([M]), total, max(1, round(count)), terms, keep, dtype)
@@ -187,7 +187,7 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         summary = summary._replace(privacy=stated(mechanism, mu2))
         fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
         fitted.set_params(**estimator.get_params(deep=False))
-        return _shown(fitted, sums, fitted._message_of_noise(terms, len(sums.sites.names)))
+        return _shown(fitted, sums, noise_of_releases(fitted, terms, len(sums.sites.names)))
 
     return until_nobody_is_lost(fit)
 

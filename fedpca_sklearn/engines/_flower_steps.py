@@ -8,7 +8,7 @@ import numpy as np
 
 from .._validation.checks import check_at_most_features
 from ..federated import OnlineDistributedPCA
-from ..federated._online_steps import local_eigenspace
+from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ._flower_estimators import (
     SiteLostError,

@@ -14,6 +14,7 @@ from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
+from ..federated._private import noise_of_releases
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
@@ -87,7 +88,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     def summary(site, X, *, weight, columns):
         local = clone(estimator)
         know_columns(local, columns)
-        prototype = local._prototype(X.shape[1], "fit", weight is not None)
+        prototype = local._client(X, "fit", weight is not None)
         rng = check_random_state(local.random_state)
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
@@ -134,7 +135,8 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-    warn_of_noise(fitted._message_of_noise(mechanism.terms(np.empty((0, d)), costs), n_sources=1))
+    terms = mechanism.terms(np.empty((0, d)), costs)
+    warn_of_noise(noise_of_releases(fitted, terms, n_sources=1))
     return fitted
 
 

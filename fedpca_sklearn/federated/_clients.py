@@ -7,14 +7,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from numbers import Integral
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, refuse_dask
 from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy, place_of
@@ -23,12 +22,11 @@ from .._validation.containers import validate_data
 from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
-from ._label_column import LabelColumnMixin
 
 logger = logging.getLogger(__name__)
 
 
-class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
+class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
     """Base of estimators that take one matrix and the label of the client that owns each row.
 
     A subclass has parameters ``n_components``, ``n_clients`` and ``n_jobs`` and writes
@@ -47,6 +45,8 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
     # whether the rows are read once, so that they may be Dask's
     _takes_dask = False
+    # column of the labels, as given last; it is ignored in rows to transform
+    _label_column: str | None = None
 
     _parameter_constraints: dict = {
         "n_clients": [Interval(Integral, 1, None, closed="left")],
@@ -142,7 +142,7 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
 
     def _shards(self, X: Any, clients: Any, sample_weight: Any) -> tuple[Any, Any, list]:
         """Validated rows and weights, and the clients whose rows have weight."""
-        X, clients = self._split_labels(X, clients)
+        X, clients, self._label_column = split_labels(X, clients, self._label_column)
         if is_dask(X):
             return self._chunks(X, clients, sample_weight)
         X = validate_data(
@@ -173,13 +173,14 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         check_at_most_features(self.n_components, chunks.shape[1])
         return chunks, chunks.weights, [(i, i) for i in range(len(chunks))]
 
+    def _check_X(self, X: Any) -> Any:
+        return super()._check_X(without_column(X, self._label_column))
+
     def _add_clients(self, labels: list[Any]) -> None:
         self.clients_ = sorted({*self.clients_, *labels}, key=label_order)
 
     def _map(self, function: Callable, calls: Iterable[tuple], shards: list) -> Iterator[Any]:
         """Call a function for each client, in parallel; an error names the client.
-
-        Iterators are chained and none is a generator, so that who takes a result calls the client.
 
         Parameters
         ----------
@@ -197,9 +198,13 @@ class ClientsTransformer(CallbackSupportMixin, LabelColumnMixin):
         """
         results = Federation(self.n_jobs, log=self.communication_).map(function, calls)
         labels = progress(self, (label for label, _ in shards), len(shards), "clients")
-        # one more than the results, after which both have come to their ends
-        pairs = zip(chain(results, [None]), labels, strict=False)
-        return map(itemgetter(1, 0), filter(_of_a_client_with_rows, pairs))
+        for result in results:
+            label = next(labels, None)
+            if label is None:  # a callback has stopped the fit
+                return
+            if result is not None:  # of a row chunk without rows
+                yield label, result
+        next(labels, None)
 
 
 class StreamingClientsTransformer(ClientsTransformer):
@@ -232,7 +237,7 @@ class StreamingClientsTransformer(ClientsTransformer):
         Returns
         -------
         self : object
-            Unchanged if an error is raised.
+            Unchanged if an error is raised, but for what private clients have spent by then.
         """
         with self._unchanged_on_error():
             if not hasattr(self, "communication_"):
@@ -257,11 +262,6 @@ def _threads(X: Any, shards: list) -> AbstractContextManager[None]:
     )
     d = X.shape[1]
     return threads_for_call(d * max(n_rows, 16 * d))
-
-
-def _of_a_client_with_rows(pair: tuple[Any, Any]) -> bool:
-    """Whether a result is not that of a row chunk without rows."""
-    return pair[0] is not None
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:
@@ -326,18 +326,17 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
-    strings = [value for value in values if isinstance(value, str)]
-    numbers = [value for value in values if _is_whole(value)]
-    if len(strings) == len(labels):
+    numbers = list(map(_is_whole, values))
+    strings = [isinstance(value, str) for value in values]
+    if all(strings):
         return labels.astype(str)
-    if len(numbers) == len(labels):
+    if all(numbers):
         return labels.astype(np.int64)
-    wrong = [value for value in values if not (isinstance(value, str) or _is_whole(value))]
-    got = wrong[:1] or [strings[0], numbers[0]]
+    kinds = list(zip(strings, numbers, strict=True))
+    some = [(False, False)] if (False, False) in kinds else [(True, False), (False, True)]
+    got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
     raise ValueError(
-        "clients must be all integers or all strings, without missing values, got "
-        + " and ".join(map(repr, got))
-        + "."
+        f"clients must be all integers or all strings, without missing values, got {got}."
     )
 
 
@@ -346,3 +345,37 @@ def _is_whole(value: Any) -> bool:
     if not (is_real(value) or isinstance(value, np.bool_)):
         return False
     return bool(value == value // 1 and -(2**63) <= value < 2**63)
+
+
+def split_labels(X: Any, clients: Any, known: str | None) -> tuple[Any, Any, str | None]:
+    """Rows, labels, and the column of labels: the one taken out of the rows, or else ``known``."""
+    if not isinstance(clients, str):
+        return X, clients, known
+    names = column_names(X)
+    if names is None:
+        raise ValueError(
+            f"clients={clients!r} names a column, so X must be a data frame, got "
+            f"{type(X).__name__}."
+        )
+    if clients not in names:
+        raise ValueError(f"clients={clients!r} must be a column of X, got columns {names}.")
+    labels = X[clients]
+    labels = labels.to_pylist() if hasattr(labels, "to_pylist") else labels  # of pyarrow
+    return without_column(X, clients), labels, clients
+
+
+def column_names(X: Any) -> list | None:
+    """Names of the columns of a frame of pandas, polars or pyarrow; None for anything else."""
+    if hasattr(X, "iloc"):
+        return list(X.columns)
+    names = getattr(getattr(X, "schema", None), "names", None)
+    return list(names() if callable(names) else names) if names is not None else None
+
+
+def without_column(X: Any, name: str | None) -> Any:
+    """Return a frame without a column; whatever else as it is."""
+    names = None if name is None else column_names(X)
+    if names is None or name not in names:
+        return X
+    rest = [other for other in names if other != name]
+    return X[rest] if hasattr(X, "iloc") else X.select(rest)

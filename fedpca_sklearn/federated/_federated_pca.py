@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import has_callbacks
@@ -20,6 +21,7 @@ from .._base.fitted import show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._kernels.too_large import largest_named
+from .._validation.arrays import PLACE
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import InstanceOf, Interval
 from ..communication._federation import clients_named
@@ -27,18 +29,23 @@ from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, checked_with_place, tighter_fraction
+from ..summary._metric import alike, merged
 from ..summary._updating import lacks_directions
 from ._available_pairs import AvailablePairs, MissingStrategy
-from ._clients import label_order, rows_of
+from ._clients import StreamingClientsTransformer, label_order, rows_of
 from ._conditional_fill import ConditionalFill
-from ._leaving import LeavingMixin
-from ._local_fit import Site, fit_site, labels_of_sites, with_label_as_site
-from ._merge import MergeStrategy, SubspaceMerge
-from ._merge_rounds import Made, findings_by_label
-from ._merge_sent import MergeSentMixin
+from ._local_fit import (
+    Estimators,
+    Site,
+    Summarised,
+    fit_site,
+    labels_of_sites,
+    with_label_as_site,
+)
+from ._merge import LastMerge, MergeStrategy, SubspaceMerge, merge_in_rounds
 from ._pairs_of_clients import PairsOfClientsMixin
-from ._releases import ReleasesMixin
-from ._small_clients import is_plain, small_sites
+from ._private import SpendsPrivacy, noise_of_releases, release_of_clients
+from ._small_clients import keeps_summaries, need_no_units, small_sites
 
 __all__ = ["FederatedPCA"]
 
@@ -48,7 +55,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return goes_on and not isinstance(self.missing, ConditionalFill)
 
 
-class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMixin):
+class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client (site) summarises its own rows, and sends the summary, a `Subspace`, to a server,
@@ -110,8 +117,9 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         As in `StreamingPCA`, for all rows of all clients.
     clients_ : list
         Labels of the clients seen so far, sorted.
-    estimators_ : dict
-        Label -> fitted sub-estimator; empty with a mechanism.
+    estimators_ : mapping
+        Label -> fitted sub-estimator; empty with a mechanism. By default a client keeps its summary
+        only, and its estimator is made of it when it is looked up.
     summaries_ : dict
         Label -> `Subspace` that the client has sent last, for instance for `jackknife_intervals`;
         not there with ``trust="sum"``, and `PairMoments` with ``missing=AvailablePairs()``.
@@ -226,29 +234,8 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         self.scale = scale
         self.partial_out = partial_out
 
-    @available_if(_clients_can_partial_fit)
-    def partial_fit(
-        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
-    ) -> FederatedPCA:
-        """Update the fit with more rows, of known or new clients, and merge again.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-            The next rows, with the columns of the first call.
-        y : Ignored
-            Not used; there because scikit-learn's pipelines pass it.
-        clients : array-like of shape (n,) or str, default=None
-            Label of the client that owns each row, as in `fit`.
-        sample_weight : array-like of shape (n,), default=None
-            Weight of each row; None: 1. Integer weights equal repeated rows.
-
-        Returns
-        -------
-        self : FederatedPCA
-            Unchanged if an error is raised, but for what clients have spent by then.
-        """
-        return super().partial_fit(X, y, clients, sample_weight)
+    # not of estimators, nor of rounds, that take all rows at once
+    partial_fit = available_if(_clients_can_partial_fit)(StreamingClientsTransformer.partial_fit)
 
     @classmethod
     def from_subspaces(
@@ -326,8 +313,7 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
     def _reset(self) -> None:
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients = {}
-        self._sent: list[Subspace] = []
-        self._made: list[Any] = []
+        self._last_merge: LastMerge | None = None
         self._trust: str | None = None
 
     def _check_parameters(self) -> None:
@@ -371,21 +357,28 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             )
         self._trust = trust
         if trust is not None:
-            return self._private_step(in_memory(X), weight, shards, fresh=method == "fit")
+            first = not self._clients
+            X = in_memory(X)
+            self._clients, terms = release_of_clients(self, X, weight, shards, method == "fit")
+            self._merge_all()
+            if first:
+                self._noise_message = noise_of_releases(self, terms, terms.n_shares)
+            return [label for label, _ in shards]
         if method == "fit":
             self.__dict__.pop("_accounts", None)
         seen = self._clients
-        prototype = self._prototype(X.shape[1], method, weight is not None)
+        client = self._client(X, method, weight is not None)
         unseen = [shard for shard in shards if shard[0] not in seen]
         new = [label for label, _ in unseen]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(seen) + len(new))
         seeds = dict(zip(new, seeds[len(seen) :], strict=True))  # those before went to old clients
         small = {}
-        if unseen and self._takes_many_at_once(prototype, X, weight):
-            small = small_sites(prototype, X, unseen)
+        at_once = weight is None and isinstance(X, np.ndarray) and not has_callbacks(self)
+        if unseen and at_once and isinstance(client, Summarised):
+            small = small_sites(client, X, unseen)
         others = [shard for shard in shards if shard[0] not in small]
         calls = (
-            (label, seen.get(label), prototype, seeds.get(label), rows, w, method)
+            (label, seen.get(label), client, seeds.get(label), rows, w, method)
             for label, rows, w in rows_of(X, weight, others)
         )
         fitted = dict(self._map(fit_site, calls, others))
@@ -400,16 +393,12 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         if isinstance(self.estimator, AdjustingMixin) and not self.estimator._asks():
             self._warn_of_another_cut()
         if method == "fit":
-            self._refine_fit(X, weight, shards)
+            self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
         return list(fitted)
 
-    def _takes_many_at_once(self, prototype: Any, X: Any, weight: Any) -> bool:
-        """Whether clients with few rows need no call of their own."""
-        alike = weight is None and isinstance(X, np.ndarray) and not has_callbacks(self)
-        return alike and is_plain(prototype, X)
-
-    def _prototype(self, d: int, method: str, weighted: bool) -> BaseEstimator:
-        estimator = self.estimator
+    def _client(self, X: Any, method: str, weighted: bool) -> Summarised | BaseEstimator:
+        """What each client does with its rows: takes them into a summary, or fits an estimator."""
+        estimator, d = self.estimator, X.shape[1]
         if self._takes_the_rank(estimator):
             estimator = clone(estimator).set_params(n_components=self._rank_of_clients(d))
         elif estimator is None:
@@ -419,7 +408,10 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
         name = type(estimator).__name__
         if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
             raise TypeError(f"sample_weight was given, but {name}.{method} does not take it.")
-        return estimator
+        if not keeps_summaries(estimator, d):
+            return estimator
+        clients = Summarised(clone(estimator) if estimator is self.estimator else estimator)
+        return clients if need_no_units(clients, X) else estimator
 
     def _rank_of_clients(self, d: int) -> int | float | None:
         """Directions, or share of the variance, that clients of this class look for."""
@@ -460,19 +452,135 @@ class FederatedPCA(MergeSentMixin, PairsOfClientsMixin, ReleasesMixin, LeavingMi
             return self._merge_pairs()
         whole = check_subspaces([client.summary for client in self._clients.values()])
         self._refuse_noise(whole)
-        made = Made(self._made)
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         names = partial(clients_named, self._clients)
+        last = LastMerge(self._last_merge, self.communication_)
         with largest_named(names, whole):
-            subspace, sent = self._merged(strategy, whole, made)
-        self._sent, self._made = sent, made.entries
-        for name in self.__dict__.pop("_findings", ()):
-            delattr(self, name)
-        found = findings_by_label(strategy, self._clients)
-        self.__dict__.update(found, _findings=tuple(found))
-        estimators = {c: self._clients[c].estimator for c in sorted(self._clients, key=label_order)}
-        self.estimators_ = {label: e for label, e in estimators.items() if e is not None}
+            subspace = self._merged(strategy, whole, last)
+        self._last_merge = last.done()
+        self._show_findings(strategy)
+        estimators: Any = Estimators(self._clients)
+        self.estimators_ = estimators
         n_rows = sum(client.n_rows for client in self._clients.values())
         with largest_named(names, whole):
             self._set_fitted(subspace, self.n_components, n_rows)
         self.n_refinements_ = 0
+
+    def _merged(self, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge) -> Subspace:
+        """The merge of the summaries of all clients, in units that fit how rows are adjusted."""
+        adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
+        wanted = number_or_none(self.n_components)
+        if strategy._adds_up and adjusting:
+            kept = strategy.directions_kept(whole, self._with_confounders(wanted))
+            last.record(whole)
+            return merged(whole, kept, adjusting, wanted)
+        summaries, undone = alike(whole, adjusting, wanted, not self._takes_all, last.once)
+        sent = {id(s): of for s, of in zip(summaries, whole, strict=True)}
+
+        def record(messages: list[Subspace], receivers: list | None = None) -> None:
+            last.record([sent.get(id(message), message) for message in messages], receivers)
+
+        kept = strategy.directions_kept(summaries, self._with_confounders(wanted))
+        sums = self._trust == "sum"  # which were logged
+        return undone(
+            merge_in_rounds(
+                strategy,
+                summaries,
+                kept,
+                kept,
+                record=None if sums else record,
+                once=last.once,
+            )
+        )
+
+    def _show_findings(self, strategy: MergeStrategy) -> None:
+        """Show what a strategy found of the sites in this merge, by attribute and label."""
+        for name in self.__dict__.pop("_findings", ()):
+            delattr(self, name)
+        labels = [label for label, site in self._clients.items() if site.summary.n_samples > 0]
+        found = {
+            name: {labels[position]: value for position, value in of_sites.items()}
+            for name, of_sites in vars(strategy).items()
+            if name.endswith("_")
+        }
+        self.__dict__.update(found, _findings=tuple(found))
+
+    def _refuse_noise(self, summaries: list[Subspace]) -> None:
+        """Raise where variances of rows are asked for, and some summaries have noise in theirs."""
+        counted = isinstance(self.n_components, str)
+        if (counted or self._asks()) and any(s.privacy is not None for s in summaries):
+            what = f"n_components={self.n_components!r} takes"
+            what = what if counted else "scale and partial_out take"
+            raise ValueError(
+                f"{what} variances for those of rows, and a summary has the noise of a privacy "
+                "mechanism."
+            )
+
+    # ---------------------------------------------------------------- who has sent what
+
+    @property
+    def summaries_(self) -> dict[Any, Subspace]:
+        """What each client has sent last, by its label."""
+        check_is_fitted(self)
+        if self._trust == "sum":
+            raise AttributeError("With trust='sum' only the sum of all clients is known.")
+        return {label: self._clients[label].summary for label in self.clients_}
+
+    def remove(self, label: Any) -> Any:
+        """Take a client out: the fit is then that of the others, as if it had never come.
+
+        Parameters
+        ----------
+        label : object
+            One of ``clients_``.
+
+        Returns
+        -------
+        self : FederatedPCA
+            Unchanged if an error is raised. What a mechanism has charged stays charged.
+
+        Raises
+        ------
+        ValueError
+            For an unknown label, for the last client, and with ``trust="sum"``, where only the sum
+            of all is known.
+
+        Notes
+        -----
+        The others' summaries are merged anew, so that nothing of the client is left, not even a
+        rounding error, nor a refinement. In a tree the merges on its path are made again.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from fedpca_sklearn import FederatedPCA
+        >>> X, y = load_digits(return_X_y=True)
+        >>> pca = FederatedPCA(5).fit(X, clients=y).remove(3)
+        >>> others = FederatedPCA(5).fit(X[y != 3], clients=y[y != 3])
+        >>> bool((pca.explained_variance_ == others.explained_variance_).all())
+        True
+        """
+        check_is_fitted(self)
+        if self._trust == "sum":
+            raise ValueError("trust='sum' knows the sum of all clients only; none can be removed.")
+        if label not in self._clients:
+            raise ValueError(f"label must be one of clients_, {self.clients_}, got {label!r}.")
+        if isinstance(self.missing, ConditionalFill):
+            raise ValueError(
+                f"remove cannot be with missing={self.missing!r}: the rows of the others were "
+                "filled in by what the client's told; fit without it."
+            )
+        others = {known: site for known, site in self._clients.items() if known != label}
+        if not any(site.n_rows for site in others.values()):
+            raise ValueError(f"label={label!r} is the last client; nothing would be left.")
+        place = vars(self).get(PLACE)
+        with self._unchanged_on_error():
+            self.communication_ = self.communication_.copy()
+            self._clients = others
+            self._merge_all()
+            self.clients_ = [known for known in self.clients_ if known in others]
+            if place is not None:
+                self.__dict__[PLACE] = place
+        if self.missing is None:
+            self._warn_of_cut()
+        return self

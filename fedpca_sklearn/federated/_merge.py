@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,19 +15,25 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, plain_integer
 from .._validation.intervals import Interval
+from ..communication._federation import Message
 from ..summary import Subspace, merge_subspaces
+from ..summary._along import factor_along
 from ..summary._merge_methods import MERGE_METHODS
 from ..summary._merging import (
     check_subspaces,
     directions_between,
+    merged_rows,
     names_of_parts,
     pooled_moments,
     threads_of_merge,
     weighted,
 )
-from ._merge_rounds import merge_in_rounds
+from ..summary._updating import was_truncated
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
+
+# Returns what was made of the same summaries in the same way, or else makes it.
+Once: TypeAlias = Callable[[tuple[Subspace, ...], Hashable, Callable[[], Subspace]], Subspace]
 
 
 class MergeStrategy(BaseEstimator, ABC):
@@ -52,6 +58,8 @@ class MergeStrategy(BaseEstimator, ABC):
 
     # Summaries merged at each node of a tree; None: all at once.
     fan_in: int | None = None
+    # Who takes numbers of components only, and why; None: shares as well.
+    _counts: str | None = None
 
     @property
     def compares_sites(self) -> bool:
@@ -93,7 +101,7 @@ class MergeStrategy(BaseEstimator, ABC):
         n_components : int, float or None
             That of the sub-estimator; here the same. A rule's name is taken for None.
         """
-        return n_components
+        return n_components if self._counts is None else check_count(n_components, self._counts)
 
     def directions_sent(self, n_components: int | float | None) -> int | None:
         """Return how many directions of its summary a client sends at most.
@@ -191,6 +199,23 @@ class MergeStrategy(BaseEstimator, ABC):
         subspace : Subspace
             Summary of all rows.
         """
+
+
+def check_count(n_components: Any, of: str, or_none: bool = False) -> Any:
+    """Return a number of components, or raise where it must be one; ``of`` what, and why."""
+    if is_integer(n_components) or (or_none and n_components is None):
+        return n_components
+    kind = "an integer or None" if or_none else "an integer"
+    raise ValueError(f"n_components={n_components!r} must be {kind} with {of}")
+
+
+def moments_and_factor(parts: Sequence[Subspace]) -> tuple[Subspace, Callable]:
+    """Summary of the rows of all parts without directions; and a function of directions V.
+
+    It returns a factor of the scatter matrix of all rows along V.
+    """
+    total, corrections = pooled_moments(parts)
+    return total, lambda V: np.concatenate([factor_along(parts, V), corrections @ V.T])
 
 
 class SubspaceMerge(MergeStrategy):
@@ -306,12 +331,8 @@ class SubspaceMerge(MergeStrategy):
         return directions_between(subspaces, n_components)
 
     def _cut_to(self, n_components: int | float | None) -> int | None:
-        if not (n_components is None or is_integer(n_components)):
-            raise ValueError(
-                f"n_components={n_components!r} must be an integer or None with truncate=True: a "
-                "share of the variance that every node cuts again would not be reached."
-            )
-        return n_components
+        why = "a share of the variance that every node cuts again would not be reached."
+        return check_count(n_components, f"truncate=True: {why}", or_none=True)
 
     def _merge(self, parts, n_components, kept):
         if self.truncate and n_components is None:
@@ -331,3 +352,117 @@ def _at_one_mean(parts: list[Subspace]) -> list[Subspace]:
     parts = [part for part in parts if part.n_samples > 0]
     total, _ = pooled_moments(parts)
     return [part._replace(mean=total.mean) for part in parts]
+
+
+# -------------------------------------------------------------------- rounds
+
+
+class LastMerge:
+    """What clients and nodes of a tree hold of a merge, so that the next one repeats nothing.
+
+    Parameters
+    ----------
+    before : LastMerge, default=None
+        The merge before this one.
+    log : CommunicationLog, default=None
+        Where what is new in a round is recorded.
+    """
+
+    def __init__(self, before: LastMerge | None = None, log: Any = None):
+        self._sent: list[Subspace] = []
+        self._made: dict[tuple, Subspace] = {}
+        self._before, self._log = before, log
+
+    def once(
+        self, sources: tuple[Subspace, ...], how: Hashable, make: Callable[[], Subspace]
+    ) -> Subspace:
+        """Return what was made of the same summaries in the same way, or else make it."""
+        before = {} if self._before is None else self._before._made
+        made = before.get((sources, how))
+        self._made[sources, how] = made = make() if made is None else made
+        return made
+
+    def record(self, messages: Iterable[Subspace], receivers: list | None = None) -> None:
+        """Log a round, without what the receiver still holds as it was."""
+        messages = list(messages)
+        held = set() if self._before is None else set(map(id, self._before._sent))
+        new = [i for i, message in enumerate(messages) if id(message) not in held]
+        sizes = [Message(messages[i].n_floats, messages[i].nbytes) for i in new]
+        self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
+        self._sent.extend(messages)
+
+    def done(self) -> LastMerge:
+        """The same without the merge before it, to be kept."""
+        self._before = self._log = None
+        return self
+
+
+def merge_in_rounds(
+    strategy: MergeStrategy,
+    subspaces: list[Subspace],
+    n_components: int | float | None,
+    kept: int | float | None,
+    *,
+    record: Callable[..., None] | None = None,
+    once: Once | None = None,
+) -> Subspace:
+    """Let clients send their summaries, and merge them with a strategy level by level.
+
+    Parameters
+    ----------
+    strategy : MergeStrategy
+    subspaces : list of Subspace
+        Checked; one of each client, of which those without rows take part in the rounds only.
+    n_components, record
+        As in `MergeStrategy.merge`.
+    kept : int, float or None
+        Directions that an inner node of a tree keeps of summaries that were cut before; None: all.
+    once : callable, default=None
+        `LastMerge.once`.
+
+    Returns
+    -------
+    subspace : Subspace
+    """
+    once = LastMerge().once if once is None else once
+    most, fan_in = strategy.directions_sent(n_components), strategy.fan_in
+    nodes = subspaces
+    if most is not None:
+        nodes = [
+            once((s,), most, partial(s.truncate, most)) if most < s.n_components else s
+            for s in subspaces
+        ]
+    how = (type(strategy).__module__, type(strategy).__qualname__, str(strategy.get_params()), kept)
+    while fan_in is not None and len(nodes) > fan_in:
+        groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
+        # a node alone in its group waits for the next level
+        sent = [(node, i) for i, group in enumerate(groups) if len(group) > 1 for node in group]
+        if record is not None:
+            record(*map(list, zip(*sent, strict=True)))
+        nodes = [_inner_node(strategy, group, kept, how, once) for group in groups]
+    if record is not None:
+        record(nodes)
+    return _node(strategy, nodes, n_components, kept)
+
+
+def _inner_node(
+    strategy: MergeStrategy,
+    group: list[Subspace],
+    kept: int | float | None,
+    how: Hashable,
+    once: Once,
+) -> Subspace:
+    """The merge of a group, from which nothing is cut if nothing was cut from its parts."""
+    if len(group) == 1:
+        return group[0]
+    size = kept if any(map(was_truncated, group)) else None
+    return once(tuple(group), how, partial(_node, strategy, group, size, kept))
+
+
+def _node(
+    strategy: MergeStrategy,
+    group: list[Subspace],
+    n_components: int | float | None,
+    kept: int | float | None,
+) -> Subspace:
+    return merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))

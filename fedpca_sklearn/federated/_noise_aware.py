@@ -10,11 +10,10 @@ from scipy.special import chdtri
 
 from .._kernels import linalg
 from .._kernels.sizes import rows_within, slices_of
-from .._validation.checks import is_integer
 from ..summary import Subspace, merge_subspaces
-from ..summary._along import along, factor_along
+from ..summary._along import along
 from ..summary._merging import pooled_moments
-from ._merge import MergeStrategy
+from ._merge import MergeStrategy, moments_and_factor
 
 __all__ = ["NoiseAwareMerge"]
 
@@ -95,28 +94,16 @@ class NoiseAwareMerge(MergeStrategy):
     """
 
     compares_sites = True
-
-    def directions_needed(self, n_components: int | float | None) -> int | float | None:
-        """Return the same, which must be an integer."""
-        return _checked(n_components)
+    _counts = "NoiseAwareMerge: noise is what lies outside the components."
 
     def _merge(self, parts, n_components, kept):
-        rank = min(_checked(n_components), parts[0].n_features)
+        rank = min(self.directions_needed(n_components), parts[0].n_features)
         v, V = noise_and_directions(parts, rank)
         self.noise_variances_ = dict(enumerate(v.tolist()))
         if V is None:
             return merge_subspaces(parts, rank)
-        total, corrections = pooled_moments(parts)
-        return along(total, V, np.concatenate([factor_along(parts, V), corrections @ V.T]))
-
-
-def _checked(n_components):
-    if not is_integer(n_components):
-        raise ValueError(
-            f"n_components={n_components!r} must be an integer with NoiseAwareMerge: noise is what "
-            "lies outside the components."
-        )
-    return n_components
+        total, factor = moments_and_factor(parts)
+        return along(total, V, factor(V))
 
 
 def noise_and_directions(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from .._base.batches import float_dtype
 from .._base.fitted import FittedState
+from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
 from ..communication._sum_of_all import sum_of_all
@@ -24,9 +27,15 @@ from ..privacy import (
 from ..privacy._accounts import Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
-from ..summary import Subspace
+from ..privacy._seeds import seeds_of
+from ..privacy._useless import edge, edge_of_sum, noise_message
+from ..summary import Subspace, merge_subspaces
 from ..summary._origin import StatedPrivacy
 from ._clients import rows_of
+from ._local_fit import Site
+
+# In the place of a client where only sums over clients are known.
+_SUM = 0
 
 
 def refuse_weight(weight: Any) -> None:
@@ -157,3 +166,76 @@ def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]])
         for part in first.parts()
     )
     return first.summary(sums, sum(rows.n_rows for _, _, rows in clients))
+
+
+# -------------------------------------------------------------------- all clients
+
+
+def release_of_clients(
+    pca: Any, X: Any, weight: Any, shards: list[tuple[Any, Any]], fresh: bool
+) -> tuple[dict[Any, Site], Terms]:
+    """One release of each client, after its account has been charged; all releases merged."""
+    refuse_weight(weight)
+    mechanism, d = pca.mechanism, X.shape[1]
+    labels = [label for label, _ in shards]
+    costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
+    mu2 = mechanism.cost(costs, d, n_shares=len(shards))
+    pca._open_accounts(fresh).check(labels, mechanism, mu2)
+    check_all_rows(X, shards, pca.n_jobs)
+    max_keep = private_directions(pca._directions_needed(), d)
+    seeds = seeds_of(pca.random_state)
+    terms = mechanism.terms(X, costs, len(shards))
+    accounts = pca._charge(labels, mechanism, mu2, fresh)
+    releases = [
+        (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_keep))
+        for label, rows, _ in rows_of(X, None, shards)
+    ]
+    if mechanism.trust == "sum":
+        federation = Federation(pca.n_jobs, log=pca.communication_)
+        found = {_SUM: summary_of_sums(federation, releases)}
+    else:
+        found = dict(pca._map(private_summary, releases, shards))
+    spent = {label: accounts.mu2(None if mechanism.trust == "sum" else label) for label in found}
+    privacy = {mu2: stated(mechanism, mu2) for mu2 in set(spent.values())}
+    made = {
+        label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
+        for label, summary in found.items()
+    }
+    return {**pca._clients, **made}, terms
+
+
+def _with_release(before: Site | None, summary: Subspace, max_keep: int | None, privacy: Any):
+    """The releases of a client so far, or of sums over clients, merged."""
+    n_rows = round(summary.n_samples)
+    if before is not None:
+        summary = merge_subspaces([before.summary, summary], max_keep)
+        n_rows += before.n_rows
+    return Site(None, n_rows, summary._replace(privacy=privacy))
+
+
+def private_directions(wanted: int | float | None, d: int) -> int | None:
+    """Directions that a client keeps of a private second moment; None: all."""
+    return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
+
+
+def noise_of_releases(pca: Any, terms: Terms, n_sources: int) -> str | None:
+    """Text of a warning if the first releases of all clients together look like noise.
+
+    Each summary has the noise of ``n_sources`` clients.
+    """
+    d, shares = len(pca.mean_), math.sqrt(n_sources)
+    summaries = [site.summary for site in pca._clients.values()]
+    size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
+    spike = of_means = 0.0
+    if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
+        t = terms.mean_std * shares
+        distances = [np.linalg.norm(s.mean - terms.origin(d)) for s in summaries]
+        spike = float(max(distances)) * t * math.sqrt(d)
+        if len(summaries) > 1:  # and the means of clients differ by their noise
+            n = pca.n_samples_ / len(summaries)
+            of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
+            of_means = min(of_means, pca.n_samples_ * terms.row_norm**2)
+    spectra = [s.singular_values.astype(np.float64) ** 2 for s in summaries]
+    noise = edge_of_sum(edge(size, d, spike), spectra, d) + of_means
+    largest = float(pca.subspace_.singular_values.max(initial=0.0)) ** 2
+    return noise_message(largest, noise, d)

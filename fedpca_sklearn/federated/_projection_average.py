@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from numbers import Integral
 
-import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.checks import is_integer
 from .._validation.intervals import Interval
 from ..summary import Subspace
-from ..summary._along import along, factor_along
-from ..summary._merging import pooled_moments
+from ..summary._along import along
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
-from ._merge import MergeStrategy
+from ._merge import MergeStrategy, check_count, moments_and_factor
 
 __all__ = ["ProjectionAverage"]
 
@@ -94,12 +91,9 @@ class ProjectionAverage(MergeStrategy):
 
     def directions_needed(self, n_components: int | float | None) -> int | None:
         """Return ``projection_dim``, or ``n_components`` without one."""
-        if not (n_components is None or is_integer(n_components)):
-            raise ValueError(
-                f"n_components={n_components!r} must be an integer or None with ProjectionAverage: "
-                "a mean of projections has no variances."
-            )
-        return n_components if self.projection_dim is None else self.projection_dim
+        why = "a mean of projections has no variances."
+        asked = check_count(n_components, f"ProjectionAverage: {why}", or_none=True)
+        return asked if self.projection_dim is None else self.projection_dim
 
     def directions_sent(self, n_components: int | float | None) -> int | None:
         """Return as many as needed: every direction sent counts as much as the first."""
@@ -137,12 +131,8 @@ def projection_average(
     max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
     mean = ProjectionMean.empty(parts[0].n_features)
     mean = mean.add(parts, weights, max_keep)
-    total, corrections = pooled_moments(parts)
-
-    def all_along(V):
-        return np.concatenate([factor_along(parts, V), corrections @ V.T])
-
-    found = along(total, *mean.leading(n_components, all_along))
+    total, factor = moments_and_factor(parts)
+    found = along(total, *mean.leading(n_components, factor))
     return found, mean.sine_bound(n_components)
 
 

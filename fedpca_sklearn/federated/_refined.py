@@ -23,13 +23,13 @@ from ..summary import RefinementAnswer, Subspace
 from ..summary._answers import checksum
 from ..summary._refinement import Refinement, local_products
 from ._clients import StreamingClientsTransformer, rows_of
-from ._local_fit import Site
+from ._local_fit import Site, Summarised
 from ._merge import SubspaceMerge
 
 # A function of a mean and a block of directions.
 Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
 # Estimators whose directions are those of rows, or cut from them.
-_DECOMPOSITIONS = (StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
+_DECOMPOSITIONS = (Summarised, StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 # Rounds at most where a tolerance is given and no number of rounds.
 _MOST_ROUNDS = 20
 
@@ -205,15 +205,10 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         return self
 
     def _refinement_by_files(self) -> Refinement:
-        subspace = self._refinable()
-        if subspace is None:
+        subspace = self._values()["subspace_"]
+        if not subspace.scatter > 0:
             raise ValueError("The rows have no variance: there is nothing to refine.")
         return self._refinement(subspace)
-
-    def _refinable(self) -> Subspace | None:
-        """The summary, if there is any variance."""
-        subspace = self._values()["subspace_"]
-        return subspace if subspace.scatter > 0 else None
 
     def _check_merge(self) -> None:
         if self.merge is not None and self.merge.compares_sites:
@@ -236,25 +231,18 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
                 "would need noise of their own; FederatedPowerPCA has rounds with noise."
             )
 
-    def _refine_fit(self, X: Any, weight: Any, shards: Sequence[tuple[Any, Any]]) -> None:
-        """The refinements that the parameters of a fit ask for, over rows in this process."""
-        self._refine_as_asked(lambda: self._multiplies(X, weight, shards))
-
     def _refine_as_asked(self, multiplies: Callable[[], Multiply], off: float = 0.0) -> None:
         """The refinements that the parameters ask for, by products wherever the rows are.
 
         ``off`` as in `Refinement`.
         """
-        if self.tol is None:
-            if self.n_refinements:
-                self._refine_by(multiplies(), self.n_refinements, off=off)
-            return
-        if self.subspace_error_bound_ > self.tol:
-            self._refine_by(multiplies(), most_rounds(self), self.tol, off)
-        if self.subspace_error_bound_ > self.tol:
+        n_rounds, tol = most_rounds(self), self.tol
+        if n_rounds and (tol is None or self.subspace_error_bound_ > tol):
+            self._refine_by(multiplies(), n_rounds, tol, off)
+        if tol is not None and self.subspace_error_bound_ > tol:
             warnings.warn(
                 f"subspace_error_bound_ is {self.subspace_error_bound_:.1e} after "
-                f"{self.n_refinements_} refinements, above tol={self.tol}; raise n_refinements.",
+                f"{self.n_refinements_} refinements, above tol={tol}; raise n_refinements.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -277,8 +265,8 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         ``multiply(mean, block)`` returns the sum of `products_of` the rows of all clients, wherever
         they are; ``off`` as in `Refinement`.
         """
-        subspace = self._refinable()
-        if subspace is None:
+        subspace = self._values()["subspace_"]
+        if not subspace.scatter > 0:
             return
         pooled = self.communication_.floats_pooled
         refinement = self._refinement(subspace)

@@ -8,12 +8,11 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.checks import is_integer
 from .._validation.intervals import Interval
 from ..summary import merge_subspaces
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
-from ._screening import evidence, most_bad, shares_trusted
+from ._screening import evidence, for_each_pair, most_bad, shares_trusted
 
 __all__ = ["RobustMerge"]
 
@@ -110,17 +109,14 @@ class RobustMerge(MergeStrategy):
     }
 
     compares_sites = True
+    _counts = "RobustMerge, which compares so many directions of each site."
 
     def __init__(self, method: str = "filter", max_bad: int | None = None):
         self.method = method
         self.max_bad = max_bad
 
-    def directions_needed(self, n_components: int | float | None) -> int | float | None:
-        """Return the same, which must be an integer."""
-        return _checked(n_components)
-
     def _merge(self, parts, n_components, kept):
-        rank = min(_checked(n_components), parts[0].n_features)
+        rank = min(self.directions_needed(n_components), parts[0].n_features)
         bad = most_bad(self.max_bad, len(parts), f"the sites, of which {len(parts)} have rows")
         found = evidence(parts, rank, bad)
         self.evidence_ = dict(enumerate(found))
@@ -138,23 +134,10 @@ class RobustMerge(MergeStrategy):
         return projection_average(leading, rank, weights.tolist())[0]
 
 
-def _checked(n_components):
-    if not is_integer(n_components):
-        raise ValueError(
-            f"n_components={n_components!r} must be an integer with RobustMerge, which compares so "
-            "many directions of each site."
-        )
-    return n_components
-
-
 def median_weights(bases: Sequence[np.ndarray]) -> np.ndarray:
     """Weights of projections in their geometric median, by Weiszfeld's algorithm."""
     ranks = np.array([len(V) for V in bases], dtype=float)
-    U, ends = np.concatenate(bases), np.cumsum([0, *map(len, bases)])
-    inner = np.empty((len(bases), len(bases)))
-    for i, V in enumerate(bases):
-        squares = np.append(0.0, np.cumsum(np.sum((V @ U.T) ** 2, axis=0)))
-        inner[i] = squares[ends[1:]] - squares[ends[:-1]]
+    inner = for_each_pair(lambda V, U: np.sum((V @ U.T) ** 2, axis=0), bases, bases)
     weights = np.full(len(bases), 1 / len(bases))
     for _ in range(_STEPS):
         along = inner @ weights

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,16 +126,21 @@ def _directions(
 
 def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
     """Share of the scatter of part i that the leading directions of part j explain."""
-    leading = [part.components[:rank] for part in parts]
-    ends = np.cumsum([0, *map(len, leading)])
-    U = np.concatenate(leading)
-    shares = np.empty((len(parts), len(parts)))
-    for i, part in enumerate(parts):
+
+    def explained(part: Subspace, U: np.ndarray) -> np.ndarray:
         weights, cut = _shares(part)
-        along = cut + (weights - cut) @ (part.components @ U.T) ** 2
-        energy = np.append(0.0, np.cumsum(along))
-        shares[i] = energy[ends[1:]] - energy[ends[:-1]]
-    return shares
+        return cut + (weights - cut) @ (part.components @ U.T) ** 2
+
+    return for_each_pair(explained, parts, [part.components[:rank] for part in parts])
+
+
+def for_each_pair(
+    of: Callable[[Any, np.ndarray], np.ndarray], parts: Sequence[Any], bases: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Sum of ``of(part, V)``, a value for each row of V, for each part and each basis V."""
+    U, ends = np.concatenate(bases), np.cumsum([0, *map(len, bases)])
+    sums = np.stack([np.append(0.0, np.cumsum(of(part, U))) for part in parts])
+    return sums[:, ends[1:]] - sums[:, ends[:-1]]
 
 
 def _shares(part: Subspace) -> tuple[np.ndarray, float]:

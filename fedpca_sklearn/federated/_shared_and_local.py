@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.row_moments import RowsAtHand
+from .._kernels.rows import centred_product, scatter_product
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
-from .._validation.checks import is_integer
+from .._validation.checks import check_rows
 from .._validation.intervals import Interval
+from ..communication import Federation
 from ..summary import Subspace
 from ..summary._along import along, factor_along
-from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ProjectionMean
-from ._merge import MergeStrategy
+from ..summary._refinement import check_same_rows, products_of
+from ._merge import MergeStrategy, check_count, moments_and_factor
 from ._needs_own import p_values, significant
 
 # Alternations at most, and the sine by which the shared components move in the last one.
 _ITERATIONS, _TOL = 100, 1e-7
 # Share of a sum of squares below which what is new in a product is a rounding error.
 _NEW = 1e-14
+# A scatter matrix S that is known by its trace ``squares``, and by ``multiply(B)`` and ``gram(B)``.
+Scatter: TypeAlias = "FactorScatter | SiteScatter | PersonalRounds"
 
 
 class SharedAndLocal(MergeStrategy):
@@ -41,12 +46,8 @@ class SharedAndLocal(MergeStrategy):
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return as many as both kinds of components together."""
-        if not is_integer(n_components):
-            raise ValueError(
-                f"n_components={n_components!r} must be an integer with PersonalizedPCA: the share "
-                "of the variance that shared components explain depends on the others."
-            )
-        return n_components + self.n_local_components
+        why = "the share of the variance that shared components explain depends on the others."
+        return check_count(n_components, f"PersonalizedPCA: {why}") + self.n_local_components
 
     def _merge(self, parts, n_components, kept):
         rank = min(n_components, parts[0].n_features)
@@ -57,8 +58,8 @@ class SharedAndLocal(MergeStrategy):
         self.site_means_ = {i: part.mean for i, part in enumerate(parts)}
         self.local_pvalues_ = dict(enumerate(p.tolist()))
         self.needs_local_ = dict(enumerate(significant(p).tolist()))
-        total, corrections = pooled_moments(parts)
-        return along(total, V, np.concatenate([factor_along(parts, V), corrections @ V.T]))
+        total, factor = moments_and_factor(parts)
+        return along(total, V, factor(V))
 
 
 def shared_and_local(
@@ -73,40 +74,22 @@ def shared_and_local(
     factors = [part.singular_values[:, None] / largest * part.components for part in parts]
     V = _first_shared(parts, rank, rank + n_local)
     local = [local_directions(factor, V, n_local) for factor in factors]
+    scatters = list(map(FactorScatter, factors))
     for _ in range(_ITERATIONS):
-        pairs = list(zip(factors, local, strict=True))
-        rest = np.concatenate([beyond(factor, W) for factor, W in pairs])
+        pairs = list(zip(scatters, local, strict=True))
+        rest = np.concatenate([beyond(scatter.factor, W) for scatter, W in pairs])
         before, V = V, improved(FactorScatter(rest), V)
-        local = [improved(FactorScatter(factor), outside(W, V), V) for factor, W in pairs]
+        local = [improved(scatter, outside(W, V), V) for scatter, W in pairs]
         if np.linalg.norm(beyond(V, before)) <= _TOL:
             break
     return V, [local_directions(factor, V, n_local) for factor in factors]
 
 
-class Scatter(Protocol):
-    """Scatter matrix S of rows that is known by products."""
-
-    @property
-    def squares(self) -> float:
-        """Trace of S."""
-
-    def multiply(self, B: np.ndarray) -> np.ndarray:
-        """``B S``, for directions as rows of B."""
-
-    def gram(self, B: np.ndarray) -> np.ndarray:
-        """``B S B^T``."""
-
-
-@dataclass(frozen=True)
 class FactorScatter:
     """Scatter matrix ``factor.T @ factor``."""
 
-    factor: np.ndarray
-
-    @property
-    def squares(self) -> float:
-        """Trace of S."""
-        return float(np.sum(self.factor**2))
+    def __init__(self, factor: np.ndarray):
+        self.factor, self.squares = factor, float(np.sum(factor**2))
 
     def multiply(self, B: np.ndarray) -> np.ndarray:
         """``B S``, for directions as rows of B."""
@@ -130,8 +113,7 @@ def outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 def improved(scatter: Scatter, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
     """Leading directions of a scatter matrix outside V in the span of W and of its product."""
-    Z = scatter.multiply(W)
-    Z = beyond(Z if V is None else beyond(Z, V), W)
+    Z = beyond(scatter.multiply(W), W if V is None else np.concatenate([V, W]))
     _, sizes, new = np.linalg.svd(Z, full_matrices=False)
     new = beyond(new[sizes > _NEW * scatter.squares], W)
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
@@ -167,3 +149,125 @@ def _leading(factor: np.ndarray, rank: int, squares: float) -> np.ndarray:
     found = int(np.sum(values[:rank] > least))
     Y = Y[:, :found].T
     return np.ascontiguousarray(Y) if tall else linalg.orthonormalised(Y @ factor)
+
+
+# -------------------------------------------------------------------- rounds over rows
+
+
+@dataclass(frozen=True)
+class SiteScatter:
+    """Scatter matrix of a site's rows about its mean, of which only products are formed.
+
+    The rows are in units of ``unit``, so that squares neither overflow nor underflow.
+    """
+
+    rows: Any
+    weight: np.ndarray | None
+    mean: np.ndarray
+    unit: float
+    squares: float
+
+    def multiply(self, B: np.ndarray) -> np.ndarray:
+        """``B S``, for directions as rows of B."""
+        return scatter_product(self.rows, self.mean, B / self.unit, self.weight) / self.unit
+
+    def gram(self, B: np.ndarray) -> np.ndarray:
+        """``B S B^T``."""
+        inner = centred_product(self.rows, self.mean, B.T / self.unit)
+        return (inner if self.weight is None else self.weight[:, None] * inner).T @ inner
+
+
+class PersonalRounds:
+    """Rounds that improve shared components, and those of each site, on the rows themselves.
+
+    They are the alternations of `shared_and_local`. The server has the shared components V, and
+    receives sums over the sites: ``V P S P``, and then ``B P S P B^T`` in the span B of V and of
+    that, with the scatter matrix S of a site and P beyond the site's own components, which the
+    site improves before. The objective never gets worse.
+
+    Parameters
+    ----------
+    federation : Federation
+        Which adds up what sites send.
+    parts : iterable of tuple (label, rows, weight)
+        The sites.
+    summaries : mapping
+        Label -> summary of these rows; with exact count, mean and scatter.
+    V : ndarray of shape (r, d)
+        Shared components to start with.
+    local : mapping
+        Label -> components of the site.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        parts: Iterable[tuple[Any, Any, np.ndarray | None]],
+        summaries: Mapping[Any, Subspace],
+        V: np.ndarray,
+        local: Mapping[Any, np.ndarray],
+    ):
+        self._federation = federation
+        largest = max(float(s.singular_values.max(initial=0.0)) for s in summaries.values())
+        self.unit = largest or 1.0
+        calls = [(*part, summaries[part[0]], self.unit) for part in parts]
+        self._sites = dict(zip(summaries, federation.map(_site, calls), strict=True))
+        self.squares = sum(site.squares for site in self._sites.values())
+        self.V = V.astype(np.float64)
+        self.local = {label: W.astype(np.float64) for label, W in local.items()}
+
+    def _calls(self, B: np.ndarray) -> list[tuple]:
+        """Calls with what a site keeps for itself."""
+        return [(label, site, B, self.local[label]) for label, site in self._sites.items()]
+
+    def improve(self) -> None:
+        """One alternation."""
+        self._improve_local()
+        self.V = improved(self, self.V)
+        self.local = {label: outside(W, self.V) for label, W in self.local.items()}
+
+    def _improve_local(self) -> None:
+        found = self._federation.map(_own, self._calls(self.V))
+        self.local = dict(zip(self.local, found, strict=True))
+
+    def finish(self) -> np.ndarray:
+        """Improve the sites' own components once more; a factor of the scatter along V."""
+        self._improve_local()
+        values, Y = np.linalg.eigh(self.gram(self.V))
+        return self.unit * np.sqrt(np.maximum(values, 0))[:, None] * Y.T
+
+    # the sum of all sites' matrices P S P, of which only products are sent
+
+    def multiply(self, B: np.ndarray) -> np.ndarray:
+        """``B`` times the sum."""
+        return self._sum(_products, B, B)
+
+    def gram(self, B: np.ndarray) -> np.ndarray:
+        """``B`` times the sum times ``B^T``."""
+        return self._sum(_gram, B, B[len(self.V) :])
+
+    def _sum(self, function: Callable, B: np.ndarray, new: np.ndarray) -> np.ndarray:
+        total = self._federation.sum(function, self._calls(B), new)
+        assert total is not None  # all sites are there
+        return total
+
+
+def _site(label: Any, rows: Any, weight: Any, summary: Subspace, unit: float) -> SiteScatter:
+    """A site's scatter matrix, if its rows are those of its summary."""
+    rows, none = check_rows(rows), np.empty((0, summary.n_features))
+    answer = products_of(RowsAtHand(rows, weight), summary.mean, none, weight)
+    check_same_rows(summary, answer[-1], answer[:-2], answer[-2])
+    return SiteScatter(rows, weight, summary.mean, unit, summary.scatter / unit / unit)
+
+
+def _own(label: Any, site: SiteScatter, V: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """A site's own components, improved outside the shared ones."""
+    return improved(site, W, V)
+
+
+def _products(label: Any, site: SiteScatter, B: np.ndarray, W: np.ndarray) -> np.ndarray:
+    return beyond(site.multiply(beyond(B, W)), W)
+
+
+def _gram(label: Any, site: SiteScatter, B: np.ndarray, W: np.ndarray) -> np.ndarray:
+    return site.gram(beyond(B, W))

@@ -19,8 +19,7 @@ from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
-from ..federated._clients import label_order, labels_of
-from ..federated._label_column import LabelColumnMixin
+from ..federated._clients import label_order, labels_of, split_labels, without_column
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import without_times
 from ._owners import Labels
@@ -29,7 +28,7 @@ from ._tracker_rounds import TrackerRounds
 __all__ = ["FederatedSubspaceTracker"]
 
 
-class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
+class FederatedSubspaceTracker(TrackerRounds):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
     Take it where rows arrive in batches at several clients (sites), have missing entries (NaN) or
@@ -209,6 +208,9 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
     __metadata_request__fit = {"clients": True}
     __metadata_request__partial_fit = {"clients": True}
 
+    # column of the labels, as given last; it is ignored in rows to transform
+    _label_column: str | None = None
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -317,11 +319,14 @@ class FederatedSubspaceTracker(LabelColumnMixin, TrackerRounds):
                 self.communication_ = CommunicationLog()
             else:
                 self.communication_ = self.communication_.copy()
-            X, clients = self._split_labels(X, clients)
+            X, clients, self._label_column = split_labels(X, clients, self._label_column)
             labels = Labels(None if clients is None else labels_of(clients), self.n_clients)
             yield X, labels
             labels.check_used()
         log_fit(self, len(self.clients_))
+
+    def _check_X(self, X: Any) -> Any:
+        return super()._check_X(without_column(X, self._label_column))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import IncrementalPCA
 
 from fedpca_sklearn import (
     EnergyBounds,
@@ -199,3 +200,56 @@ def test_rows_of_small_clients_are_not_kept():
     assert_array_equal(pca.subspace_.components, before)
     whole = Subspace.from_rows(clients_of([20, 20], 50)[0])
     assert_allclose(pca.singular_values_, whole.singular_values[:3], rtol=1e-12)
+
+
+def test_a_client_takes_little_beyond_its_summary():
+    X, labels = clients_of([20] * 300, 10)
+    pca = FederatedPCA(3).fit(X, clients=labels)
+    summaries = sum(len(pickle.dumps(summary)) for summary in pca.summaries_.values())
+    assert len(pickle.dumps(pca)) <= summaries + 300 * 200
+
+
+@pytest.mark.parametrize("estimator", [None, StreamingPCA(3)])
+def test_estimators_of_large_clients_are_those_of_their_rows(estimator):
+    X, labels = clients_of([400, 300], 30)
+    pca = FederatedPCA(3, estimator=estimator).fit(X, clients=labels)
+    assert dict(pca.estimators_).keys() == {0, 1}
+    assert "StreamingPCA" in repr(pca.estimators_)
+    for label, found in pca.estimators_.items():
+        alone = StreamingPCA(3).fit(X[labels == label])
+        assert_array_equal(found.components_, alone.components_)
+        assert found is pca.estimators_[label]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [None, StreamingPCA(3), StreamingPCA(3, forgetting_factor=0.5), IncrementalPCA(3)],
+)
+def test_a_client_goes_on_as_it_began(estimator):
+    X, labels = clients_of([60, 50, 40], 12)
+    pca = FederatedPCA(3).fit(X[labels < 2], clients=labels[labels < 2])
+    pca.set_params(estimator=estimator)
+    pca.partial_fit(X[labels > 0], clients=labels[labels > 0])
+    assert list(pca.estimators_) == [0, 1, 2]
+    rows = np.concatenate([X[labels == 1]] * 2)
+    alone = StreamingPCA(3).fit(rows)
+    assert_allclose(pca.estimators_[1].explained_variance_, alone.explained_variance_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])
+def test_columns_that_become_unlike_keep_their_digits(options):
+    """First as many rows as a summary of plain rows serves for, then columns in other units."""
+    rng = np.random.default_rng(3)
+    X, labels = rng.standard_normal((300, 6)), np.arange(300) % 3
+    later = rng.standard_normal((300, 6)) @ np.triu(np.ones((6, 6))) * 10.0 ** np.arange(0, 12, 2)
+    pca = FederatedPCA(2, **options).fit(X, clients=labels).partial_fit(later, clients=labels)
+    rows = np.concatenate([X, later])
+    rows = rows - rows.mean(axis=0)
+    if "scale" in options:
+        rows /= rows.std(axis=0)
+    else:
+        a = rows[:, [1]]
+        rows = np.delete(rows, 1, axis=1)
+        rows = rows - a @ (np.linalg.pinv(a) @ rows)
+    s = np.linalg.svd(rows, compute_uv=False)[:2]
+    assert_allclose(pca.singular_values_, s, rtol=1e-10)

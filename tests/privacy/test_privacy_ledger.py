@@ -35,7 +35,7 @@ from fedpca_sklearn import (
     StreamingModSuLQ,
     SubspaceMerge,
 )
-from fedpca_sklearn.federated import _private, _releases
+from fedpca_sklearn.federated import _private
 from fedpca_sklearn.privacy import Mechanism, PrivacySpent, SecondMomentMechanism, gaussian_cost
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.rounds._queries import Variances
@@ -166,7 +166,7 @@ def test_an_interruption_at_any_point_after_the_charge_keeps_it(monkeypatch):
 
         model = FederatedPCA(2, mechanism=private(trust=trust))
         with monkeypatch.context() as patch:
-            patch.setattr(_releases, name, interrupted)
+            patch.setattr(_private, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.partial_fit(rows())
         with pytest.raises(PrivacyBudgetError):
