@@ -123,7 +123,7 @@ def sites(rng, small):
         f"FederatedPCA, {len(Y):,} x {Y.shape[1]}, 10 clients",
         "the clients' fits",
         lambda: FederatedPCA(10, n_clients=10).fit(Y).components_,
-        lambda: [StreamingPCA(10).fit(part) for part in parts],
+        lambda: [StreamingPCA(10).fit(part).components_ for part in parts],
     )
 
 

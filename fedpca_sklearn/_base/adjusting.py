@@ -36,9 +36,9 @@ class AdjustingMixin(SubspaceTransformer):
     ``subspace_`` stays that of the rows, so that it is merged, saved and continued as any other.
     """
 
-    scale_: Any = computed(optional=True)
-    confounders_: Any = computed(optional=True)
-    confounder_effects_: Any = computed(optional=True)
+    scale_: Any = computed(when="scale")
+    confounders_: Any = computed(when="partial_out")
+    confounder_effects_: Any = computed(when="partial_out")
 
     scale: bool = False
     partial_out: Any = None

@@ -73,12 +73,12 @@ class computed:
     in_state : bool, default=False
         Whether it looks like the state of a stream, which is elsewhere, so that users cannot set
         it.
-    optional : bool, default=False
-        Whether there are fits without it.
+    when : str, default=None
+        Parameter without which, as None or False, a fit has no such attribute.
     """
 
-    def __init__(self, in_state: bool = False, optional: bool = False):
-        self._in_state, self.optional = in_state, optional
+    def __init__(self, in_state: bool = False, when: str | None = None):
+        self._in_state, self.when = in_state, when
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -158,10 +158,9 @@ class FittedState:
         return LEARNT in self._visible() or any(map(_is_fitted, self._visible()))
 
     def __dir__(self):
-        """Names of the attributes. None is computed: those that depend on a fit may be left out."""
+        """Names of the attributes, of which none is computed."""
         state, kind = self._visible(), type(self)
         names, learnt = object.__dir__(self), state.get(LEARNT)
-        known = () if learnt is None else learnt.values or ()
 
         def is_there(name: str) -> bool:
             own = getattr(kind, name, None)
@@ -169,7 +168,10 @@ class FittedState:
                 return hasattr(self, name)
             if not _is_fitted(name):
                 return True
-            return learnt is not None and (name in known or not getattr(own, "optional", False))
+            if learnt is None or (learnt.values is not None and isinstance(own, computed)):
+                return learnt is not None and name in learnt.values
+            parameter = getattr(own, "when", None)
+            return parameter is None or _is_given(getattr(self, parameter))
 
         return [name for name in names if is_there(name)]
 
@@ -310,6 +312,10 @@ def _copy_with(estimator: Any, attributes: dict[str, Any]) -> Any:
 
 def _is_fitted(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
+
+
+def _is_given(parameter: Any) -> bool:
+    return parameter is not None and parameter is not False
 
 
 def at_home(state: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class ObservedEntriesMixin(SubspaceTransformer):
     """Transform, imputation and likelihood of rows of which some entries are there."""
 
     # variance of an entry beyond the components, of estimators that know it
-    _entry_noise: Any = computed(optional=True)
+    _entry_noise: Any = computed()
 
     @property
     def _takes_missing(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import has_callbacks
-from .._base.fitted import show_in
+from .._base.fitted import LEARNT, Learnt, show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
+from .._kernels.tame import is_tame_state
 from .._kernels.too_large import largest_named
 from .._validation.arrays import PLACE
 from .._validation.checks import check_at_most_features, number_or_none
@@ -48,6 +49,18 @@ from ._private import SpendsPrivacy, noise_of_releases, release_of_clients
 from ._small_clients import keeps_summaries, need_no_units, small_sites
 
 __all__ = ["FederatedPCA"]
+
+
+# Numbers of rows, with weights, that add up to a number whose products with variances are finite.
+_USUAL_WEIGHTS = 1e-30, 1e30
+
+
+class Merge(NamedTuple):
+    """Summaries whose merge is made when one of its attributes is read."""
+
+    strategy: MergeStrategy
+    summaries: list[Subspace]
+    n_rows: int
 
 
 def _clients_can_partial_fit(self: FederatedPCA) -> bool:
@@ -441,10 +454,9 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         return number_or_none(self.merge.directions_needed(self.n_components))
 
     def _beyond_the_summary(self) -> str | None:
-        beyond = super()._beyond_the_summary()
-        if beyond is None or not any(lacks_directions(c.summary) for c in self._clients.values()):
+        if not any(lacks_directions(client.summary) for client in self._clients.values()):
             return None  # what a merge leaves out of whole summaries is its own
-        return beyond
+        return super()._beyond_the_summary()
 
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
@@ -454,26 +466,53 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         self._refuse_noise(whole)
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         names = partial(clients_named, self._clients)
+        n_rows = sum(client.n_rows for client in self._clients.values())
         last = LastMerge(self._last_merge, self.communication_)
-        with largest_named(names, whole):
-            subspace = self._merged(strategy, whole, last)
+        if self._adds_up_later(strategy, whole):
+            last.record(whole)
+            self.__dict__[LEARNT] = Learnt(Merge(strategy, whole, n_rows))
+        else:
+            with largest_named(names, whole):
+                subspace = self._merged(strategy, whole, last)
+                self._set_fitted(subspace, self.n_components, n_rows)
         self._last_merge = last.done()
         self._show_findings(strategy)
         estimators: Any = Estimators(self._clients)
         self.estimators_ = estimators
-        n_rows = sum(client.n_rows for client in self._clients.values())
-        with largest_named(names, whole):
-            self._set_fitted(subspace, self.n_components, n_rows)
         self.n_refinements_ = 0
 
-    def _merged(self, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge) -> Subspace:
-        """The merge of the summaries of all clients, in units that fit how rows are adjusted."""
+    def _adds_up_later(self, strategy: MergeStrategy, whole: list[Subspace]) -> bool:
+        """Whether clients send all that they know at once, and nothing in it can be an error."""
+        if not strategy._adds_up or self._trust == "sum" or isinstance(self.n_components, str):
+            return False
+        least, most = _USUAL_WEIGHTS
+        return all(
+            summary._leading is not None
+            and least < summary.n_samples < most
+            and is_tame_state(summary.mean, summary.total_variance, summary._dtype)
+            for summary in whole
+        )
+
+    def _compute(self, merge: Merge) -> dict[str, Any]:
+        subspace = self._merged(merge.strategy, merge.summaries, None)
+        return self._attributes(subspace, self.n_components, merge.n_rows)
+
+    def _merged(
+        self, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge | None
+    ) -> Subspace:
+        """The merge of the summaries of all clients, in units that fit how rows are adjusted.
+
+        Rounds are recorded in ``last``, unless they have been.
+        """
         adjusting = self._adjusting(whole[0].n_features, whole[0].feature_names)
         wanted = number_or_none(self.n_components)
         if strategy._adds_up and adjusting:
             kept = strategy.directions_kept(whole, self._with_confounders(wanted))
-            last.record(whole)
+            if last is not None:
+                last.record(whole)
             return merged(whole, kept, adjusting, wanted)
+        sums = last is None or self._trust == "sum"  # which were logged
+        last = last or LastMerge()
         summaries, undone = alike(whole, adjusting, wanted, not self._takes_all, last.once)
         sent = {id(s): of for s, of in zip(summaries, whole, strict=True)}
 
@@ -481,7 +520,6 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             last.record([sent.get(id(message), message) for message in messages], receivers)
 
         kept = strategy.directions_kept(summaries, self._with_confounders(wanted))
-        sums = self._trust == "sum"  # which were logged
         return undone(
             merge_in_rounds(
                 strategy,

@@ -40,7 +40,7 @@ class FadingTracker(Tracker):
     __metadata_request__partial_fit = {"times": True}
 
     _parameter_constraints: dict = {**Tracker._parameter_constraints, "half_life": HALF_LIFE}
-    last_time_: Any = computed(optional=True)
+    last_time_: Any = computed(when="half_life")
 
     @abstractmethod
     def _faded(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:

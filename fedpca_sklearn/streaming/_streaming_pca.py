@@ -230,8 +230,8 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
     __metadata_request__partial_fit = {"times": True}
     _takes_arrays = True
 
-    rank_history_: Any = computed(optional=True)
-    last_time_: Any = computed(optional=True)
+    rank_history_: Any = computed(when="rank_rule")
+    last_time_: Any = computed(when="half_life")
 
     _parameter_constraints: dict = {
         "n_components": [

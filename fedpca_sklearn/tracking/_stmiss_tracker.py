@@ -85,7 +85,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
-    change_points_: Any = computed(optional=True)
+    change_points_: Any = computed(when="detect_changes")
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
     forgetting_factor: float | Literal["auto"]
