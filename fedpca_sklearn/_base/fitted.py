@@ -146,7 +146,7 @@ class FittedState:
         if name not in values:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         state = self._visible()
-        place = state.get(PLACE)
+        place = None if BEFORE in state else state.get(PLACE)  # within a fit all is in numpy
         return values[name] if place is None else state[LEARNT].shown_in(place, name)
 
     def _set_values(self, values: dict[str, Any]) -> None:
