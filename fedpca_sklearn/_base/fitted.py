@@ -137,7 +137,8 @@ class FittedState:
         if learnt is None:
             return {}
         if learnt.values is None:
-            learnt.values = self._in_numpy()._compute(learnt.state)
+            with np.errstate(over="ignore"):  # variances of float32 rows of large weight are inf
+                learnt.values = self._in_numpy()._compute(learnt.state)
         return learnt.values
 
     def _read(self, name: str) -> Any:

@@ -483,7 +483,9 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
 
     def _adds_up_later(self, strategy: MergeStrategy, whole: list[Subspace]) -> bool:
         """Whether clients send all that they know at once, and nothing in it can be an error."""
-        if not strategy._adds_up or self._trust == "sum" or isinstance(self.n_components, str):
+        if not strategy._adds_up or self._trust == "sum":
+            return False
+        if self._asks() or isinstance(self.n_components, str):
             return False
         least, most = _USUAL_WEIGHTS
         return all(

@@ -179,7 +179,7 @@ def test_what_is_forgotten_is_forgotten_once(X):
 
 def test_blocks_that_forget_stay_small():
     pca = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
-    assert pca._block_size(2000, False) < 100
+    assert pca._sizes.block(2000, False) < 100
 
 
 @pytest.mark.parametrize("center", [True, False])

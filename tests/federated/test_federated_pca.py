@@ -725,8 +725,9 @@ def test_bad_summaries_are_refused(subspaces, n_components, message):
 # -------------------------------------------------------------------- communication
 
 
-def size_in_bytes(k, d):
-    return 8 * (k * (d + 1) + 2 * d) + 52
+def floats_of_triangle(d):
+    """Of all directions: an upper triangle, mean and scatter of the columns, number and scatter."""
+    return d * (d + 1) // 2 + 2 * d + 2
 
 
 @pytest.mark.parametrize(
@@ -749,15 +750,16 @@ def test_communication_is_the_closed_formula(n_clients, fan_in, messages, n_comp
     merge = SubspaceMerge(fan_in=fan_in)
     log = FederatedPCA(n_components, n_clients=n_clients, merge=merge).fit(X).communication_
     down = {"messages_down": 0, "floats_down": 0, "bytes_down": 0}
+    floats = floats_of_triangle(d)
     assert log.table == [
-        {"messages_up": m, "floats_up": m * floats_of(d, d), "bytes_up": m * size_in_bytes(d, d)}
+        {"messages_up": m, "floats_up": m * floats, "bytes_up": m * (8 * floats + 36)}
         | down
-        | {"floats_busiest": min(m, fan_in or m) * floats_of(d, d)}  # a full node of the tree
+        | {"floats_busiest": min(m, fan_in or m) * floats}  # a full node of the tree
         for m in messages
     ]
     assert log.rounds == len(messages)
-    assert log.floats_up == sum(messages) * floats_of(d, d)
-    assert log.bytes_up == sum(messages) * size_in_bytes(d, d)
+    assert log.floats_up == sum(messages) * floats
+    assert log.bytes_up == sum(messages) * (8 * floats + 36)
     assert log.floats_down == log.bytes_down == 0
 
 
@@ -770,7 +772,7 @@ def test_communication_of_many_features():
     log = FederatedPCA(n_clients=8, merge=SubspaceMerge(fan_in=2)).fit(X).communication_
     sizes = [(8, 19), (4, 39), (2, 79)]
     assert [row["floats_up"] for row in log.table] == [m * floats_of(k, d) for m, k in sizes]
-    assert log.bytes_up == sum(m * size_in_bytes(k, d) for m, k in sizes)
+    assert log.bytes_up == sum(m * (8 * floats_of(k, d) + 36) for m, k in sizes)
 
 
 def test_bytes_are_those_of_the_files(sites):
@@ -796,9 +798,9 @@ def test_partial_fit_counts_only_summaries_that_changed():
         pca.partial_fit(X[:40], clients=np.resize(changed, 40))
         row = pca.communication_.table[-1]
         assert row["messages_up"] == len(changed)
-        assert row["floats_up"] == len(changed) * floats_of(7, 7)
+        assert row["floats_up"] == len(changed) * floats_of_triangle(7)
     assert pca.communication_.rounds == 4
-    assert pca.communication_.floats_up == (8 + 1 + 2 + 2) * floats_of(7, 7)
+    assert pca.communication_.floats_up == (8 + 1 + 2 + 2) * floats_of_triangle(7)
     assert first.rounds == 1  # a log that was handed out stays as it was
 
 

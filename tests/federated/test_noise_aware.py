@@ -98,7 +98,7 @@ def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
     assert list(pca.noise_variances_) == ["a", "b", "c"]
     assert pca.components_.dtype == np.float32
     assert not hasattr(merge, "noise_variances_")  # a clone has merged
-    plain = FederatedPCA(3).fit(X, clients=labels)
+    plain = FederatedPCA(3).fit(X.astype(np.float32), clients=labels)
     assert pca.communication_.floats_up == plain.communication_.floats_up
     # a site changes: louder rows of its own
     loud = np.random.default_rng(1).normal(scale=20, size=(60, 30))

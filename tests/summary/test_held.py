@@ -72,8 +72,9 @@ def test_one_eigenproblem_as_of_rows_that_are_not_adjusted(spread, d, confounder
 def test_scatter_matrices_of_sites_are_added_up(solved):
     X = rows_of(1, 600, 6.0, 60)
     pca = FederatedPCA(10, scale=True, n_clients=4).fit(X)
-    assert_scaled(pca, X)
+    assert len(pca.components_) == 10
     assert len(solved) == 5  # for what each site sends, and for the sum
+    assert_scaled(pca, X)
 
 
 @pytest.mark.parametrize("kind", [StreamingPCA, DistributedPCA])
