@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf, dtrcon
+from scipy.linalg.lapack import dpocon, dpotrf
 
 from .._kernels.linalg import (
     eigh_top,
@@ -27,9 +27,9 @@ from ._directions import all_directions
 
 Found = tuple[np.ndarray, np.ndarray]
 
-# Reciprocal condition of a triangle, in the columns' units, above which none of its singular values
-# is taken for a rounding error.
-_CERTAIN = 1e-8
+# Reciprocal condition of R^T R, in units in which columns have length 1, above which no singular
+# value of a triangle R is taken for a rounding error.
+_CERTAIN = 1e-16
 
 
 class Moments:
@@ -113,7 +113,7 @@ class Factor(Moments):
         R, d = self.R, self.R.shape[1]
         if not self.wanted and len(R) == d and not np.tril(R, -1).any():
             sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
-            if sizes.all() and dtrcon(R / sizes)[0] > _CERTAIN:
+            if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
                 return d
         return len(self.singular_values)
 
