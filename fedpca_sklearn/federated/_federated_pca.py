@@ -483,14 +483,13 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
 
     def _adds_up_later(self, strategy: MergeStrategy, whole: list[Subspace]) -> bool:
         """Whether clients send all that they know at once, and nothing in it can be an error."""
-        if not strategy._adds_up or self._trust == "sum":
+        if not strategy._adds_up or self._trust is not None:
             return False
         if self._asks() or isinstance(self.n_components, str):
             return False
         least, most = _USUAL_WEIGHTS
         return all(
-            summary._leading is not None
-            and least < summary.n_samples < most
+            least < summary.n_samples < most
             and is_tame_state(summary.mean, summary.total_variance, summary._dtype)
             for summary in whole
         )
