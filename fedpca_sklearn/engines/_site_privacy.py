@@ -15,7 +15,7 @@ from ..privacy import Mechanism, PrivacyBudgetError
 from ..privacy._accounts import ROUNDING, Account
 from ..privacy._gaussian import epsilon_of
 from ..privacy._seeds import seeds_of
-from ._flwr import Array, ArrayRecord, ConfigRecord, Context
+from ._records import Array, Context
 from ._site_policy import Exchange, RefusedError, SitePolicy
 
 # Name of the one account of a ledger: a site that calls itself something else has spent the same.
@@ -33,7 +33,7 @@ class Site:
     name : str
         Name of the site.
     context : Context
-        Flower's, whose state lasts for a run.
+        Of the site, whose state lasts for a run.
     exchange : Exchange
         What is noted of the question.
     privacy : dict
@@ -78,16 +78,14 @@ class Site:
         RefusedError
             If it does not fit into the owner's budget.
         """
-        records = self.context.state.array_records
-        arrays = dict(records.get(_RELEASED, {}))
-        of: dict[str, Any] = dict(self.context.state.config_records.get(_OF, {}))
+        state = self.context.state
+        arrays, of = dict(state.get(_RELEASED, {})), dict(state.get(_OF, {}))
         stamp = self._stamp(arguments)
         if of.get(kind) != stamp:
             self._charge(mechanism, mu2)
             made = make(np.random.default_rng(seeds_of(None)))
-            arrays[kind], of[kind] = Array(np.asarray(made, order="C")), stamp
-            self.context.state[_RELEASED] = ArrayRecord(arrays)
-            self.context.state[_OF] = ConfigRecord(of)
+            arrays[kind], of[kind] = Array.of(made), stamp
+            state[_RELEASED], state[_OF] = arrays, of
         self.state_spent(mechanism)
         return arrays[kind].numpy()
 

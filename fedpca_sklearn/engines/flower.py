@@ -11,20 +11,20 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer, nonnegative_float
 from . import (  # noqa: F401  they register estimators
-    _flower_columns,
-    _flower_kernels,
-    _flower_rounds,
-    _flower_scaling,
-    _flower_secure_columns,
-    _flower_secure_refinements,
-    _flower_secure_tracking,
-    _flower_steps,
-    _flower_summaries,
-    _flower_tracking,
-    _flower_triangles,
+    _columns,
+    _kernels,
+    _rounds,
+    _scaling,
+    _secure_columns,
+    _secure_refinements,
+    _secure_tracking,
+    _steps,
+    _summaries,
+    _tracking,
+    _triangles,
 )
-from ._flower_answers import answering
-from ._flower_estimators import (
+from ._answering import answering
+from ._estimators import (
     NoBatchError,
     check_parameters,
     fit_estimator,
@@ -32,17 +32,19 @@ from ._flower_estimators import (
     partial_fit_estimator,
     site_work,
 )
-from ._flower_pairs import refuse_secure_pairs
-from ._flower_parameters import FIRST_KINDS
-from ._flower_questions import Given, RefusedError, Task
-from ._flower_rows import KeptMoments, SiteRows
-from ._flower_secure import SecureAggregation
-from ._flower_secure_fits import fit_securely, secure_tasks
-from ._flower_secure_site import SiteSums
-from ._flower_sites import Sites
-from ._flwr import ClientApp, Context, Grid, ServerApp
+from ._flwr import ClientApp, FlowerGrid, Grid, ServerApp, over_flower
+from ._flwr import FlowerContext as Context
+from ._pairs import refuse_secure_pairs
+from ._parameters import FIRST_KINDS
+from ._questions import Given, RefusedError, Task
+from ._records import Carrier
+from ._rows import KeptMoments, SiteRows
+from ._secure import SecureAggregation
+from ._secure_fits import fit_securely, secure_tasks
+from ._secure_site import SiteSums
 from ._site_policy import SitePolicy
 from ._site_privacy import check_trust, with_ledger
+from ._sites import Sites
 
 __all__ = [
     "Given",
@@ -153,7 +155,8 @@ def client_app(
     sums, kept = None if secure is None else SiteSums(secure, tasks), KeptMoments()
     for kind in {**tasks, **dict.fromkeys(FIRST_KINDS)}:
         seal = None if sums is None or kind not in tasks else sums.step(kind)
-        app.query(kind)(answering(load_rows, name_of, policy, estimator, tasks, kind, kept, seal))
+        answer = answering(load_rows, name_of, policy, estimator, tasks, kind, kept, seal)
+        app.query(kind)(over_flower(kind, answer))
     return app
 
 
@@ -387,13 +390,14 @@ def _sites(
     wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
     if not timeout:
         raise ValueError(f"timeout must be positive, got {timeout!r}.")
-    return Sites(_connected(grid, n_sites, wait), grid, min_sites, timeout, estimator)
+    carrier = FlowerGrid(grid)
+    return Sites(_connected(carrier, n_sites, wait), carrier, min_sites, timeout, estimator)
 
 
-def _connected(grid: Grid, n_sites: int, wait: float) -> list[int]:
+def _connected(carrier: Carrier, n_sites: int, wait: float) -> list[int]:
     """Connected nodes, as soon as they are enough or the wait is over."""
     end = time.monotonic() + wait
-    while len(nodes := list(grid.get_node_ids())) < n_sites and time.monotonic() < end:
+    while len(nodes := carrier.nodes()) < n_sites and time.monotonic() < end:
         time.sleep(min(1.0, wait))
     return nodes
 

@@ -20,7 +20,7 @@ from fedpca_sklearn import (
     make_power_law,
     subspace_distance,
 )
-from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines import _secure_fits
 from fedpca_sklearn.engines.flower import (
     SecureAggregation,
     SiteRows,
@@ -187,7 +187,7 @@ def test_a_site_that_is_lost_between_secure_sums():
 
 
 def test_what_secure_sums_do_not_scale(monkeypatch):
-    monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 5)
+    monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 5)
     for estimator in (FederatedPCA(2, scale=True, n_refinements=1), DistributedPCA(2, scale=True)):
         with pytest.raises(ValueError, match=r"take up to 5 features, got 6.*FederatedScaler"):
             secure_fit(estimator)

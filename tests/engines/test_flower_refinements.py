@@ -13,7 +13,7 @@ from test_hostile_server import Site, assert_refused
 from test_hostile_sites import arrays, spoiling
 
 from fedpca_sklearn import FederatedPCA, Subspace, make_power_law, subspace_distance
-from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines import _secure_fits
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, fit_sites, site_work
 
 X = make_power_law(600, 300, alpha=1.5, random_state=0) + 3.0
@@ -98,7 +98,7 @@ def secure_fit(estimator, spoil=None):
 @pytest.fixture
 def few_features(monkeypatch):
     """More features than second moments are summed of."""
-    monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 20)
+    monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 20)
 
 
 @pytest.mark.usefixtures("few_features")
@@ -144,7 +144,7 @@ def test_up_to_the_bound_secure_sums_are_exact_and_say_so():
 def test_a_bound_allows_for_integers(bits, estimator, monkeypatch):
     """Numbers of few bits leave an error, and none that the bound does not cover."""
     if estimator.n_refinements:
-        monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 20)
+        monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 20)
     rows = X[:, :60]
     parts = {site: x[:, :60] for site, x in PARTS.items()}
     secure = SecureAggregation(threshold=2, bits=bits)

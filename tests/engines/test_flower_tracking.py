@@ -20,8 +20,8 @@ from fedpca_sklearn import (
     make_subspace_stream,
     subspace_distance,
 )
-from fedpca_sklearn.engines._flower_tracked_rows import Cleaning, Model
 from fedpca_sklearn.engines._site_policy import RefusedError
+from fedpca_sklearn.engines._tracked_rows import Cleaning, Model
 from fedpca_sklearn.engines.flower import NoBatchError, SiteRows, fit_sites, partial_fit_sites
 from fedpca_sklearn.rounds._outlier_sums import Limits
 

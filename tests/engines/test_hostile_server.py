@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import DistributedPCA, FederatedPCA, FederatedPowerPCA, Subspace
-from fedpca_sklearn.engines._flower_parameters import stated
+from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import client_app
 
 ROWS = np.random.default_rng(7).standard_normal((200, 8)) * np.arange(1, 9) + 3

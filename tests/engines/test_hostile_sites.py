@@ -25,7 +25,7 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
 )
-from fedpca_sklearn.engines._flower_messages import Answer, BadMessageError
+from fedpca_sklearn.engines._messages import Answer, BadMessageError
 from fedpca_sklearn.engines.flower import fit_sites
 
 SUMMARY, FACTOR, POWER = KINDS

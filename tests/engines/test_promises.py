@@ -36,7 +36,7 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines import _secure_fits
 from fedpca_sklearn.engines.flower import (
     SecureAggregation,
     SitePolicy,
@@ -473,7 +473,7 @@ def test_secure_sums(estimator, told, learnt, monkeypatch):
         return reply
 
     if getattr(estimator, "n_refinements", 0):
-        monkeypatch.setattr(_flower_secure_fits, "MAX_FEATURES", 7)
+        monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 7)
     parts = OWNERS if isinstance(estimator, VerticalFederatedPCA) else PARTS
     secure = SecureAggregation(threshold=3)
     apps = [

@@ -26,7 +26,7 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines import _flower_secure_fits
+from fedpca_sklearn.engines import _secure_fits
 from fedpca_sklearn.engines.flower import SecureAggregation, Task, site_work
 
 CLIPPED = "each is cut to the length that the mechanism's noise is made for"
@@ -135,7 +135,7 @@ def test_questions_that_read_rows(estimator, expected):
 
 @pytest.mark.parametrize(("estimator", "expected"), SECURE, ids=repr)
 def test_numbers_of_secure_sums_that_read_rows(estimator, expected):
-    tasks = _flower_secure_fits.secure_tasks(estimator, SecureAggregation(threshold=2))
+    tasks = _secure_fits.secure_tasks(estimator, SecureAggregation(threshold=2))
     assert reading_rows(tasks) == expected
     assert {kind for kind, task in tasks.items() if task.reads == "nothing"} == {
         *("secure_keys", "secure_shares", "secure_unmask")
@@ -145,8 +145,8 @@ def test_numbers_of_secure_sums_that_read_rows(estimator, expected):
 def test_every_estimator_is_in_the_list():
     registered = [
         (site_work, READ_ROWS),
-        (_flower_secure_fits.secure_work, SECURE),
-        (_flower_secure_fits.private_secure_tasks, SECURE),
+        (_secure_fits.secure_work, SECURE),
+        (_secure_fits.private_secure_tasks, SECURE),
     ]
     for function, cases in registered:
         known = {

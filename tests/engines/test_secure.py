@@ -27,11 +27,11 @@ from fedpca_sklearn import (
     StreamingPCA,
     subspace_distance,
 )
-from fedpca_sklearn.engines import _flower_masks, _flower_secure_sums
-from fedpca_sklearn.engines._flower_masks import key_pair
-from fedpca_sklearn.engines._flower_secure_bounds import Grid
-from fedpca_sklearn.engines._flower_secure_fits import MAX_FEATURES
-from fedpca_sklearn.engines._flower_secure_session import Session
+from fedpca_sklearn.engines import _masks, _secure_sums
+from fedpca_sklearn.engines._masks import key_pair
+from fedpca_sklearn.engines._secure_bounds import Grid
+from fedpca_sklearn.engines._secure_fits import MAX_FEATURES
+from fedpca_sklearn.engines._secure_session import Session
 from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
 
 SECURE = SecureAggregation(threshold=2)
@@ -304,13 +304,13 @@ def test_values_that_are_too_large_are_refused_at_the_site():
 def test_nothing_that_the_server_holds_is_of_one_site(monkeypatch):
     """Neither as numbers nor as integers, in what arrives and in what the server keeps."""
     received, kept = [], []
-    begin = _flower_secure_sums.SecureSums.__init__
+    begin = _secure_sums.SecureSums.__init__
 
     def init(self, *arguments):
         kept.append(self)
         begin(self, *arguments)
 
-    monkeypatch.setattr(_flower_secure_sums.SecureSums, "__init__", init)
+    monkeypatch.setattr(_secure_sums.SecureSums, "__init__", init)
     totals = Totals(monkeypatch)
 
     def note(site, message, reply):
@@ -340,9 +340,9 @@ def test_flowers_masks_are_not_used():
     """Flower reduces a key to 32 bits, so that a server can try all: here every bit counts."""
     secret = bytes(range(32))
     other = bytes([secret[4], *secret[1:4], secret[0], *secret[5:]])  # the same after its xor
-    masks = [_flower_masks.mask(key, b"question", 100) for key in (secret, other)]
+    masks = [_masks.mask(key, b"question", 100) for key in (secret, other)]
     assert not (masks[0] == masks[1]).any()
-    assert not (masks[0] == _flower_masks.mask(secret, b"another", 100)).any()
+    assert not (masks[0] == _masks.mask(secret, b"another", 100)).any()
 
 
 # -------------------------------------------------------------------- parameters

@@ -17,8 +17,8 @@ pytest.importorskip("flwr")
 from test_flower import InProcessGrid
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
-from fedpca_sklearn.engines import _flower_secure_private
-from fedpca_sklearn.engines._flower_messages import sizes_of
+from fedpca_sklearn.engines import _secure_private
+from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyNoiseWarning
 
@@ -82,7 +82,7 @@ def test_the_noise_of_the_sum_is_that_of_one_process(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)
     secret = np.random.default_rng(5)  # for the operating system's: all runs are alike
     monkeypatch.setattr(secrets, "randbits", lambda k: int.from_bytes(secret.bytes(k // 8), "big"))
-    monkeypatch.setattr(_flower_secure_private.os, "urandom", secret.bytes)
+    monkeypatch.setattr(_secure_private.os, "urandom", secret.bytes)
     there = []
     for run in range(10):
         (tmp_path / str(run)).mkdir()

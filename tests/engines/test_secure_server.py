@@ -17,8 +17,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from test_hostile_server import ROWS, Site
 
 from fedpca_sklearn import FederatedPCA, FederatedPowerPCA
-from fedpca_sklearn.engines import _flower_masks, _flower_secure_site
-from fedpca_sklearn.engines._flower_masks import (
+from fedpca_sklearn.engines import _masks, _secure_site
+from fedpca_sklearn.engines._masks import (
     key_pair,
     mask,
     opened,
@@ -27,10 +27,10 @@ from fedpca_sklearn.engines._flower_masks import (
     shared_key,
     signed_masks,
 )
-from fedpca_sklearn.engines._flower_messages import array_record
-from fedpca_sklearn.engines._flower_secure_bounds import Bounds, grids_of_sums
-from fedpca_sklearn.engines._flower_secure_site import question_of, session_of
-from fedpca_sklearn.engines._flower_signatures import signature
+from fedpca_sklearn.engines._messages import arrays_of
+from fedpca_sklearn.engines._secure_bounds import Bounds, grids_of_sums
+from fedpca_sklearn.engines._secure_site import question_of, session_of
+from fedpca_sklearn.engines._signatures import signature
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 SECURE = SecureAggregation(threshold=2)
@@ -104,7 +104,7 @@ class Server:
     def unmasked_total(self, numbers, kind, arguments):
         """The integers of a sum, as all sites help to unmask it."""
         n, given = len(self.sites), enumerate(arguments)
-        record = array_record({str(i): np.asarray(a, float) for i, a in given})
+        record = arrays_of({str(i): np.asarray(a, float) for i, a in given})
         session = session_of(self.threshold, self.mask_keys, self.box_keys, self.bounds)
         question, sent = question_of(session, kind, BITS, record), list(range(n))
         shares = [self.tell(i, "secure_unmask", sent=sent)[0]["shares"] for i in sent]
@@ -610,8 +610,8 @@ def repeatable(monkeypatch):
     class Drawn:
         urandom = rng.bytes
 
-    monkeypatch.setattr(_flower_masks, "generate_key_pairs", key_pairs)
-    monkeypatch.setattr(_flower_secure_site, "os", Drawn)
+    monkeypatch.setattr(_masks, "generate_key_pairs", key_pairs)
+    monkeypatch.setattr(_secure_site, "os", Drawn)
 
 
 def is_uniform(numbers):

@@ -12,7 +12,7 @@ from flwr.app import Array
 from test_hostile_sites import changed, spoiling
 from test_secure import PCA_2, ROWS, assert_pca, secure_fit
 
-from fedpca_sklearn.engines._flower_masks import key_pair
+from fedpca_sklearn.engines._masks import key_pair
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 # two sums a fit

@@ -27,7 +27,7 @@ from test_secure import Totals, killed
 from test_secure_server import Server
 
 from fedpca_sklearn import FixedPointChannel, subspace_distance
-from fedpca_sklearn.engines import _flower_secure_sums
+from fedpca_sklearn.engines import _secure_sums
 from fedpca_sklearn.engines.flower import SecureAggregation, fit_sites
 
 SECURE = SecureAggregation(threshold=2)
@@ -55,13 +55,13 @@ def fit():
     """Outliers, holes and changes by secure sums, and all that the server had."""
     kept, received = [], []
     with pytest.MonkeyPatch.context() as patch:
-        begin = _flower_secure_sums.SecureSums.__init__
+        begin = _secure_sums.SecureSums.__init__
 
         def init(self, *arguments):
             kept.append(self)
             begin(self, *arguments)
 
-        patch.setattr(_flower_secure_sums.SecureSums, "__init__", init)
+        patch.setattr(_secure_sums.SecureSums, "__init__", init)
         totals = Totals(patch)
 
         def note(site, message, reply):

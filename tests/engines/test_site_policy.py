@@ -27,7 +27,7 @@ from fedpca_sklearn import (
     PrivacyLedger,
 )
 from fedpca_sklearn.__main__ import main
-from fedpca_sklearn.engines._flower_parameters import stated
+from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy._chained_lines import chained
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of

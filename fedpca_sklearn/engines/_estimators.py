@@ -1,0 +1,219 @@
+"""What each estimator does over Flower, by its class, and checks that several have in common."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from .._base.batches import count_rows
+from .._base.certified import name_columns
+from .._validation.feature_names import check_names
+from ._messages import Answer
+from ._questions import Task
+from ._sites import Sites
+
+# Largest mean square of a row, by dtype, and of the mean about which others then take theirs: what
+# sites with fewer than 2^53 rows send can then be added up, and shown in the dtype.
+_LARGEST_SQUARE = {"float32": 2.0**124, "float64": 2.0**924}
+_MEAN_SHARE = 1 / 16
+
+
+@singledispatch
+def site_work(estimator: Any) -> dict[str, Task]:
+    """What a site does about each kind of question, for the class of an estimator.
+
+    ``@site_work.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        As the site or the server was given it; an error where it cannot be fitted over Flower.
+
+    Returns
+    -------
+    tasks : dict of str to Task
+        By kind of question; the first kind begins a fit.
+    """
+    raise _unknown(site_work, estimator)
+
+
+@singledispatch
+def fit_estimator(estimator: Any, sites: Sites) -> Any:
+    """Fit an estimator of the rows of all sites, at the server.
+
+    ``@fit_estimator.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        A clone of the one that `fit_sites` was given, with parameters that have been checked.
+    sites : Sites
+        ``sites.ask(kind, read, *arguments)`` sends arrays along with a question, and returns what
+        ``read(answer)`` made of the answer of each site, by its name, sorted.
+
+    Returns
+    -------
+    fitted : object
+        An estimator with ``subspace_`` and PCA's fitted attributes, or `FederatedScaler`.
+    """
+
+
+@singledispatch
+def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
+    """Take one batch of the rows of each site into an estimator, at the server.
+
+    ``@partial_fit_estimator.register`` adds a function for another class.
+
+    Parameters
+    ----------
+    estimator : object
+        What `partial_fit_sites` was given, fitted or not; a copy, which may be changed.
+    sites : Sites
+        ``sites.ask_batch(kind, read, batch, *arguments)`` asks about a batch, and returns what
+        ``read(answer)`` made of the answer of each site that has one.
+    batch : int
+        Number of the batch, from 0 on.
+
+    Returns
+    -------
+    fitted : object or None
+        The estimator with the batch, and with the sites that had one in its ``clients_``; None
+        where no site has one.
+    """
+    raise _unknown(partial_fit_estimator, estimator)
+
+
+class NoBatchError(RuntimeError):
+    """No site has a batch of the number that was asked for: their streams have ended."""
+
+
+class SiteLostError(Exception):
+    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
+
+    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
+        super().__init__()
+        self.basis, self.n_products = basis, n_products
+
+
+def until_nobody_is_lost(
+    fit: Callable[[], Any], go_on: Callable[[SiteLostError], None] | None = None
+) -> Any:
+    """What a fit returns, begun again where a site that took part is lost."""
+    while True:
+        try:
+            return fit()
+        except SiteLostError as lost:
+            if go_on is not None:
+                go_on(lost)
+
+
+def fit_batches(estimator: Any, take: Callable[[Any, int], Any]) -> Any:
+    """Fit an estimator of one batch of the sites after the other, until there are no more.
+
+    ``take(estimator, batch)`` is the estimator with a batch, None where there is none.
+    """
+    for batch in count():
+        found = take(estimator, batch)
+        if found is None and not batch:
+            raise NoBatchError("No site has any batch.")
+        if found is None:
+            break
+        estimator, estimator.n_batches_ = found, batch + 1
+    return estimator
+
+
+def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:
+    """Let an estimator without rows know what the columns are called, if they have names."""
+    if columns is not None:
+        estimator.feature_names_in_ = np.array(columns, dtype=object)
+
+
+def note_sites(fitted: Any, sites: Sites) -> None:
+    """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
+    fitted.missing_sites_ = dict(sites.missing)
+    if not sites.own_columns:
+        if getattr(fitted, "mean_", None) is not None:
+            fitted.n_features_in_ = len(fitted.mean_)
+        names = check_names(sites.columns, fitted.n_features_in_)
+        if names is not None:
+            fitted.feature_names_in_ = np.array(names, dtype=object)
+            if hasattr(fitted, "subspace_"):
+                name_columns(fitted, names)
+    if sites.missing:
+        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
+
+
+def _unknown(registered: Any, estimator: Any) -> TypeError:
+    """Error that names the classes for which functions are registered."""
+    names = sorted(kind.__name__ for kind in registered.registry if kind is not object)
+    return TypeError(
+        f"estimator must be one of {', '.join(names)}, got {type(estimator).__name__}."
+    )
+
+
+def refuse_mechanism(estimator: Any) -> None:
+    """Raise: what each batch of a site costs is not accounted for."""
+    if estimator.mechanism is not None:
+        raise ValueError(
+            f"mechanism must be None for batches over Flower, got {estimator.mechanism!r}; "
+            "fit_sites takes all rows of a site at once."
+        )
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise an error that names a wrong parameter."""
+    check = getattr(estimator, "_check_parameters", estimator._validate_params)
+    check()
+
+
+def refuse_channel(channel: Any) -> None:
+    """Raise unless messages pass no simulated channel."""
+    if channel is not None:
+        raise ValueError(
+            f"channel must be None over a real network, got {channel!r}, a simulated one."
+        )
+
+
+def rows_sent(X: Any, weight: np.ndarray | None) -> dict[str, Any]:
+    """What a site tells of the number of weighted rows: with a weight, and that they stand for."""
+    if weight is None:
+        return {}
+    return {"rows": np.array([np.count_nonzero(weight), count_rows(X, weight)], dtype=np.float64)}
+
+
+def rows_told(answer: Answer, count: float) -> tuple[int, int]:
+    """The same numbers in an answer; without weights both are the count of rows."""
+    if "rows" not in answer.arrays:
+        return max(1, round(count)), max(1, round(count))
+    rows = answer.array("rows", (2,))
+    for number in rows:
+        check_count(answer, number)
+    if (rows != rows // 1).any():
+        raise answer.refused(f"rows={rows.tolist()}, expected whole numbers")
+    return int(rows[0]), int(rows[1])
+
+
+def check_count(answer: Answer, count: float) -> None:
+    if not 1 <= count < 2**53:
+        raise answer.refused(f"count={count}, expected a number of rows")
+
+
+def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
+    """Whether values with such a mean and mean squares would overflow in those of all sites."""
+    with np.errstate(over="ignore"):
+        of_mean = float(np.square(mean).sum())
+    largest = _LARGEST_SQUARE[dtype.name]
+    return not (of_mean <= _MEAN_SHARE * largest and squares <= largest)
+
+
+def check_squares(answer: Answer, mean: Any, squares: float, dtype: np.dtype) -> None:
+    """Leave a site out whose values would overflow in those of all sites."""
+    if are_too_large(mean, squares, dtype):
+        with np.errstate(over="ignore"):
+            largest = max(float(np.square(mean).sum()), squares)
+        raise answer.refused(f"values that are too large: mean squares of {largest:.1e} per row")

@@ -1,0 +1,205 @@
+"""`VerticalFederatedKernelPCA` at sites that own columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from ..communication import Federation
+from ..vertical import VerticalFederatedKernelPCA, VFedPCA
+from ..vertical._agreed_kernels import energies_of, kernel_operator
+from ..vertical._vertical_kernels import (
+    ColumnClient,
+    LinearScores,
+    as_sent,
+    of_unit_length,
+    part_of,
+)
+from ._columns import Parts, parts_of
+from ._estimators import SiteLostError, fit_estimator, site_work
+from ._matching import (
+    KEYS,
+    OF_ROWS,
+    ColumnRounds,
+    SiteOperator,
+    bounded,
+    check_vectors,
+    match,
+    noted,
+    own_keys,
+    period_of,
+    refuse_topology,
+)
+from ._messages import Answer
+from ._questions import BEGINNINGS, Given, RefusedError, Task
+from ._sites import Sites
+
+# -------------------------------------------------------------------- at a site
+
+
+@site_work.register
+def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    refuse_topology(estimator)
+    estimator._check_parameters()
+    exact, rank, center = (
+        estimator.aggregation == "exact",
+        estimator.n_components,
+        estimator.center,
+    )
+
+    def parts(site, X, U):
+        return parts_of(X, U, center, rank)
+
+    tasks = {"keys": Task(own_keys, reads=KEYS)} | (
+        _exact(estimator) if exact else _agreed(estimator)
+    )
+    if estimator.projection == "features":
+        tasks["parts"] = Task(parts, reads=OF_ROWS, matched=True, once=True)
+    return tasks
+
+
+def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    """Questions of ``aggregation="exact"``."""
+
+    def kernel_part(site, X, landmarks):
+        n = len(X)
+        m = min(estimator.n_landmarks or n, n)
+        if landmarks.shape != (m,) or not _in_order(landmarks, n):
+            raise RefusedError(f"landmarks must be {m} different rows, in order")
+        client = _client(estimator, X, landmarks.astype(np.intp), X.shape[1])
+        return {"part": client.part(None if m == n else X)}
+
+    return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True)}
+
+
+def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    """Questions of ``aggregation=VFedPCA()``."""
+    method, rank, center = estimator._method(), estimator.n_components, estimator.center
+
+    def whole(X, n_columns):
+        if n_columns.shape or not X.shape[1] <= n_columns < 2**53:
+            raise RefusedError("the number of all columns must be at least that of the site")
+        return _client(estimator, X, np.arange(len(X)), int(n_columns))
+
+    def period(site, X, found, updates, start, n_columns):
+        client = whole(X, n_columns)
+        operator = kernel_operator(client, site, center, method)
+        return period_of(operator, found, updates, start, method, rank)
+
+    def energies(site, X, vectors, n_columns):
+        check_vectors(vectors, len(X), rank)
+        ones = np.ones(len(vectors))
+        return {"energies": energies_of(site, whole(X, n_columns), vectors.T, ones, center)[1]}
+
+    # it says what a kernel is, and changes with the sites only
+    given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], BEGINNINGS),)
+    task = partial(Task, reads=OF_ROWS, matched=True, given=given)
+    return {"period": task(period, rank * method.n_rounds), "energies": task(energies)}
+
+
+def _client(
+    estimator: VerticalFederatedKernelPCA, X: np.ndarray, landmarks: np.ndarray, n_columns: int
+) -> ColumnClient:
+    """The client of the simulation that a site is, one of several with so many columns."""
+    d = X.shape[1]
+    groups = [np.arange(d), np.arange(n_columns - d)]
+    kernel = estimator._kernels(groups)[0]
+    return ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
+
+
+def _in_order(positions: np.ndarray, n: int) -> bool:
+    if (positions != positions // 1).any() or (np.diff(positions) <= 0).any():
+        return False
+    return bool(positions[0] >= 0 and positions[-1] < n)
+
+
+# -------------------------------------------------------------------- at the server
+
+
+class SiteKernel(ColumnClient):
+    """A site that owns columns; of its rows the server knows the number."""
+
+
+@kernel_operator.register
+def _(client: SiteKernel, label: int, center: bool, method: VFedPCA) -> SiteOperator:
+    return SiteOperator(label, len(client.columns))
+
+
+class ScoresAtSites:
+    """Scores of new rows, which take the sites' columns of the rows of the fit."""
+
+    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
+        """Raise: they are at the sites."""
+        raise ValueError(
+            "transform of an estimator that was fitted at sites needs projection='features': "
+            "kernels of new rows take the rows of the fit, which are at the sites. Scores of these "
+            "are eigenvectors_ * sqrt(eigenvalues_)."
+        )
+
+
+@fit_estimator.register
+def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
+    while True:
+        try:
+            return _fit_kernels(clone(estimator), sites)
+        except SiteLostError:
+            continue
+
+
+def _fit_kernels(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
+    matched = match(sites)
+    n, d = len(matched.keys), matched.n_features
+    rounds = ColumnRounds(sites, matched, check_random_state(estimator.random_state), d)
+    estimator._choose_landmarks(n, rounds)
+    rounds.questions |= {
+        part_of: partial(_kernel_parts, rounds, estimator.landmarks_),
+        energies_of: partial(_energies, rounds),
+        as_sent: lambda function, calls: [message for _, message in calls],
+    }
+    X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
+    clients = [
+        SiteKernel(columns, X[0, :0], X[:, :0], kernel)
+        for columns, kernel in zip(matched.groups, estimator._kernels(matched.groups), strict=True)
+    ]
+    estimator.communication_ = sites.log
+    linear = partial(_linear, rounds)
+    estimator._fit_clients(rounds, clients, matched.groups, X, linear)
+    if estimator.projection != "features":
+        estimator._scorer = ScoresAtSites()
+    return noted(estimator, sites, matched, d)
+
+
+def _kernel_parts(
+    rounds: ColumnRounds, landmarks: np.ndarray, function: Callable, calls: list
+) -> Iterator[np.ndarray]:
+    """What adds up to squared distances or inner products of rows and landmarks."""
+    shape = len(rounds.matched.keys), len(landmarks)
+    yield from rounds.ask("kernel_part", lambda answer: bounded(answer, "part", shape), landmarks)
+
+
+def _energies(
+    rounds: ColumnRounds, function: Callable, calls: list
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
+    vectors = calls[0][2].T
+
+    def read(answer: Answer) -> np.ndarray:
+        return bounded(answer, "energies", (len(vectors),))
+
+    found = rounds.ask("energies", read, vectors, *rounds.more)
+    for (*_, weight, _), energies in zip(calls, found, strict=True):
+        yield np.zeros(0), weight * energies
+
+
+def _linear(
+    rounds: ColumnRounds, vectors: list[np.ndarray], known: np.ndarray, center: bool, sent: bool
+) -> LinearScores:
+    """Scores by combinations of the columns of all sites."""
+    U = vectors[0].T
+    parts = Parts.of(rounds, U)
+    components = (U @ parts.vectors.T) @ parts.V * known[:, None]
+    return LinearScores(parts.mean, of_unit_length(components, np.linalg.norm(components, axis=1)))

@@ -1,0 +1,190 @@
+"""What a question says of the estimator that it is asked for, and what a site compares it with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..federated import (
+    AvailablePairs,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedScaler,
+    OnlineDistributedPCA,
+    TruncatedDistributedPCA,
+)
+from ..rounds import FederatedPowerPCA, FederatedSubspaceTracker
+from ._messages import shown
+from ._records import Message
+from ._site_policy import RefusedError
+
+# Version of the questions: another one where a question, or its answer, means something else.
+PROTOCOL = 1
+# Kinds of questions that begin a fit or a batch, whatever the estimator. A site takes them all in,
+# to refuse those for another estimator by name.
+FIRST_KINDS = (
+    *("summary", "factor", "moments", "pairs"),
+    *("summary_of_batch", "factor_of_batch", "moments_of_batch", "pairs_of_batch"),
+    *("entries", "space", "batch", "bounds", "keys", "secure_keys"),
+)
+# Parameters of a process, and those that play no part over a network, also of what an estimator is
+# made of. The file of a ledger is the site's own.
+_OF_A_PROCESS = {"clients", "feature_groups", "ledger", "n_clients", "n_jobs", "random_state"}
+# Those that no task of a site reads, by class. Each other one must be the same, new ones included.
+_OF_THE_SERVER: dict[type, set[str]] = {
+    FederatedPCA: {"merge"},  # but what it asks of a summary
+    TruncatedDistributedPCA: {"n_components"},
+    DistributedPCA: {"n_components"},
+    FederatedPowerPCA: {"acceleration", "init", "tol"},
+    FederatedScaler: {"copy", "with_mean", "with_std"},
+    OnlineDistributedPCA: {"average", "weighting"},
+    FederatedSubspaceTracker: {
+        "change_threshold",
+        "detect_changes",
+        "fill",
+        "forgetting_factor",
+        "half_life",
+        "init_size",
+        "n_updates",
+        "store_subspaces",
+    },
+}
+# Characters of the text of a value, beyond which a hash stands for it; of the parameters of a
+# question; and of a value, and parameters, that a refusal names.
+_LONGEST, _MOST = 120, 200
+_SHOWN, _NAMED = 40, 3
+# What an object is made of is written out to this depth.
+_DEEPEST = 4
+
+
+def stated(estimator: Any) -> dict[str, Any]:
+    """What each question for an estimator says of it."""
+    texts = [f"{name}={text}" for name, text in sorted(_parameters(estimator).items())]
+    return {"protocol": PROTOCOL, "estimator": type(estimator).__name__, "parameters": texts}
+
+
+def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None:
+    """Raise unless a question is for the estimator of the site, as far as its tasks read it.
+
+    Raises
+    ------
+    RefusedError
+        That names the version, the class or the parameters that differ.
+    """
+    config = message.config
+    protocol = config.get("protocol")
+    if protocol != PROTOCOL or isinstance(protocol, bool):
+        got = "no version" if protocol is None else f"version {shown(repr(protocol))}"
+        raise RefusedError(
+            f"the question is of {got} of the protocol, the site speaks version {PROTOCOL}: the "
+            "releases of fedpca_sklearn differ"
+        )
+    name, asked = type(estimator).__name__, config.get("estimator")
+    if asked != name:
+        raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
+    own, theirs = _parameters(estimator), _read(config.get("parameters"))
+    of_server = _of_the_server(estimator, secure)
+    names = own.keys() | theirs.keys()
+    differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}
+    differ = {name for name in differ if not _parents(name) & (differ | of_server)}
+    if differ:
+        named = "; ".join(
+            f"{name} is {_shortened(own.get(name))}, got {_shortened(theirs.get(name))}"
+            for name in sorted(differ)[:_NAMED]
+        )
+        more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+        raise RefusedError(f"the parameters must be those of the site: {named}{more}")
+
+
+def _parameters(estimator: Any) -> dict[str, str]:
+    """Text of each parameter, also of what the estimator is made of, by name."""
+    found = {
+        name: _bounded(_text(value))
+        for name, value in estimator.get_params(deep=True).items()
+        if not set(name.split("__")) & _OF_A_PROCESS
+    }
+    if isinstance(estimator, FederatedPCA):
+        found["directions of its merge"] = _text(estimator._directions_needed())
+    return found
+
+
+def _of_the_server(estimator: Any, secure: bool) -> set[str]:
+    """Names of parameters that the tasks of a site do not read."""
+    found = set[str]().union(
+        *(names for kind, names in _OF_THE_SERVER.items() if isinstance(estimator, kind))
+    )
+    if isinstance(getattr(estimator, "missing", None), AvailablePairs):
+        return set(_parameters(estimator)) - {"missing"}
+    if isinstance(estimator, DistributedPCA) and not secure:
+        found |= {"partial_out", "scale"}
+    return found
+
+
+def _parents(name: str) -> set[str]:
+    """The parameters whose part a parameter is: of a__b__c a and a__b."""
+    parts = name.split("__")
+    return {"__".join(parts[:n]) for n in range(1, len(parts))}
+
+
+def _read(parameters: Any) -> Mapping[str, str]:
+    """The parameters of a question by name, or a refusal."""
+    if not isinstance(parameters, list) or len(parameters) > _MOST:
+        raise RefusedError(f"a question states at most {_MOST} parameters, as texts")
+    pairs = [str(text).partition("=") for text in parameters]
+    if any(not mark or len(text) > _LONGEST for _, mark, text in pairs):
+        raise RefusedError(f"a parameter is a name, = and at most {_LONGEST} characters")
+    return {name: text for name, _, text in pairs}
+
+
+def _shortened(text: Any) -> str:
+    """What a refusal shows of a name or a value."""
+    if text is None:
+        return "nothing"
+    text = shown(str(text))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# -------------------------------------------------------------------- one text for one value
+
+
+def _bounded(text: str) -> str:
+    """A text, or a hash where it is long."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _text(value: Any, depth: int = 0) -> str:
+    """A value as every process writes it: without addresses, and arrays by their numbers."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if isinstance(value, type) or callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        numbers = np.ascontiguousarray(value)
+        digest = hashlib.sha256(numbers.tobytes()).hexdigest()[:32]
+        return f"{numbers.dtype.str} {numbers.shape} {digest}"
+    if depth == _DEEPEST:
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        return _made_of("", sorted((str(key), entry) for key, entry in value.items()), depth)
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(_text(entry, depth + 1) for entry in value))}}}"
+    if isinstance(value, Iterable):
+        return f"[{', '.join(_text(entry, depth + 1) for entry in value)}]"
+    if hasattr(value, "get_params"):  # whose parameters are listed by themselves
+        parameters = value.get_params(deep=False) if depth else {}
+    else:
+        fields = getattr(value, "__dict__", {})
+        parameters = {name: field for name, field in fields.items() if name[:1] != "_"}
+    kept = [(name, parameters[name]) for name in sorted(parameters) if name not in _OF_A_PROCESS]
+    return _made_of(type(value).__name__, kept, depth)
+
+
+def _made_of(name: str, parts: Iterable[tuple[str, Any]], depth: int) -> str:
+    return f"{name}({', '.join(f'{key}={_text(part, depth + 1)}' for key, part in parts)})"

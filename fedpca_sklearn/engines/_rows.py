@@ -1,0 +1,239 @@
+"""What a site has: its rows, with weights and keys, whole or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import _get_feature_names
+
+from .._base.sources import is_stream, iter_batches
+from .._kernels.row_moments import SiteMoments
+from .._validation.checks import check_finite, check_rows, check_weight
+from .._validation.containers import as_rows, checked_array
+from ._keys import HashedKeys, hashed_keys
+from ._messages import OVER
+from ._questions import MOMENTS, RUN, Question, RefusedError, Task
+from ._records import Context
+from ._site_privacy import Site
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """Rows of a site with what belongs to them, where ``load_rows`` returns more than rows.
+
+    Attributes
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d)
+        Rows; of a data frame the column names are used.
+    sample_weight : array-like of shape (n,) or None
+        Weight of each row; None: 1. Integer weights equal repeated rows. Their sum is at least 1; a
+        row of weight zero does not count for ``min_rows``.
+    keys : array-like of shape (n,) or None
+        Of sites that own columns: what names a row at all sites, strings or whole numbers, each
+        once. 7 and "7" are the same key.
+    salt : bytes, str or None
+        With keys: the secret of at least 16 bytes that they are hashed with. The owners of the
+        sites agree on it among themselves, for instance on ``secrets.token_bytes(32)``. It is read
+        from a file at the site: the app and its run configuration come from the server.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import DistributedPCA
+    >>> from fedpca_sklearn.engines.flower import SiteRows, client_app
+    >>> def load_rows(context):
+    ...     X, y = load_digits(return_X_y=True)
+    ...     return SiteRows(X, sample_weight=1 + y)
+    >>> app = client_app(load_rows, DistributedPCA(5))
+    """
+
+    X: Any
+    sample_weight: Any = None
+    keys: Any = None
+    salt: bytes | str | None = None
+
+
+# Moments that a site keeps, so that those of the rows of a run are computed once.
+_KEPT = 4
+
+
+class KeptMoments:
+    """Moments of the rows of the last runs at a site: the same for all questions until it begins.
+
+    A server that asks again whether rows have changed learns of no row that has.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, SiteMoments] = {}
+
+    def of(
+        self, context: Context, batch: int | None, X: Any, weight: np.ndarray | None
+    ) -> SiteMoments:
+        """Moments of the rows that a question of a run is about."""
+        run = context.state.get(RUN, {})
+        begun = "batch" if batch is not None else "run"
+        key = (context.node_id, context.run_id, batch, run.get(begun), X.shape)
+        if key not in self._kept:
+            kept = [*self._kept.items(), (key, SiteMoments.of(X, weight))]
+            self._kept = dict(kept[-_KEPT:])
+        return self._kept[key]
+
+
+_WITHOUT_KEYS = "rows without keys cannot be matched with those of other sites"
+
+
+@dataclass(frozen=True, eq=False)
+class AskedRows:
+    """Checked rows that a question is about.
+
+    Attributes
+    ----------
+    X : ndarray or sparse array of shape (n, d)
+    columns : list of str or None
+    weight : ndarray of shape (n,) or None
+    keys : HashedKeys or None
+    over : bool
+        Whether the batch that was asked for is not there; the rows are those of the last one.
+    """
+
+    X: Any
+    columns: list[str] | None
+    weight: np.ndarray | None
+    keys: HashedKeys | None
+    over: bool = False
+
+    def matched(self, common: np.ndarray) -> AskedRows:
+        """The rows that have some keys, in their order, without keys."""
+        if self.keys is None:
+            raise RefusedError(_WITHOUT_KEYS)
+        at = self.keys.positions(common)
+        return replace(self, X=self.X[at], keys=None)
+
+    def check_enough(self, min_rows: int) -> None:
+        """Raise unless enough rows count for something."""
+        w = self.weight
+        if (self.X.shape[0] if w is None else np.count_nonzero(w)) < min_rows:
+            raise RefusedError(f"fewer than min_rows={min_rows} rows")
+        if w is not None and w.sum() < 1:
+            raise RefusedError("sample_weight has a sum below 1")
+
+    def answer(
+        self,
+        task: Task,
+        site: Site,
+        arguments: list[np.ndarray],
+        min_rows: int,
+        moments: Callable[[Any, np.ndarray | None], SiteMoments] = SiteMoments.of,
+    ) -> dict[str, Any]:
+        """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
+        if self.over:
+            return {OVER: np.ones(1)}
+        if task.reads == MOMENTS and self.keys is None:
+            return task.answer(site, moments(self.X, self.weight), arguments)
+        given = {
+            "weight": self.weight,
+            "keys": self.keys,
+            "min_rows": min_rows,
+            "min_rows_of_pattern": site.exchange.policy.min_rows_of_pattern,
+            "columns": self.columns,
+        }
+        for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
+            if given[name] is not None and name not in task.keywords:
+                raise RefusedError(f"the estimator takes no {what}")
+        if "keys" in task.keywords and self.keys is None:
+            raise RefusedError(_WITHOUT_KEYS)
+        more = {name: given[name] for name in task.keywords}
+        return task.answer(site, self.X, arguments, **more)
+
+
+def asked_rows(
+    loaded: Any, task: Task, question: Question, public: Iterable[Any] = ()
+) -> AskedRows:
+    """Rows that a question is about, of what ``load_rows`` returned.
+
+    Parameters
+    ----------
+    loaded : object
+        Rows, `SiteRows`, or an iterable of either.
+    task : Task
+    question : Question
+    public : iterable
+        What the server knows, and what is therefore no salt.
+    """
+    parts = (_checked(part, task, public) for part in _parts(loaded))
+    if question.batch is not None or task.batch_rows is not None:
+        return _batch(parts, task, question.batch or 0)
+    rows = _stacked(list(parts))
+    return rows if question.keys is None else rows.matched(question.keys)
+
+
+def _batch(parts: Iterator[AskedRows], task: Task, batch: int) -> AskedRows:
+    """Batch of a number, or the last one where there are fewer."""
+    part = None
+    for i, part in enumerate(parts if task.batch_rows is None else _cut(parts, task.batch_rows)):
+        if i == batch:
+            return part
+    if part is None:
+        raise RefusedError("there are fewer rows than a batch has")
+    return replace(part, over=True)
+
+
+def _parts(loaded: Any) -> Iterator[SiteRows]:
+    """Batches of a site; rows that come in one piece are one."""
+    several = isinstance(loaded, (list, tuple)) and loaded and isinstance(loaded[0], SiteRows)
+    if not several and is_stream(loaded):
+        loaded = iter_batches(loaded)
+    elif not several:
+        loaded = [loaded]
+    for part in loaded:
+        yield part if isinstance(part, SiteRows) else SiteRows(part)
+
+
+def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
+    """Rows, names, weights and hashed keys of a batch."""
+    columns = _get_feature_names(as_rows(part.X))
+    if task.missing:
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X = checked_array(part.X, **checks)
+        check_finite(X, allow_nan=True)
+    else:
+        X = check_rows(part.X)
+    weight = check_weight(part.sample_weight, X.shape[0])
+    keys = None if part.keys is None else hashed_keys(part.keys, part.salt, X.shape[0], public)
+    return AskedRows(X, None if columns is None else list(map(str, columns)), weight, keys)
+
+
+def _stacked(parts: list[AskedRows]) -> AskedRows:
+    """All batches as one."""
+    if not parts:
+        raise ValueError("load_rows must return a batch at least, got none.")
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    for part in parts[1:]:
+        if (part.columns, part.X.shape[1]) != (first.columns, first.X.shape[1]):
+            raise ValueError("load_rows must return batches with the same columns.")
+    blocks = [part.X for part in parts]
+    X = sp.vstack(blocks, format="csr") if any(map(sp.issparse, blocks)) else np.vstack(blocks)
+    weight = None
+    if any(part.weight is not None for part in parts):
+        ones = (np.ones(part.X.shape[0]) if part.weight is None else part.weight for part in parts)
+        weight = np.concatenate(list(ones))
+    if any(part.keys is not None for part in parts):
+        raise ValueError("keys need rows in one piece.")
+    return AskedRows(X, first.columns, weight, None)
+
+
+def _cut(parts: Iterator[AskedRows], size_of: Callable[[int], int]) -> Iterator[AskedRows]:
+    """Batches of as many rows as a task takes of d columns; what is left at the end waits."""
+    waiting: list[AskedRows] = []
+    for part in parts:
+        rows = _stacked([*waiting, part])
+        n, size = rows.X.shape[0], size_of(rows.X.shape[1])
+        for end in range(size, n + 1, size):
+            yield replace(rows, X=rows.X[end - size : end])
+        waiting = [replace(rows, X=rows.X[n - n % size :])]

@@ -1,0 +1,301 @@
+"""Fits by secure sums: what a site adds up for each estimator, and how the server goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import singledispatch, wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from .._kernels.linalg import r_factor
+from .._kernels.row_moments import SiteMoments
+from .._kernels.tolerances import GRAM_ROUNDING
+from .._validation.checks import check_at_most_features
+from ..communication import Federation
+from ..federated import DistributedPCA
+from ..rounds import FederatedPowerPCA
+from ..rounds._power_method import moments_by_sum
+from ..rounds._queries import Moments, Query, TimesScatter, Variances
+from ..summary._triangle import Triangle
+from ._estimators import know_columns, site_work, until_nobody_is_lost
+from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._rounds import by_rounds
+from ._secure import SecureAggregation
+from ._secure_bounds import (
+    BOUNDS,
+    Bounds,
+    Grid,
+    Grids,
+    Summed,
+    grids_of_products,
+    grids_of_second_moments,
+    grids_of_sums,
+)
+from ._secure_private import fit_private_by_sums, private_secure_tasks
+from ._secure_site import Open, protocol_tasks
+from ._secure_sums import SecureSums
+from ._secure_units import check_residuals, least_squares_told, units_of, without_variance
+from ._sites import Sites
+
+# Most features of which second moments are summed: a message of 16 MB.
+MAX_FEATURES = 2000
+
+
+@singledispatch
+def secure_work(estimator: Any) -> dict[str, Task]:
+    """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
+
+    The first question is answered openly, with the `Bounds` of the site's rows; the others are
+    `Summed`, whose works return arrays by name.
+    """
+    raise TypeError(
+        "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
+        f"FederatedSubspaceTracker or VerticalFederatedPCA, got {type(estimator).__name__}."
+    )
+
+
+def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+    """`secure_work` and the protocol's own tasks."""
+    private = getattr(estimator, "mechanism", None) is not None
+    tasks = private_secure_tasks(estimator, secure) if private else secure_work(estimator)
+    return tasks | protocol_tasks(tasks)
+
+
+def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any:
+    """Fit an estimator of the rows at sites by secure sums."""
+    private = getattr(estimator, "mechanism", None) is not None
+    fit = fit_private_by_sums if private else fit_by_sums
+    return fit(estimator, SecureSums(sites, secure, secure_tasks(estimator, secure)))
+
+
+@singledispatch
+def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
+    """Fit an estimator by secure sums, at the server; `fit_estimator` for secure sums."""
+
+
+# -------------------------------------------------------------------- first and second moments
+
+
+def _moments(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
+    *total, count = Moments().answer(own)
+    return {"sum": np.array(total), "count": np.array([count])}
+
+
+def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+    """What begins a fit: the bounds of a site, and the sum and number of its rows."""
+
+    def bounds(site, own):
+        return {BOUNDS: Bounds.of(own, np.dtype(own.dtype), by_column).vector}
+
+    return {
+        "bounds": Open(bounds, reads=MOMENTS),
+        Moments.kind: Summed(_moments, grids=grids_of_sums, reads=MOMENTS),
+    }
+
+
+def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    d = len(own.mean)
+    if d > MAX_FEATURES:
+        raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
+    check_mean(mean, d, True)
+    return {
+        "products": own.matrix_about(mean)[np.triu_indices(d)],
+        "rest": own.deviation(mean),
+        "count": np.array([own.n_samples]),
+    }
+
+
+def work_of_second_moments(estimator: Any) -> dict[str, Task]:
+    """What a site adds up to the second moments of all rows."""
+    site_work(estimator)  # refuses what cannot be fitted over Flower
+    second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
+    return {**tasks_of_moments(estimator._asks()), "second_moments": second}
+
+
+@secure_work.register
+def _(estimator: DistributedPCA) -> dict[str, Task]:
+    return work_of_second_moments(estimator)
+
+
+def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
+    """Begin a fit: mean and number of the rows of all sites."""
+    sums.begin()
+    mean, count = moments_by_sum(SecureRounds(sums), [])
+    check_at_most_features(estimator.n_components, len(mean))
+    return mean, count
+
+
+def are_too_many(mean: np.ndarray) -> bool:
+    """Whether rows with such a mean have more features than second moments are summed of."""
+    return len(mean) > MAX_FEATURES
+
+
+class SummedTriangle(NamedTuple):
+    """Factor of the rows of all sites, and units in which columns are alike; None: their own.
+
+    In these units its scatter matrix may be ``off`` by so much, in the spectral norm, by integers
+    and small values, and its diagonal by ``off_diagonal``.
+    """
+
+    triangle: Triangle
+    units: np.ndarray | None
+    off: float
+    off_diagonal: float
+
+    def check(self, fitted: Any) -> None:
+        """Raise unless the sums tell how an estimator of them adjusts the rows."""
+        if self.units is not None:
+            check_residuals(fitted, self.triangle.factor, self.units, self.off_diagonal)
+
+
+def triangle_of(estimator: Any, sums: SecureSums) -> SummedTriangle:
+    """Factor of the rows of all sites, from the sums of their first and second moments."""
+    return triangle_about(estimator, sums, *mean_of_all(estimator, sums))
+
+
+def triangle_about(
+    estimator: Any, sums: SecureSums, mean: np.ndarray, count: float
+) -> SummedTriangle:
+    """The same from the sums of second moments, where the mean is known."""
+    d, n_rows = len(mean), max(1, round(count))
+    if are_too_many(mean) and estimator._asks():
+        raise ValueError(
+            f"scale and partial_out by secure sums take up to {MAX_FEATURES} features, got {d}. "
+            "Without secure sums they take any number, and FederatedScaler finds scales by which "
+            "sites can divide their rows before a fit by secure sums."
+        )
+    if are_too_many(mean):
+        raise ValueError(
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
+            "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
+            "tol."
+        )
+    shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
+    found = sums.sum("second_moments", shapes, mean)
+    rest, above = found["rest"] / count, np.triu_indices(d)
+    scatter, steps = np.zeros((d, d)), np.zeros((d, d))
+    scatter[above] = found["products"] - count * np.outer(rest, rest)[above]
+    steps[above] = sums.most_rounding("products")
+    steps[above] += 2 * (np.abs(rest) * sums.most_rounding("rest"))[above[0]]
+    least = least_squares_told(scatter.diagonal(), rest, count, steps.diagonal())
+    units = None
+    if estimator._asks():
+        units = units_of(scatter.diagonal(), least, count)
+        lost = without_variance(scatter.diagonal(), least)
+        for matrix in scatter, steps:
+            matrix /= np.outer(units, units)
+            matrix[lost], matrix[:, lost] = 0.0, 0.0
+        least = least / units**2
+    values, V = np.linalg.eigh(scatter, UPLO="U")
+    rounding = max(GRAM_ROUNDING * values[-1], float(np.sqrt(d) * steps.max()))
+    values = np.where(values > rounding, values, 0.0)[-n_rows:]
+    factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
+    off = float(d * steps.max()) + rounding
+    if units is not None:
+        factor[:, lost] = 0.0
+        factor = factor * units
+    about = mean + rest
+    rest -= about - mean  # what the sum has rounded
+    triangle = Triangle(factor, about, rest, count, n_rows)
+    return SummedTriangle(triangle, units, off, float(least.max()))
+
+
+@fit_by_sums.register
+def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
+    summed = until_nobody_is_lost(lambda: triangle_of(estimator, sums))
+    found = summed.triangle
+    estimator._start()
+    know_columns(estimator, sums.sites.columns)
+    estimator._merge_step({"all sites": (found, found.n_rows, sums.sites.dtype)})
+    summed.check(estimator)
+    estimator.communication_ = sums.sites.log
+    return estimator
+
+
+# -------------------------------------------------------------------- rounds
+
+
+@secure_work.register
+def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
+    plain, steps = site_work(estimator), estimator.local_steps
+
+    def grids(bounds):
+        turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
+        return {**grids_of_products(bounds), **turned}
+
+    def scatter(message):
+        return {"scatter": message[:-1], "count": message[-1:]}
+
+    return {
+        **tasks_of_moments(),
+        TimesScatter.kind: summed(plain[TimesScatter.kind], lambda m: {"products": m}, grids, 1),
+        Variances.kind: summed(plain[Variances.kind], scatter, grids, 1),
+    }
+
+
+def summed(
+    task: Task,
+    parts: Callable[[np.ndarray], dict[str, np.ndarray]],
+    grids: Callable[[Bounds], Grids],
+    mean: int | None = None,
+) -> Summed:
+    """A task whose message is cut into parts with a grid each."""
+
+    @wraps(task.work)
+    def work(*arguments, **named):
+        return parts(task.work(*arguments, **named)["message"])
+
+    return Summed(**{**vars(task), "work": work}, grids=grids, mean=mean)
+
+
+class SecureRounds(Federation):
+    """Rounds of secure sums over sites."""
+
+    def __init__(self, sums: SecureSums):
+        super().__init__(log=sums.sites.log)
+        self.sums = sums
+
+    def sum(
+        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        self.n_rounds += 1
+        return _sum_of(function, self.sums)
+
+
+@singledispatch
+def _sum_of(query: Query, sums: SecureSums) -> np.ndarray:
+    """The sum of the answers to a query."""
+    raise TypeError(f"no answers to {type(query).__name__} are summed.")
+
+
+@_sum_of.register
+def _(query: Moments, sums: SecureSums) -> np.ndarray:
+    sums.announce("bounds")
+    found = sums.sum(query.kind, {"sum": (None,), "count": (1,)})
+    return np.append(found["sum"], found["count"])
+
+
+@_sum_of.register
+def _(query: TimesScatter, sums: SecureSums) -> np.ndarray:
+    shapes = {"products": query.shape}
+    return sums.sum(query.kind, shapes, *vars(query).values())["products"]
+
+
+@_sum_of.register
+def _(query: Variances, sums: SecureSums) -> np.ndarray:
+    (size,) = query.shape
+    shapes = {"scatter": (size - 1,), "count": (1,)}
+    found = sums.sum(query.kind, shapes, *vars(query).values())
+    return np.append(found["scatter"], found["count"])
+
+
+@fit_by_sums.register
+def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
+    def fit():
+        sums.begin()
+        return by_rounds(clone(estimator), sums.sites, SecureRounds(sums))
+
+    return until_nobody_is_lost(fit)

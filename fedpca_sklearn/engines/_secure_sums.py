@@ -1,0 +1,127 @@
+"""Secure sums of real numbers at the server: bounds that sites announce, and decoded sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._estimators import SiteLostError
+from ._messages import Answer
+from ._secure import SecureAggregation
+from ._secure_bounds import BOUNDS, Bounds
+from ._secure_session import Session
+from ._sites import Sites
+
+# Shape by name of the arrays that are summed; None for one length that the server does not know.
+Shapes = Mapping[str, tuple[int | None, ...]]
+
+
+class SecureSums:
+    """Sums over sites, of which the server sees nothing else.
+
+    A site that is lost before its masked numbers arrive is left out of the sum; one that is lost
+    later has taken part. All sums of a fit are over the same sites.
+
+    Attributes
+    ----------
+    announced : dict of str to Bounds
+        What the sites have announced, by name.
+    private : bool
+        Whether sites state what they have spent beside their numbers.
+    """
+
+    def __init__(self, sites: Sites, secure: SecureAggregation, tasks: Mapping[str, Any]):
+        self.sites, self.secure, self.tasks, self.private = sites, secure, tasks, False
+        if secure.threshold > sites.min_sites:
+            sites.limit, sites.min_sites = "threshold", secure.threshold
+        self._keys: dict[str, tuple[bytes, bytes]] = {}
+        self.begin()
+
+    def begin(self, members: Iterable[str] = ()) -> None:
+        """Begin a fit, of the sites that are known to take part, or of those in its first sum."""
+        self.announced: dict[str, Bounds] = {}
+        self._steps: dict[str, Any] = {}
+        self._members: set[str] = set(members)
+
+    def announce(self, kind: str, *arguments: Any) -> None:
+        """Begin a fit with the bounds that all sites announce."""
+        self.announced = self.sites.ask(kind, bounds_in, *arguments)
+
+    def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
+        """Return the sums of what the sites send, by name.
+
+        Parameters
+        ----------
+        kind : str
+        shapes : dict of str to tuple
+            Of the arrays that are summed.
+        *arguments : array-like
+            Sent along.
+
+        Raises
+        ------
+        RuntimeError
+            If too few sites are left.
+        SiteLostError
+            If a site of earlier sums is not in this one.
+        """
+        names = sorted(shapes)
+        session = Session(
+            self.sites,
+            self.secure,
+            self._keys,
+            {site: b.vector.astype("<f8").tobytes() for site, b in self.announced.items()},
+        )
+        how = self.secure.bits, len(session.names)
+        grids = self.tasks[kind].grids(Bounds.of_all(self.announced[s] for s in session.names))
+        sizes = {name: _size(shapes[name], len(grids[name].levels(*how))) for name in names}
+        known = sum(size for size in sizes.values() if size is not None)
+        size = None if None in sizes.values() else known
+        total = self._integers(session, kind, size, arguments)
+        found, rest = {}, len(total) - known
+        for name in names:
+            size, shape = sizes[name], shapes[name]
+            if size is None:
+                size, shape = rest, (rest // len(grids[name].levels(*how)),)
+            part, total = total[:size], total[size:]
+            found[name] = grids[name].decode(part, shape, *how)
+            self._steps[name] = grids[name].step(*how)
+        return found
+
+    def most_rounding(self, name: str) -> Any:
+        """The most that rounding at the sites adds to the last sum of a name."""
+        return self._steps[name] * len(self._members)
+
+    def _integers(
+        self, session: Session, kind: str, size: int | None, arguments: tuple
+    ) -> np.ndarray:
+        """One secure sum of integers modulo 2^64."""
+        self._keys = {}
+        masked = session.masked(kind, size, arguments, self.private)
+        if self._members and self._members != set(masked):
+            raise SiteLostError
+        self._members = set(masked)
+        total = session.unmasked(masked)
+        self._keys = session.next_keys
+        session.record(len(total), arguments, list(masked))
+        return total
+
+
+def bounds_in(answer: Answer) -> Bounds:
+    """What a site announces beside its answer."""
+    vector = answer.array(BOUNDS, (None,))
+    try:
+        bounds = Bounds.read(vector)
+    except ValueError as error:
+        raise answer.refused(str(error)) from None
+    answer.agree("number of features", bounds.n_features)
+    answer.agree("number of bounds", len(vector))
+    return bounds
+
+
+def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
+    """Words of an array; None where its length is not known."""
+    return None if None in shape else math.prod(shape) * n_words  # type: ignore[arg-type]

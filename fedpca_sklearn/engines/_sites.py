@@ -1,0 +1,264 @@
+"""Sites that a server reaches: questions to all at once, and removal of failing ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+
+from .._validation.feature_names import check_names, check_same_names
+from .._validation.texts import check_text
+from ..communication import CommunicationLog
+from ._messages import Answer, BadMessageError, arrays_of, shown
+from ._parameters import stated
+from ._records import Carrier, Message
+
+_LONGEST_NAME = 255
+# Read from the answer of a site that has no such batch.
+_OVER = object()
+
+
+class Sites:
+    """Sites by their names. One that fails is left out from there on."""
+
+    # the parameter that says how many are enough
+    limit = "min_sites"
+
+    def __init__(
+        self, nodes: list[int], carrier: Carrier, min_sites: int, timeout: float, estimator: Any
+    ):
+        self.carrier, self.min_sites, self.timeout = carrier, min_sites, timeout
+        self.stated = stated(estimator)  # in each question
+        self.log = CommunicationLog()
+        self.own_columns = False  # whether each site has columns of its own
+        self.common_keys: np.ndarray | None = None  # of rows that all of these have, once known
+        self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
+        self.missing: dict[str, str] = {}
+        # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
+        self.spent: dict[str, tuple[float, float]] = {}
+        # what first answers said, which holds for good: names, dtypes, and what all have in common
+        self._nodes: dict[str, int] = {}
+        self._dtypes: dict[int, np.dtype] = {}
+        self._columns: dict[int, tuple[str, ...] | None] = {}
+        self._traits: dict[str, Any] = {}
+        self._check_enough()
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns, if the sites know them."""
+        return self._traits.get("columns")
+
+    @property
+    def columns_of(self) -> dict[str, tuple[str, ...] | None]:
+        """Names of the columns of each site."""
+        return {name: self._columns[node] for node, name in self.names.items()}
+
+    def expect(self, **traits: Any) -> None:
+        """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
+        self._traits |= {trait.replace("_", " "): value for trait, value in traits.items()}
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the rows of all sites."""
+        return np.result_type(*(self._dtypes[node] for node in self.names))
+
+    def ask(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        *arguments: Any,
+        configs: Mapping[str, dict[str, Any]] | None = None,
+        spare: bool = False,
+    ) -> dict[str, Any]:
+        """Return what ``read`` makes of the answer of each site, by name, sorted.
+
+        Parameters
+        ----------
+        kind : str
+        read : callable
+            ``read(answer)`` raises what `Answer.refused` returns, or another ValueError, to leave
+            the site out, and tells by `Answer.agree` what must be the same at all sites.
+        *arguments : array-like
+            Sent along, arrays of bytes as they are and all others as float64.
+        configs : dict of str to dict
+            What else is sent, by the name of the site.
+        spare : bool, default=False
+            Sites without an answer are not left out.
+
+        Raises
+        ------
+        RuntimeError
+            If fewer than ``min_sites`` are left.
+        """
+        found = self._ask(kind, read, arguments, configs or {}, spare)
+        return {name: found[node] for node, name in self.names.items() if node in found}
+
+    def ask_batch(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        batch: int,
+        *arguments: Any,
+        there: Container[str] = (),
+    ) -> dict[str, Any]:
+        """Return the same of the sites that have a batch of this number, which may be none.
+
+        Those in ``there`` have it, as they have answered about it before.
+        """
+
+        def read_unless_over(answer: Answer) -> Any:
+            return _OVER if answer.over and answer.site not in there else read(answer)
+
+        found = self._ask(kind, read_unless_over, (batch, *arguments))
+        return {name: found[node] for node, name in self.names.items() if found[node] is not _OVER}
+
+    def _ask(
+        self,
+        kind: str,
+        read: Callable[[Answer], Any],
+        arguments: tuple[Any, ...],
+        configs: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        spare: bool = False,
+    ) -> dict[int, Any]:
+        """What ``read`` makes of the answer of each node; ``names`` are sorted by site then."""
+        nonces = {node: self.carrier.nonce() for node in self.names}
+        replies = self._send(kind, arguments, nonces, configs)
+        answers, values = {}, {}
+        for node, nonce in nonces.items():
+            try:
+                answer = self._open(node, replies.get(node), nonce)
+                value = read(answer)
+                self._pin(node, answer)
+                values[node] = value
+                if value is not _OVER:
+                    answers[node] = answer
+            except (ValueError, TypeError, OverflowError) as error:
+                if not spare:
+                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+        self._leave_out_unlike(answers)
+        self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
+        self._check_enough()
+        return values
+
+    def _send(
+        self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
+    ) -> dict[int, Message]:
+        """Reply of each node to the question that this node was asked."""
+        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
+        questions = {
+            node: Message(
+                kind, {**self.stated, **configs.get(self.names[node], {}), "nonce": nonce}, arrays
+            )
+            for node, nonce in nonces.items()
+        }
+        return self.carrier.exchange(questions, self.timeout)
+
+    def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
+        """Return the answer in a reply, if the node gave one to this question."""
+        if reply is None:
+            raise BadMessageError(f"no answer within {self.timeout:g} s")
+        if reply.error is not None:
+            raise BadMessageError(reply.error)
+        config = dict(reply.config)
+        if config.get("nonce") != nonce:
+            raise BadMessageError("sent what is no answer to this question")
+        site = _checked_name(config.get("site"), node)
+        if "error" in config:
+            raise BadMessageError(str(config["error"]))
+        return Answer(site, config, dict(reply.arrays))
+
+    def _claim(self, node: int, reply: Message | None) -> str:
+        """Name that a node without one states in a bad answer, for an error; it proves nothing."""
+        if node in self._dtypes or reply is None:
+            return ""
+        site = reply.config.get("site")
+        return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
+
+    def _pin(self, node: int, answer: Answer) -> None:
+        """Hold a node to the name, dtype and columns of its first answer."""
+        columns, dtype = answer.config.get("columns"), answer.dtype
+        if node in self._dtypes:
+            known = self._columns[node]
+            before = self.names[node], self._dtypes[node], known and list(known)
+            if (answer.site, dtype, columns) != before:
+                raise answer.refused("another name, dtype or columns than before")
+            return
+        if not isinstance(columns, list | None):
+            raise answer.refused("columns that are not a list of names")
+        n_features = answer.traits.get("number of features", len(columns or ()))
+        names = check_names(columns, n_features)
+        if not self.own_columns:
+            answer.agree("columns", names)
+        if (first := self._nodes.setdefault(answer.site, node)) != node:
+            raise BadMessageError(f"node {first} has this name")
+        self.names[node], self._dtypes[node] = answer.site, dtype
+        self._columns[node] = names
+
+    def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
+        """Keep the largest group of sites that are alike; of equal ones that of the first name."""
+        known, ordered = self._traits, sorted(answers.values(), key=lambda answer: answer.site)
+        groups = Counter(
+            frozenset(answer.traits.items())
+            for answer in ordered
+            if all(known.get(trait, value) == value for trait, value in answer.traits.items())
+        )
+        self._traits |= dict(*(traits for traits, _ in groups.most_common(1)))
+        for node, answer in answers.items():
+            for trait, value in answer.traits.items():
+                if (expected := self._traits.get(trait, value)) != value:
+                    self._leave_out(node, shown(_unlike(trait, value, expected)))
+                    break
+
+    def keep(self, names: Container[str]) -> None:
+        """Ask only some sites from here on; the others have done their part."""
+        self.names = {node: name for node, name in self.names.items() if name in names}
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Leave a site out from here on."""
+        self._leave_out(self._nodes[name], reason)
+
+    def _leave_out(self, node: int, reason: str) -> None:
+        self.missing[self.names.pop(node)] = reason
+
+    def left_out(self) -> str:
+        """Names of the missing sites, with the reasons."""
+        return "; ".join(f"site {name!r} ({reason})" for name, reason in self.missing.items())
+
+    def _check_enough(self) -> None:
+        if len(self.names) < self.min_sites:
+            left_out = f" Left out: {self.left_out()}." if self.missing else ""
+            raise RuntimeError(
+                f"Too few sites: {len(self.names)}, but {self.limit}={self.min_sites}.{left_out}"
+            )
+
+
+def as_sent(argument: Any) -> np.ndarray:
+    """An argument of a question as it travels."""
+    array = np.asarray(argument)
+    return array if array.dtype == np.uint8 else array.astype(np.float64)
+
+
+def _checked_name(site: Any, node: int) -> str:
+    """Name of a site in composed form, or an error if the node may not have it."""
+    if not isinstance(site, str) or not 0 < len(site) <= _LONGEST_NAME:
+        raise BadMessageError(f"sent no name of 1 to {_LONGEST_NAME} characters")
+    check_text("site", site)
+    if site.startswith("node ") and site != f"node {node}":
+        raise BadMessageError(f"is node {node}")
+    return normalize("NFC", site)
+
+
+def _unlike(trait: str, got: Any, expected: Any) -> str:
+    """How a site differs from the others."""
+    if trait == "columns" and None not in (got, expected):
+        try:
+            check_same_names(expected, got, "it")
+        except ValueError as error:
+            return str(error)
+    if trait == "columns":
+        return f"its columns have {'no ' if got is None else ''}names, unlike those of the others"
+    return f"its {trait} is {got}, that of the others {expected}"
