@@ -89,7 +89,7 @@ def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
 def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
     """Questions of a method of `VerticalFederatedPCA`."""
     names = sorted(kind.__name__ for kind in _tasks_of.registry if kind is not object)
-    raise TypeError(f"method must be one of {', '.join(names)} over Flower, got {method!r}.")
+    raise TypeError(f"method must be one of {', '.join(names)} over a network, got {method!r}.")
 
 
 @_tasks_of.register

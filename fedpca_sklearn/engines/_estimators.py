@@ -1,4 +1,4 @@
-"""What each estimator does over Flower, by its class, and checks that several have in common."""
+"""What each estimator does over a network, by its class, and checks that several have in common."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def site_work(estimator: Any) -> dict[str, Task]:
     Parameters
     ----------
     estimator : object
-        As the site or the server was given it; an error where it cannot be fitted over Flower.
+        As the site or the server was given it; an error where it cannot be fitted over a network.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def note_sites(fitted: Any, sites: Sites) -> None:
             if hasattr(fitted, "subspace_"):
                 name_columns(fitted, names)
     if sites.missing:
-        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=3)
+        warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=4)
 
 
 def _unknown(registered: Any, estimator: Any) -> TypeError:
@@ -160,7 +160,7 @@ def refuse_mechanism(estimator: Any) -> None:
     """Raise: what each batch of a site costs is not accounted for."""
     if estimator.mechanism is not None:
         raise ValueError(
-            f"mechanism must be None for batches over Flower, got {estimator.mechanism!r}; "
+            f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
             "fit_sites takes all rows of a site at once."
         )
 

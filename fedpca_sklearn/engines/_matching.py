@@ -41,7 +41,7 @@ OF_ROWS = (
 def refuse_topology(estimator: Any) -> None:
     """Raise unless the messages go to a server."""
     if as_topology(estimator.topology) is not None:
-        raise ValueError(f"topology must be 'server' over Flower, got {estimator.topology!r}.")
+        raise ValueError(f"topology must be 'server' over a network, got {estimator.topology!r}.")
 
 
 def own_keys(site: str, X: Any, *, keys: Any) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from ._sites import Sites
 def pair_tasks(missing: Any) -> dict[str, Task]:
     """What a site does where ``missing`` is `AvailablePairs`."""
     if not isinstance(missing, AvailablePairs):
-        raise ValueError(f"missing must be None or AvailablePairs() over Flower, got {missing!r}.")
+        raise ValueError(
+            f"missing must be None or AvailablePairs() over a network, got {missing!r}."
+        )
 
     def pairs(site, X, *, weight, min_rows):
         there = PairMoments.from_rows(X if weight is None else X[weight > 0])

@@ -1,4 +1,4 @@
-"""`FederatedScaler` over Flower: of each site, the sums of its columns."""
+"""`FederatedScaler` over a network: of each site, the sums of its columns."""
 
 from __future__ import annotations
 

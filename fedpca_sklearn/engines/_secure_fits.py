@@ -109,7 +109,7 @@ def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, 
 
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
-    site_work(estimator)  # refuses what cannot be fitted over Flower
+    site_work(estimator)  # refuses what cannot be fitted over a network
     second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(estimator._asks()), "second_moments": second}
 

@@ -1,4 +1,4 @@
-"""`FederatedSubspaceTracker` over Flower: the server's rounds about a batch of each site."""
+"""`FederatedSubspaceTracker` over a network: the server's rounds about a batch of each site."""
 
 from __future__ import annotations
 

@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
-from sklearn.base import clone
-
-from .._validation.checks import check_integer, nonnegative_float
-from . import (  # noqa: F401  they register estimators
-    _columns,
-    _kernels,
-    _rounds,
-    _scaling,
-    _secure_columns,
-    _secure_refinements,
-    _secure_tracking,
-    _steps,
-    _summaries,
-    _tracking,
-    _triangles,
-)
-from ._answering import answering
-from ._estimators import (
-    NoBatchError,
-    check_parameters,
-    fit_estimator,
-    note_sites,
-    partial_fit_estimator,
-    site_work,
-)
+from . import _secure_all  # noqa: F401  Flower comes with what secure sums need
+from ._apps import SiteApp, Wanted, fit_over, partial_fit_over
+from ._estimators import NoBatchError, fit_estimator, partial_fit_estimator, site_work
 from ._flwr import ClientApp, FlowerGrid, Grid, ServerApp, over_flower
 from ._flwr import FlowerContext as Context
-from ._pairs import refuse_secure_pairs
-from ._parameters import FIRST_KINDS
 from ._questions import Given, RefusedError, Task
-from ._records import Carrier
-from ._rows import KeptMoments, SiteRows
+from ._rows import SiteRows
 from ._secure import SecureAggregation
-from ._secure_fits import fit_securely, secure_tasks
-from ._secure_site import SiteSums
 from ._site_policy import SitePolicy
-from ._site_privacy import check_trust, with_ledger
-from ._sites import Sites
 
 __all__ = [
     "Given",
@@ -146,17 +115,11 @@ def client_app(
         policy = SitePolicy() if min_rows is None else SitePolicy(min_rows=min_rows)
     elif min_rows is not None:
         raise ValueError(f"min_rows must be None beside a policy, which has one, got {min_rows!r}.")
-    estimator = with_ledger(estimator, policy, secure)
     name_of = _configured_site if site is None else site
-    refuse_secure_pairs(estimator, secure)
-    tasks = site_work(estimator) if secure is None else secure_tasks(estimator, secure)
-    check_parameters(estimator)
+    site_app = SiteApp(load_rows, estimator, name_of, policy, secure)
     app = ClientApp()
-    sums, kept = None if secure is None else SiteSums(secure, tasks), KeptMoments()
-    for kind in {**tasks, **dict.fromkeys(FIRST_KINDS)}:
-        seal = None if sums is None or kind not in tasks else sums.step(kind)
-        answer = answering(load_rows, name_of, policy, estimator, tasks, kind, kept, seal)
-        app.query(kind)(over_flower(kind, answer))
+    for kind in site_app.kinds:
+        app.query(kind)(over_flower(kind, site_app.reply))
     return app
 
 
@@ -271,21 +234,8 @@ def fit_sites(
     proves no name. Which node may have which name is not checked: that needs Flower's node
     authentication.
     """
-    kept = clone(estimator)
-    refuse_secure_pairs(kept, secure)
-    site_work(kept) if secure is None else secure_tasks(kept, secure)
-    if getattr(kept, "mechanism", None) is not None:
-        check_trust(kept.mechanism, secure)
-    if secure is None:
-        fitted = fit_estimator(kept, sites := _sites(grid, kept, min_sites, n_sites, wait, timeout))
-    else:
-        most = max(min_sites if n_sites is None else n_sites, secure.threshold)
-        sites = _sites(grid, kept, min_sites, most, wait, timeout)
-        fitted = fit_securely(kept, sites, secure)
-    if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
-        fitted.clients_ = list(sites.names.values())
-    note_sites(fitted, sites)
-    return fitted
+    who = Wanted(min_sites, n_sites, wait, timeout)
+    return fit_over(FlowerGrid(grid), estimator, who, secure)
 
 
 def partial_fit_sites(
@@ -356,50 +306,8 @@ def partial_fit_sites(
     ...         pca = partial_fit_sites(grid, pca)
     ...     return pca
     """
-    kept = deepcopy(estimator)
-    site_work(kept)
-    fitted_before = hasattr(kept, "n_features_in_")
-    number = getattr(kept, "n_batches_", None if fitted_before else 0) if batch is None else batch
-    if number is None:
-        raise ValueError(
-            "batch must be given: the estimator was fitted in another way, and does not know how "
-            "many batches of the sites it has."
-        )
-    check_integer("batch", number, 0)
-    sites = _sites(grid, kept, min_sites, n_sites, wait, timeout)
-    if fitted_before:
-        names = getattr(kept, "feature_names_in_", None)
-        columns = None if names is None else tuple(names.tolist())
-        sites.expect(number_of_features=kept.n_features_in_, columns=columns)
-    fitted = partial_fit_estimator(kept, sites, int(number))
-    if fitted is None:
-        raise NoBatchError(f"No site has batch {number}.")
-    fitted.n_batches_ = int(number) + 1
-    note_sites(fitted, sites)
-    return fitted
-
-
-def _sites(
-    grid: Grid, estimator: Any, min_sites: int, n_sites: int | None, wait: float, timeout: float
-) -> Sites:
-    """Sites to ask, once all parameters are known to be right."""
-    check_parameters(estimator)
-    n_sites = min_sites if n_sites is None else n_sites
-    for name, value in (("min_sites", min_sites), ("n_sites", n_sites)):
-        check_integer(name, value)
-    wait, timeout = nonnegative_float("wait", wait), nonnegative_float("timeout", timeout)
-    if not timeout:
-        raise ValueError(f"timeout must be positive, got {timeout!r}.")
-    carrier = FlowerGrid(grid)
-    return Sites(_connected(carrier, n_sites, wait), carrier, min_sites, timeout, estimator)
-
-
-def _connected(carrier: Carrier, n_sites: int, wait: float) -> list[int]:
-    """Connected nodes, as soon as they are enough or the wait is over."""
-    end = time.monotonic() + wait
-    while len(nodes := carrier.nodes()) < n_sites and time.monotonic() < end:
-        time.sleep(min(1.0, wait))
-    return nodes
+    who = Wanted(min_sites, n_sites, wait, timeout)
+    return partial_fit_over(FlowerGrid(grid), estimator, batch, who)
 
 
 def _configured_site(context: Context) -> str:

@@ -403,7 +403,7 @@ def test_the_server_waits_for_sites(monkeypatch):
     grid = grid_of(FederatedPCA(5))
     there = iter([[1], [1, 2], [1, 2, 3], [1, 2, 3]])
     grid.get_node_ids = lambda: next(there)
-    monkeypatch.setattr("fedpca_sklearn.engines.flower.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("fedpca_sklearn.engines._apps.time.sleep", lambda seconds: None)
     assert fit_sites(grid, FederatedPCA(5), n_sites=3).clients_ == list(PARTS)
     assert len(list(there)) == 1
 

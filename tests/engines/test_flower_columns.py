@@ -206,5 +206,5 @@ def test_another_method_is_refused():
         def left_vectors(self, federation, clients, rank, rounds=range):
             raise NotImplementedError
 
-    with pytest.raises(TypeError, match="LeftVectorMerge, PowerRounds, VFedPCA over Flower"):
+    with pytest.raises(TypeError, match="LeftVectorMerge, PowerRounds, VFedPCA over a network"):
         fitted_at(VerticalFederatedPCA(2, method=Mine()))

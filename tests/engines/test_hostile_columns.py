@@ -321,7 +321,11 @@ def test_no_row_in_common():
 
 def test_parameters_of_owners():
     for estimator, error, match in (
-        (POWER.__class__(2, topology="ring"), ValueError, "topology must be 'server' over Flower"),
+        (
+            POWER.__class__(2, topology="ring"),
+            ValueError,
+            "topology must be 'server' over a network",
+        ),
         (KERNEL.__class__(2, topology="star"), ValueError, "topology must be 'server'"),
         (KERNEL.__class__(2, kernel=np.dot), ValueError, "needs aggregation=VFedPCA"),
     ):

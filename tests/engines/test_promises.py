@@ -404,7 +404,7 @@ def arrays_of(message, name):
 @pytest.mark.parametrize("topology", ["ring", "complete"])
 def test_other_topologies(topology):
     for kind in (VerticalFederatedPCA, VerticalFederatedKernelPCA):
-        with pytest.raises(ValueError, match="topology must be 'server' over Flower"):
+        with pytest.raises(ValueError, match="topology must be 'server' over a network"):
             client_app(lambda context: ROWS, kind(2, topology=topology))
 
 

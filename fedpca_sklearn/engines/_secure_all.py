@@ -1,0 +1,19 @@
+"""All of secure sums: importing this registers the estimators that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _secure_columns, _secure_refinements, _secure_tracking  # noqa: F401
+from ._answering import Seal
+from ._secure import SecureAggregation
+from ._secure_fits import fit_securely, secure_tasks
+from ._secure_site import SiteSums
+
+__all__ = ["fit_securely", "secure_tasks", "steps_of_site"]
+
+
+def steps_of_site(secure: SecureAggregation, tasks: dict[str, Any]) -> Callable[[str], Seal]:
+    """The steps of a secure sum at a site, by the kind of question."""
+    return SiteSums(secure, tasks).step
