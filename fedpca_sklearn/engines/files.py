@@ -1,0 +1,439 @@
+"""Protocols by files: a coordinator and sites exchange letters, for every estimator over a network.
+
+A fit is plain code that asks its sites. By files the coordinator runs it from its beginning on the
+answers that are there; where one is lacking, it writes the question and stops. Taken up again, it
+comes to the same place, as all that it asks follows from the answers.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import joblib
+from sklearn.base import clone
+
+from .._validation.checks import check_integer
+from .._validation.texts import check_text
+from ._apps import SiteApp, Wanted, fit_over
+from ._constructors import constructed, construction_of
+from ._letters import Letter, digest_of, read_letter, write_bytes
+from ._messages import shown
+from ._questions import RefusedError
+from ._records import Array, Carrier, Context, Message
+from ._rows import SiteRows
+from ._secure import SecureAggregation
+from ._site_policy import SitePolicy
+
+__all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study", "answer"]
+
+_STUDY = "study.json"
+# What of secure sums is the same at all sites.
+_SECURE = ("threshold", "bits", "scale", "restarts")
+
+
+class AnswersAwaited(Exception):
+    """The fit goes on once more answers are there."""
+
+
+class Study:
+    """A fit at several sites that exchange files.
+
+    It is made by `begin`, and taken up from its folder in any later process. `next` writes the next
+    questions, one file for each site, ``0001.north.question``. Someone carries them to the sites,
+    which write ``0001.north.answer`` (`answer`), and back into the folder. The result is that of
+    the same fit over a network, to the last bit where all sites are the same.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        Where the study was begun.
+
+    Attributes
+    ----------
+    sites : list of str
+    estimator : object
+        As it is fitted; a ``random_state`` of None was drawn once, when the study began.
+    awaited : list of path
+        Answers that `next` has found lacking.
+
+    Notes
+    -----
+    Who may write into the folder decides about the fit. A file ``0001.north.without`` beside a
+    question, which a person writes, says that the fit goes on without this site; an answer that
+    comes later is not looked at. Questions name the digests of all answers before them: a site
+    refuses a question that follows from another answer than its own. All files are written as a
+    whole or not at all. Each call of `next` computes all that the coordinator has computed so far,
+    which for t questions is t (t + 1) / 2 times the server's small work of one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import DistributedPCA
+    >>> X = load_digits().data
+    >>> folder = tempfile.mkdtemp()
+    >>> study = Study.begin(folder, DistributedPCA(5), ["north", "south"])
+    >>> study.next() is None, [path.name for path in study.awaited]
+    (True, ['0001.north.answer', '0001.south.answer'])
+    >>> for site, rows in ("north", X[::2]), ("south", X[1::2]):
+    ...     paths = (f"{folder}/0001.{site}.{what}" for what in ("question", "answer"))
+    ...     refusal = answer(*paths, rows, state=f"{folder}/{site}")
+    >>> study.next().explained_variance_.round(3)
+    array([179.007, 163.718, 141.788, 101.1  ,  69.513])
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        self.folder = Path(folder)
+        path = self.folder / _STUDY
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self._run, self._seed = int(found["run"]), bytes.fromhex(found["seed"])
+            self.sites, self._min_sites = list(found["sites"]), int(found["min_sites"])
+            self._estimator, secure = str(found["estimator"]), found["secure"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: it is not what was written ({error}).") from None
+        self.estimator = constructed(self._estimator)
+        self._secure = None if secure is None else SecureAggregation(**secure)
+        self.awaited: list[Path] = []
+
+    @classmethod
+    def begin(
+        cls,
+        folder: str | os.PathLike,
+        estimator: Any,
+        sites: Sequence[str],
+        *,
+        min_sites: int = 2,
+        secure: SecureAggregation | None = None,
+    ) -> Study:
+        """Begin a study in a folder; `next` writes its first questions.
+
+        Parameters
+        ----------
+        folder : str or path-like
+            A folder without a study; it is made if it is not there.
+        estimator : object
+            That `fit_sites` takes. Its parameters are constants, lists, or objects of the public
+            classes of the package, as they are written into each question.
+        sites : sequence of str
+            Names of the sites, each once, that can be parts of file names.
+        min_sites : int, default=2
+            With fewer the fit is an error.
+        secure : SecureAggregation or None, default=None
+            Fit by secure sums: each takes three letters of a site and one more for the first.
+
+        Returns
+        -------
+        study : Study
+        """
+        sites = [str(site) for site in sites]
+        for site in sites:
+            check_text("sites", site)
+            if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-":
+                raise ValueError(f"sites must be names that files can have, got {site!r}.")
+        if len(set(sites)) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
+            raise ValueError(
+                f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
+            )
+        estimator = clone(estimator)
+        if estimator.get_params(deep=False).get("random_state", 0) is None:
+            estimator.set_params(random_state=secrets.randbelow(2**31))
+        study = {
+            "estimator": construction_of(estimator),
+            "sites": sites,
+            "min_sites": min_sites,
+            "secure": secure and {name: getattr(secure, name) for name in _SECURE},
+            "run": secrets.randbits(62),
+            "seed": secrets.token_hex(32),
+        }
+        path = Path(folder) / _STUDY
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            raise ValueError(f"{path} exists: a folder has one study.")
+        write_bytes(path, json.dumps(study, indent=1).encode())
+        return cls(folder)
+
+    def next(self) -> Any:
+        """Go on with the answers that are there.
+
+        Returns
+        -------
+        fitted : estimator or None
+            As `fit_sites` returns it; None where answers are lacking, which ``awaited`` lists. Then
+            all questions are written.
+
+        Raises
+        ------
+        ValueError
+            If a file is not whole or is no answer to its question; it can be deleted, and the site
+            asked for it again.
+        RuntimeError
+            If fewer than ``min_sites`` are left, or if the answers lead to another question than
+            was written, as with a library that rounds otherwise.
+        """
+        carrier, self.awaited = _Letters(self), []
+        wanted = Wanted(self._min_sites, len(self.sites), 0.0)
+        try:
+            return fit_over(carrier, self.estimator, wanted, self._secure)
+        except AnswersAwaited:
+            return None
+
+    def without(self, site: str) -> None:
+        """Go on without a site whose answer is awaited.
+
+        Parameters
+        ----------
+        site : str
+        """
+        awaited = {
+            path.name.split(".", 1)[1].removesuffix(".answer"): path for path in self.awaited
+        }
+        if site not in awaited:
+            raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
+        write_bytes(awaited[site].with_suffix(".without"), b"")
+
+
+class _Letters(Carrier):
+    """Questions and answers in the folder of a study."""
+
+    def __init__(self, study: Study):
+        self.study, self._turn, self._n_nonces = study, 0, 0
+        self._after: dict[str, str] = {}
+
+    def nodes(self) -> list[int]:
+        return list(range(1, len(self.study.sites) + 1))
+
+    def nonce(self) -> str:
+        """Of the study's own seed: taken up again, it asks the same."""
+        self._n_nonces += 1
+        text = str(self._n_nonces).encode()
+        return hmac.new(self.study._seed, text, "sha256").hexdigest()[:32]
+
+    def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
+        self._turn += 1
+        for node, question in questions.items():
+            self._ask(node, question)
+        there = {node: self._found(node) for node in questions}
+        self.study.awaited = [
+            self._path(node, "answer") for node, found in there.items() if found is None
+        ]
+        if self.study.awaited:
+            raise AnswersAwaited
+        found = {node: reply for node, reply in there.items() if reply is not None}
+        self._after = {self.study.sites[node - 1]: digest for node, (_, digest) in found.items()}
+        return {node: message for node, (message, _) in found.items()}
+
+    def _path(self, node: int, what: str) -> Path:
+        return self.study.folder / f"{self._turn:04}.{self.study.sites[node - 1]}.{what}"
+
+    def _ask(self, node: int, question: Message) -> None:
+        """Write a question, or find that it is there as it was written."""
+        study = self.study
+        about = {
+            "run": study._run,
+            "number": self._turn,
+            "site": study.sites[node - 1],
+            "node": node,
+            "estimator": study._estimator,
+            "secure": study._secure and {name: getattr(study._secure, name) for name in _SECURE},
+            "after": self._after,
+        }
+        data, path = Letter(about, question).to_bytes(), self._path(node, "question")
+        if not path.exists():
+            write_bytes(path, data)
+        elif path.read_bytes() != data:
+            raise RuntimeError(
+                f"{path} is another question than follows from the answers before it: they were "
+                "changed, or another release or another machine has asked it, which rounds "
+                "otherwise."
+            )
+
+    def _found(self, node: int) -> tuple[Message, str] | None:
+        """The reply of a site and the digest of its file, None where it is awaited."""
+        path, without = self._path(node, "answer"), self._path(node, "without")
+        if without.exists():
+            return Message("", error=f"the coordinator went on without it: {without.name}"), ""
+        if not path.exists():
+            return None
+        letter, digest = read_letter(path)
+        if letter.about.get("asked") != digest_of(self._path(node, "question").read_bytes()):
+            raise ValueError(f"{path} answers another question.")
+        return letter.message, digest
+
+
+# -------------------------------------------------------------------- a site
+
+
+def answer(
+    question: str | os.PathLike,
+    output: str | os.PathLike,
+    rows: Any,
+    *,
+    state: str | os.PathLike,
+    policy: SitePolicy | None = None,
+    secure: SecureAggregation | None = None,
+) -> str:
+    """Answer a question of a study with the rows of a site.
+
+    Parameters
+    ----------
+    question, output : str or path-like
+        File of the question, and of the answer.
+    rows : {array-like, sparse matrix} of shape (n, d), or SiteRows
+        The same in all questions of a study.
+    state : str or path-like
+        Folder of the site, which nobody else may read: what was asked, answered, and released.
+    policy : SitePolicy or None, default=None
+        The owner's rules; None: ``SitePolicy()``, at least 10 rows. A mechanism needs its ledger.
+    secure : SecureAggregation or None, default=None
+        Of an owner who takes part in secure sums only, with this threshold or a larger one, and
+        with this identity. None: as the question says.
+
+    Returns
+    -------
+    refusal : str
+        Why the site refuses, which the coordinator is told; empty where it answers.
+
+    Raises
+    ------
+    ValueError
+        If the question is none, or is out of turn.
+
+    Notes
+    -----
+    The site checks and counts questions as over a network (`client_app`), and beyond that: a run
+    has one estimator, one set of rows, and numbers that grow; a question that names the answers
+    before it has to name the site's own. The same question again has the answer that was written
+    before, for nothing.
+    """
+    letter, digest = read_letter(question)
+    about = letter.about
+    site = _State.of(state, about, os.fspath(question))
+    if site.known.get("question") != digest:
+        site.check(about, rows)
+        message = _replied(letter, site, rows, policy or SitePolicy(), secure)
+        site.keep(about, digest, Letter({"asked": digest}, message).to_bytes())
+    write_bytes(output, site.sent)
+    return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
+
+
+def _replied(
+    letter: Letter,
+    site: _State,
+    rows: Any,
+    policy: SitePolicy,
+    secure: SecureAggregation | None,
+) -> Message:
+    about, message = letter.about, letter.message
+    context = Context(about["node"], about["run"], None, {}, site.records)
+    app = SiteApp(
+        lambda _: rows,
+        constructed(str(about.get("estimator"))),
+        lambda _: about["site"],
+        policy,
+        _agreed(about.get("secure"), secure),
+    )
+    if message.kind not in app.kinds:
+        raise ValueError(f"a question of the kind {shown(message.kind)!r}, which nobody answers.")
+    return app.reply(message, context)
+
+
+def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:
+    """Secure sums as a question says, if the owner allows them so."""
+    try:
+        found = None if asked is None else SecureAggregation(**asked)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a question of secure sums that are none: {error}") from None
+    if secure is None:
+        return found
+    if found is None:
+        raise ValueError("the site takes part in secure sums only, and the question is of none.")
+    for name in ("bits", "scale"):
+        if getattr(found, name) != getattr(secure, name):
+            raise ValueError(
+                f"secure sums of {name}={getattr(secure, name)!r} are allowed, the question is of "
+                f"{getattr(found, name)!r}."
+            )
+    return SecureAggregation(
+        max(found.threshold, secure.threshold),
+        secure.bits,
+        secure.scale,
+        min(found.restarts, secure.restarts),
+        secure.identity,
+    )
+
+
+class _State:
+    """What a site knows of one run, in a file that nobody else reads."""
+
+    def __init__(self, path: Path):
+        self.path, self.records, self.sent = path, {}, b""
+        self.known: dict[str, Any] = {}
+        if not path.exists():
+            return
+        letter, _ = read_letter(path)
+        self.known = letter.about
+        self.records = {name: dict(record) for name, record in letter.message.config.items()}
+        for name, array in letter.message.arrays.items():
+            record, _, key = name.partition("/")
+            if not record:
+                self.sent = array.data
+            else:
+                self.records.setdefault(record, {})[key] = array
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike, about: dict[str, Any], question: str) -> _State:
+        """State of the run that a question is of."""
+        for name, kind in {"run": int, "number": int, "node": int, "site": str}.items():
+            if type(about.get(name)) is not kind:
+                raise ValueError(f"{question}: a question states {name!r}, this one does not.")
+        check_text("site", about["site"])
+        name = digest_of(f"{about['run']} {about['site']}".encode())[:32]
+        return cls(Path(folder) / f"{name}.state")
+
+    def check(self, about: dict[str, Any], rows: Any) -> None:
+        """Raise unless a question is the next one about the rows and the estimator of the run."""
+        last = self.known
+        self._rows = joblib.hash(rows, hash_name="sha1")
+        if not last:
+            return
+        if about["number"] <= last["number"]:
+            raise ValueError(
+                f"question {about['number']} is out of turn: {last['number']} was answered."
+            )
+        if self._rows != last["rows"]:
+            raise ValueError("the rows are others than in earlier questions of this study.")
+        for name in ("estimator", "secure"):
+            if about.get(name) != last[name]:
+                raise ValueError(f"the {name} is another than in earlier questions of this study.")
+        after = about.get("after")
+        named = after.get(about["site"]) if isinstance(after, dict) else None
+        if about["number"] == last["number"] + 1 and named != last["answer"]:
+            raise ValueError("the question does not follow from the answer of this site before it.")
+
+    def keep(self, about: dict[str, Any], question: str, sent: bytes) -> None:
+        """Keep what the run has become, before the answer is written."""
+        self.known = {
+            "number": about["number"],
+            "question": question,
+            "answer": digest_of(sent),
+            "rows": self._rows,
+            "estimator": about.get("estimator"),
+            "secure": about.get("secure"),
+        }
+        self.sent = sent
+        config: dict[str, Any] = {}
+        arrays = {"": Array(sent, (len(sent),), "bytes")}
+        for name, record in self.records.items():
+            config[name] = {k: v for k, v in record.items() if not isinstance(v, Array)}
+            arrays |= {f"{name}/{k}": v for k, v in record.items() if isinstance(v, Array)}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        write_bytes(self.path, Letter(self.known, Message("state", config, arrays)).to_bytes())

@@ -1,0 +1,488 @@
+"""Every protocol by files: the numbers of one process, whatever is killed, repeated or damaged."""
+
+import itertools
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    AvailablePairs,
+    ConditionalFill,
+    DistributedPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedScaler,
+    FederatedSubspaceTracker,
+    FedPowerNoise,
+    OnlineDistributedPCA,
+    RobustMerge,
+    SubspaceMerge,
+    TruncatedDistributedPCA,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    make_power_law,
+)
+from fedpca_sklearn.engines._constructors import constructed, construction_of
+from fedpca_sklearn.engines._letters import Letter, read_letter
+from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
+
+X = load_digits().data[:300]
+LABELS = np.repeat(["east", "north", "west"], [100, 80, 120])
+PARTS = {site: X[site == LABELS] for site in np.unique(LABELS)}
+WIDE = make_power_law(400, 300, alpha=1.0, random_state=0)
+WIDE_PARTS = {"east": WIDE[:150], "north": WIDE[150:250], "west": WIDE[250:]}
+HOLES = np.where(np.random.default_rng(0).random((300, 6)) < 0.4, np.nan, X[:, 20:26])
+ROWS = [
+    (FederatedPCA(5), X, {}),
+    (FederatedPCA(4, scale=True), X[:, 20:30], {}),
+    (FederatedPCA(5, merge=RobustMerge()), X, {}),
+    (FederatedPCA(5, n_refinements=2), WIDE, {}),
+    (DistributedPCA(5), X, {}),
+    (TruncatedDistributedPCA(5), X, {}),
+    (FederatedPowerPCA(4, n_rounds=6, random_state=3), X, {}),
+    (FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3), X, {}),
+    (OnlineDistributedPCA(3), X, {}),
+    (FederatedPCA(3, missing=AvailablePairs()), HOLES, {}),
+    (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES, {}),
+]
+
+
+def load(parts, site):
+    return parts[site]
+
+
+def go_on(folder, parts, number=None, policies=None, **how):
+    """One call of next in what would be a new process, and the answers that it asks for."""
+    study = Study(folder)
+    fitted = study.next()
+    for path in study.awaited:
+        site = path.stem.split(".", 1)[1]
+        more = {} if policies is None else {"policy": policies[site]}
+        question = path.with_suffix(".question")
+        answer(question, path, parts[site], state=folder / f"state {site}", **more, **how)
+    return fitted
+
+
+def by_files(folder, estimator, parts, policies=None, secure=None, **how):
+    Study.begin(folder, estimator, list(parts), secure=secure)
+    for _ in range(200):
+        fitted = go_on(folder, parts, policies=policies, **how)
+        if fitted is not None:
+            return fitted
+    raise AssertionError("the study does not end")
+
+
+def parts_of(rows):
+    cut = np.linspace(0, len(rows), 4).astype(int)
+    return dict(zip(PARTS, np.split(rows, cut[1:-1]), strict=True))
+
+
+def assert_same(a, b, tol=1e-10):
+    size = b.singular_values_[0]
+    assert_allclose(a.singular_values_, b.singular_values_, rtol=0, atol=tol * size)
+    assert_allclose(a.components_, b.components_, rtol=0, atol=tol)
+    assert_allclose(a.mean_, b.mean_, rtol=0, atol=tol * max(1.0, np.abs(b.mean_).max()))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows", "how"), ROWS, ids=[construction_of(e)[:60] for e, _, _ in ROWS]
+)
+def test_a_fit_by_files_is_that_of_one_process(estimator, rows, how, tmp_path):
+    parts = parts_of(rows)
+    labels = np.repeat(list(parts), [len(part) for part in parts.values()])
+    found = by_files(tmp_path, estimator, parts, **how)
+    assert_same(found, clone(estimator).fit(rows, clients=labels))
+    assert list(found.clients_) == list(parts)
+    assert found.missing_sites_ == {}
+
+
+def test_moments_of_columns_by_files(tmp_path):
+    rows = X + 1e6
+    found = by_files(tmp_path, FederatedScaler(), parts_of(rows))
+    assert_allclose(found.mean_, rows.mean(axis=0), rtol=1e-13)
+    assert_allclose(found.var_, rows.var(axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_sparse_rows_and_weights_by_files(tmp_path):
+    weights = np.random.default_rng(0).integers(1, 4, len(X))
+    parts = {
+        site: SiteRows(sp.csr_array(rows), sample_weight=weights[site == LABELS])
+        for site, rows in PARTS.items()
+    }
+    found = by_files(tmp_path, FederatedPCA(5), parts)
+    assert_same(found, FederatedPCA(5).fit(np.repeat(X, weights, axis=0)))
+
+
+def test_batches_of_a_tracker_by_files(tmp_path):
+    tracker = FederatedSubspaceTracker(2, batch_size=40, init_size=40, random_state=0)
+    parts = {site: rows[:80] for site, rows in parts_of(HOLES).items()}
+    found = by_files(tmp_path, tracker, parts)
+    batches = [part[at : at + 40] for at in (0, 40) for part in parts.values()]
+    here = clone(tracker).set_params(batch_size=120, init_size=120)
+    here.fit(np.concatenate(batches), clients=np.tile(np.repeat(list(parts), 40), 2))
+    assert_same(found, here, 1e-8)
+
+
+def test_columns_of_several_owners_by_files(tmp_path):
+    groups = {"bank": slice(0, 20), "shop": slice(20, 64)}
+    salt = b"agreed by telephone, 32 bytes long"
+    ids = np.arange(len(X)).astype(str)
+    parts = {site: SiteRows(X[:, columns], keys=ids, salt=salt) for site, columns in groups.items()}
+    feature_groups = [list(range(64))[columns] for columns in groups.values()]
+    for name, estimator in {
+        "singular_values_": VerticalFederatedPCA(3, method="power", random_state=0),
+        "eigenvalues_": VerticalFederatedKernelPCA(3, aggregation="exact", gamma=1e-3),
+    }.items():
+        found = by_files(tmp_path / name, estimator, parts)
+        here = clone(estimator).set_params(feature_groups=feature_groups).fit(X)
+        assert_allclose(getattr(found, name), getattr(here, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [DistributedPCA(4), FederatedPCA(4), FederatedPowerPCA(4, n_rounds=4, random_state=0)],
+    ids=lambda e: type(e).__name__,
+)
+def test_secure_sums_by_files(estimator, tmp_path):
+    pytest.importorskip("cryptography")
+    pytest.importorskip("flwr")
+    secure = SecureAggregation(threshold=2)
+    found = by_files(tmp_path, estimator, PARTS, secure=secure)
+    assert_same(found, clone(estimator).fit(X, clients=LABELS), 1e-6)
+    letters = sorted(tmp_path.glob("*.east.answer"))
+    arrays = [read_letter(path)[0].message.arrays for path in letters]
+    numbers = [set(named) for named in arrays if named]
+    assert numbers[0] == {"bounds"}  # powers of two; all others are masked
+    assert all(named == {"masked"} for named in numbers[1:])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FederatedPCA(2, mechanism=AnalyzeGauss(4.0, 1e-3, 60.0)),
+        FederatedPowerPCA(
+            2, n_rounds=3, tol=0.0, mechanism=FedPowerNoise(4.0, 1e-3, 60.0), random_state=0
+        ),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+def test_private_fits_by_files(estimator, tmp_path):
+    policies = {site: SitePolicy(ledger=tmp_path / f"{site}.ledger") for site in PARTS}
+    found = by_files(tmp_path / "study", estimator, PARTS, policies)
+    assert found.privacy_spent_.epsilon == pytest.approx(4.0, rel=1e-9)
+    # what was asked is asked again: the answer that was written comes, and nothing is charged
+    before = {site: (tmp_path / f"{site}.ledger").read_bytes() for site in PARTS}
+    last = sorted((tmp_path / "study").glob("*.east.question"))[-1]
+    sent = last.with_suffix(".answer").read_bytes()
+    answer(
+        *(last, tmp_path / "again", PARTS["east"]),
+        state=tmp_path / "study" / "state east",
+        policy=policies["east"],
+    )
+    assert (tmp_path / "again").read_bytes() == sent
+    assert before == {site: (tmp_path / f"{site}.ledger").read_bytes() for site in PARTS}
+
+
+# -------------------------------------------------------------------- what goes wrong
+
+ROUNDS = FederatedPowerPCA(3, n_rounds=4, tol=0.0, random_state=0)
+HERE = clone(ROUNDS).fit(X, clients=LABELS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    fitted = by_files(tmp_path_factory.mktemp("undisturbed"), ROUNDS, PARTS)
+    assert_same(fitted, HERE, 1e-14)
+    return fitted
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # shrinking takes minutes
+@given(data=st.data())
+def test_repeated_delayed_reordered_and_damaged_letters(data, undisturbed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    Study.begin(folder, ROUNDS, list(PARTS))
+    fitted = None
+    while fitted is None:
+        study = Study(folder)
+        fitted = study.next()
+        for path in data.draw(st.permutations(study.awaited)):
+            site = path.stem.split(".", 1)[1]
+            what = data.draw(st.sampled_from(["answer"] * 6 + ["late", "twice", "damaged"]))
+            if what == "late":
+                continue
+            for _ in range(1 + (what == "twice")):
+                answer(
+                    *(path.with_suffix(".question"), path, PARTS[site]),
+                    state=folder / f"state {site}",
+                )
+            if what == "damaged":
+                content = bytearray(path.read_bytes())
+                at = data.draw(st.integers(0, len(content) - 1))
+                content[at] ^= data.draw(st.integers(1, 255))
+                path.write_bytes(bytes(content))
+                with pytest.raises(ValueError, match=path.name):
+                    Study(folder).next()
+                path.unlink()
+    assert_array_equal(fitted.components_, undisturbed.components_)
+    assert_array_equal(fitted.singular_values_, undisturbed.singular_values_)
+
+
+def test_without_a_site_that_never_answers(tmp_path):
+    Study.begin(tmp_path, ROUNDS, list(PARTS))
+    go_on(tmp_path, PARTS)
+    go_on(tmp_path, {**PARTS, "west": PARTS["west"]})
+    study = Study(tmp_path)
+    assert study.next() is None
+    for path in study.awaited[:2]:
+        site = path.stem.split(".", 1)[1]
+        answer(
+            *(path.with_suffix(".question"), path, PARTS[site]), state=tmp_path / f"state {site}"
+        )
+    study = Study(tmp_path)
+    assert study.next() is None
+    assert [path.stem[5:] for path in study.awaited] == ["west"]
+    with pytest.raises(ValueError, match=r"site must be awaited, one of \['west'\], got 'east'"):
+        study.without("east")
+    study.without("west")
+    with pytest.warns(UserWarning, match="Fitted without site 'west'"):
+        fitted = next(f for f in (go_on(tmp_path, PARTS) for _ in range(40)) if f is not None)
+    left = LABELS != "west"
+    assert_same(fitted, clone(ROUNDS).fit(X[left], clients=LABELS[left]))
+
+
+def begun(folder, estimator=ROUNDS):
+    Study.begin(folder, estimator, list(PARTS))
+    go_on(folder, PARTS)
+    study = Study(folder)
+    study.next()
+    return study
+
+
+def asked(folder, number=2, site="east"):
+    return folder / f"{number:04}.{site}.question"
+
+
+def forged(path, **about):
+    letter, _ = read_letter(path)
+    path.write_bytes(letter._replace(about={**letter.about, **about}).to_bytes())
+
+
+def answer_all(folder, number=2):
+    for path in folder.glob(f"{number:04}.*.question"):
+        site = path.stem.split(".", 1)[1]
+        answer(path, path.with_suffix(".answer"), PARTS[site], state=folder / f"state {site}")
+
+
+@pytest.mark.parametrize(
+    ("about", "says"),
+    [
+        ({"number": 1}, "question 1 is out of turn: 1 was answered"),
+        ({"after": {"east": "0" * 64}}, "does not follow from the answer of this site before it"),
+        ({"after": None}, "does not follow from the answer of this site before it"),
+        ({"estimator": "DistributedPCA(3)"}, "the estimator is another than in earlier questions"),
+        ({"number": "2"}, "a question states 'number', this one does not"),
+        ({"node": True}, "a question states 'node', this one does not"),
+        ({"site": "../east"}, "estimator|rows|out of turn|question"),
+    ],
+)
+def test_a_site_refuses_forged_questions(about, says, tmp_path):
+    begun(tmp_path)
+    forged(asked(tmp_path), **about)
+    if "site" in about:  # of another name: a state of its own, inside the folder
+        answer(asked(tmp_path), tmp_path / "out", PARTS["east"], state=tmp_path / "state east")
+        assert all(
+            p.parent.name == "state east" for p in tmp_path.rglob("*.state") if "east" in str(p)
+        )
+        return
+    with pytest.raises(ValueError, match=says):
+        answer(asked(tmp_path), tmp_path / "out", PARTS["east"], state=tmp_path / "state east")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_site_answers_about_the_same_rows_only(tmp_path):
+    # a row that came between two questions would be the difference of their answers
+    begun(tmp_path)
+    more = np.concatenate([PARTS["east"], PARTS["west"][:1]])
+    with pytest.raises(ValueError, match="the rows are others than in earlier questions"):
+        answer(asked(tmp_path), tmp_path / "out", more, state=tmp_path / "state east")
+
+
+def test_an_owner_of_secure_sums_answers_no_other_question(tmp_path):
+    begun(tmp_path)
+    with pytest.raises(ValueError, match="the site takes part in secure sums only"):
+        answer(
+            *(asked(tmp_path), tmp_path / "out", PARTS["east"]),
+            state=tmp_path / "new",
+            secure=SecureAggregation(),
+        )
+
+
+def test_too_few_rows_are_refused_in_the_answer(tmp_path):
+    Study.begin(tmp_path, ROUNDS, list(PARTS), min_sites=3)
+    few = {**PARTS, "east": PARTS["east"][:9]}
+    go_on(tmp_path, few)
+    with pytest.raises(RuntimeError, match="'east': refused: fewer than min_rows=10 rows"):
+        Study(tmp_path).next()
+
+
+def test_answers_that_were_changed_later_are_noticed(tmp_path):
+    study = begun(tmp_path)
+    first = tmp_path / "0001.east.answer"
+    other = {**PARTS, "east": PARTS["west"]}
+    answer(asked(tmp_path, 1), first, other["east"], state=tmp_path / "another state")
+    with pytest.raises(RuntimeError, match=r"0002.*question.* another question than follows"):
+        study.next()
+
+
+@pytest.mark.parametrize("cut", [0, 10, 30, 200, -1])
+def test_answers_that_are_cut_off_are_named(cut, tmp_path):
+    begun(tmp_path)
+    answer_all(tmp_path)
+    path = tmp_path / "0002.east.answer"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ValueError, match=r"0002\.east\.answer: it is no"):
+        Study(tmp_path).next()
+
+
+def test_an_answer_of_another_site_is_not_taken(tmp_path):
+    begun(tmp_path)
+    answer_all(tmp_path)
+    (tmp_path / "0002.east.answer").write_bytes((tmp_path / "0002.west.answer").read_bytes())
+    with pytest.raises(ValueError, match=r"0002\.east\.answer answers another question"):
+        Study(tmp_path).next()
+
+
+# -------------------------------------------------------------------- studies and texts
+
+
+def test_a_study_draws_its_random_state_once(tmp_path):
+    study = Study.begin(tmp_path, FederatedPowerPCA(3), ["a", "b"])
+    drawn = study.estimator.random_state
+    assert isinstance(drawn, int)
+    assert Study(tmp_path).estimator.random_state == drawn
+
+
+@pytest.mark.parametrize(
+    ("sites", "says"),
+    [
+        (["a"], "sites must be at least min_sites=2 different names"),
+        (["a", "a"], "sites must be at least min_sites=2 different names"),
+        (["a", "../b"], "sites must be names that files can have"),
+        (["a", ".b"], "sites must be names that files can have"),
+        (["a", ""], "sites must be names that files can have"),
+    ],
+)
+def test_names_of_sites(sites, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        Study.begin(tmp_path / "new", ROUNDS, sites)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_has_one_study(tmp_path):
+    Study.begin(tmp_path, ROUNDS, ["a", "b"])
+    with pytest.raises(ValueError, match="exists: a folder has one study"):
+        Study.begin(tmp_path, ROUNDS, ["a", "b"])
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "run": "x"}))
+    with pytest.raises(ValueError, match=r"study\.json: it is not what was written"):
+        Study(tmp_path)
+
+
+@pytest.mark.parametrize("estimator", [estimator for estimator, _, _ in ROWS])
+def test_a_construction_is_read_as_it_was(estimator):
+    text = construction_of(estimator)
+    assert construction_of(constructed(text)) == text
+    assert repr(constructed(text)) == repr(clone(estimator))
+
+
+def test_arrays_and_infinities_are_constructed():
+    init = np.linspace(0, 1, 6).reshape(2, 3)
+    text = construction_of(FederatedPowerPCA(2, init=init, tol=np.float64(0.1)))
+    assert text == f"FederatedPowerPCA(n_components=2, init={init.tolist()!r}, tol=0.1)" or (
+        constructed(text).get_params()["init"] == init.tolist()
+    )
+    assert construction_of(AnalyzeGauss(float("inf"), 1e-5, 1.0)).count("1e999") == 1
+    assert constructed("AnalyzeGauss(1e999, 1e-5, row_norm=1.0)").epsilon == float("inf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "open('x')",
+        "NpyRows('x')",
+        "PrivacyLedger('x')",
+        "FederatedPCA(merge=open)",
+        "FederatedPCA(**{})",
+        "FederatedPCA(n_jobs=2)",
+        "[x for x in ()]",
+        "FederatedPCA.fit",
+        "(" * 1000 + ")" * 1000,
+        "FederatedPCA(3",
+        "FederatedPCA(nobody=3)",
+        "lambda: 1",
+    ],
+)
+def test_texts_that_construct_nothing(text):
+    with pytest.raises(
+        ValueError, match=r"construct|public class|one by one|one process|malformed"
+    ):
+        constructed(text)
+
+
+def test_what_no_text_constructs():
+    class Own(SubspaceMerge):
+        pass
+
+    with pytest.raises(ValueError, match="a parameter is a Own, expected constants"):
+        construction_of(FederatedPCA(merge=Own()))
+    with pytest.raises(ValueError, match="a parameter is NaN"):
+        construction_of(FederatedPowerPCA(tol=float("nan")))
+
+
+@settings(max_examples=60, deadline=None)
+@given(content=st.binary(max_size=200), at=st.integers(0, 400), byte=st.integers(1, 255))
+def test_no_letter_is_anything_but_whole(content, at, byte):
+    message = replace(read_letter_of_question().message, config={"a": 1, "b": b"\x00", "c": ["x"]})
+    whole = Letter({"n": 1}, message).to_bytes()
+    assert Letter.from_bytes(whole).to_bytes() == whole
+    broken = bytearray(whole)
+    broken[at % len(whole)] ^= byte
+    for data in (bytes(content), bytes(broken), whole[: at % len(whole)], whole + content[:1]):
+        with suppress(ValueError):  # and no other error
+            Letter.from_bytes(data)
+
+
+def read_letter_of_question(kept=[]):  # noqa: B006
+    if not kept:
+        import tempfile
+
+        folder = Path(tempfile.mkdtemp())
+        begun(folder)
+        kept.append(read_letter(asked(folder))[0])
+    return kept[0]
+
+
+def test_questions_and_answers_are_counted(tmp_path):
+    fitted = by_files(tmp_path, ROUNDS, PARTS)
+    letters = sorted(path.name for path in tmp_path.glob("*.question"))
+    turns = 1 + 4 + 1  # moments, products, variances
+    names = itertools.product(range(1, turns + 1), PARTS)
+    assert letters == [f"{n:04}.{site}.question" for n, site in names]
+    log = fitted.communication_
+    assert (log.rounds, log.floats_up) == (
+        HERE.communication_.rounds,
+        HERE.communication_.floats_up,
+    )
