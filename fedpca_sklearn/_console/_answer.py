@@ -17,13 +17,14 @@ from ..summary import RefinementAnswer
 from ._output import Report, add_output, check_output
 from ._owner import Answering, add_min_rows, add_rules, asked, enough, log_of, noted_in
 from ._rows import Rows, add_rows
+from ._study import answered, is_letter
 from ._summaries import add_fill, add_site, checked_site, load
-from ._texts import number, printable
+from ._texts import count, number, printable
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser("answer", help="answer a query with the rows of a site")
+    parser = commands.add_parser("answer", help="answer a query, or a question of a study")
     parser.add_argument("query", metavar="QUERY")
     parser.add_argument("rows", nargs="+", metavar="ROWS", help="the files of fit")
     add_output(parser)
@@ -41,6 +42,21 @@ def add(commands: Any) -> None:
     )
     add_min_rows(parser)
     add_rules(parser)
+    of_study = "of a question of a study: "
+    parser.add_argument(
+        "--state",
+        help=of_study + "folder of what this site keeps of it (default: beside the log)",
+        metavar="FOLDER",
+    )
+    parser.add_argument(
+        "--ledger", help=of_study + "file of what noise has cost these rows", metavar="FILE"
+    )
+    parser.add_argument(
+        "--secure",
+        type=count,
+        help=of_study + "refuse it unless it is of secure sums over at least N sites",
+        metavar="N",
+    )
     parser.set_defaults(command=run)
 
 
@@ -48,6 +64,11 @@ def run(options: argparse.Namespace) -> Report:
     """Answer, if the owner's rules allow it."""
     check_output(options, [options.query, *options.rows, log_of(options)])
     checked_site(options)
+    if is_letter(options.query):
+        return answered(options)
+    for name in ("state", "ledger", "secure"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} is of questions of a study, and {options.query} is none.")
     query = load(options.query)
     rows = Rows(options.rows, options, query.feature_names)
     if options.fill:

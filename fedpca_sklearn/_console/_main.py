@@ -8,14 +8,31 @@ import warnings
 from collections.abc import Sequence
 
 from .._version import VERSION
-from . import _answer, _audit, _fit, _inspect, _merge, _refine, _remove, _scale, _show, _transform
+from . import (
+    _answer,
+    _audit,
+    _fit,
+    _inspect,
+    _merge,
+    _refine,
+    _remove,
+    _scale,
+    _show,
+    _study,
+    _transform,
+)
 from ._texts import one_line
 
 _ABOUT = """PCA of rows at several sites, by files. A site: fit ROWS -o FILE. The coordinator: merge
 FILE... -o FILE, remove a site, scale for means and deviations, refine and answer for more digits.
-Anybody: inspect, show the components, and transform MODEL ROWS -o SCORES. Exit codes: 0, 1 after
-an error or for a log that is not whole, 2 for a command that is none."""
-_COMMANDS = _fit, _inspect, _merge, _scale, _remove, _refine, _answer, _show, _transform, _audit
+Any other estimator takes rounds: the coordinator asks, sites answer, next goes on. Anybody:
+inspect, show the components, and transform MODEL ROWS -o SCORES. Exit codes: 0, 1 after an error
+or for a log that is not whole, 2 for a command that is none."""
+_COMMANDS = (
+    *(module.add for module in (_fit, _inspect, _merge, _scale, _remove, _refine, _answer)),
+    *(_study.add_ask, _study.add_next),
+    *(module.add for module in (_show, _transform, _audit)),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,8 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fedpca", description=_ABOUT)
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
+    for add in _COMMANDS:
+        add(commands)
     for added in commands.choices.values():
         added.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -140,7 +140,7 @@ def asked(options: argparse.Namespace, kind: str, question: bytes) -> Iterator[A
         raise ValueError(f"--allow must name some of {', '.join(KINDS)}, got {unknown[0]!r}.")
     again = _digest(options, kind, question)
     with _errors_of_log(options):
-        _make_log(options)
+        make_log(options)
         policy = SitePolicy(min_rows=options.min_rows, max_rounds=most, log=log_of(options))
         exchange = Exchange(policy, kind, "files", "fedpca")
         exchange.what["asked"] = again
@@ -163,7 +163,7 @@ def asked(options: argparse.Namespace, kind: str, question: bytes) -> Iterator[A
         raise
 
 
-def _make_log(options: argparse.Namespace) -> None:
+def make_log(options: argparse.Namespace) -> None:
     """Make the log, which nobody else reads, if there is none."""
     path = log_of(options)
     if options.log is None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-import fedpca_sklearn
+from .. import communication, federated, privacy, rounds, streaming, summary, tracking, vertical
 
+# Rooms whose public classes are constructed.
+_ROOMS = communication, federated, privacy, rounds, streaming, summary, tracking, vertical
 # Characters of a text that is read.
 _LONGEST = 1_000_000
 # Parameters of one process, and files of one party.
@@ -37,7 +39,7 @@ def construction_of(value: Any) -> str:
         pairs = (f"{construction_of(k)}: {construction_of(v)}" for k, v in value.items())
         return f"{{{', '.join(pairs)}}}"
     kind = type(value)
-    if _public(kind.__name__) is not kind:
+    if public_class(kind.__name__) is not kind:
         raise ValueError(
             f"a parameter is a {kind.__name__}, expected constants, lists, or objects of the "
             "public classes of fedpca_sklearn."
@@ -58,10 +60,13 @@ def _default(value: Any) -> str | None:
     return None if value is inspect.Parameter.empty else construction_of(value)
 
 
-def _public(name: str) -> Any:
+def public_class(name: str) -> Any:
     """A public class with parameters, None for any other name."""
-    found = getattr(fedpca_sklearn, name, None) if name in fedpca_sklearn.__all__ else None
-    return found if inspect.isclass(found) and hasattr(found, "get_params") else None
+    for room in _ROOMS:
+        found = getattr(room, name, None) if name in room.__all__ else None
+        if inspect.isclass(found) and hasattr(found, "get_params"):
+            return found
+    return None
 
 
 def constructed(text: str) -> Any:
@@ -79,7 +84,7 @@ def constructed(text: str) -> Any:
 
 def _built(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
-        kind = _public(node.func.id) if isinstance(node.func, ast.Name) else None
+        kind = public_class(node.func.id) if isinstance(node.func, ast.Name) else None
         if kind is None:
             raise ValueError(
                 f"{ast.unparse(node.func)[:80]!r} is no public class of fedpca_sklearn that has "

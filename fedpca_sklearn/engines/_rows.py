@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,9 @@ class SiteRows:
         sites agree on it among themselves, for instance on ``secrets.token_bytes(32)``. It is read
         from a file at the site: the app and its run configuration come from the server.
 
+    columns : sequence of str or None
+        What the columns are called, where X is no data frame.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -55,6 +58,7 @@ class SiteRows:
     sample_weight: Any = None
     keys: Any = None
     salt: bytes | str | None = None
+    columns: Sequence[str] | None = None
 
 
 # Moments that a site keeps, so that those of the rows of a run are computed once.
@@ -195,7 +199,7 @@ def _parts(loaded: Any) -> Iterator[SiteRows]:
 
 def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     """Rows, names, weights and hashed keys of a batch."""
-    columns = _get_feature_names(as_rows(part.X))
+    columns = _get_feature_names(as_rows(part.X)) if part.columns is None else part.columns
     if task.missing:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = checked_array(part.X, **checks)

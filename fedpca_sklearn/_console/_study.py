@@ -1,0 +1,167 @@
+"""ask and next: a fit of any estimator by files; and what a site answers to its questions."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from .._validation.files import written
+from ..engines._constructors import constructed, construction_of, public_class
+from ..engines._letters import is_letter, read_letter
+from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
+from ..engines.files import answer as answer_of_site
+from ..federated import FederatedScaler
+from ._output import Report, check_output
+from ._owner import log_of, make_log
+from ._rows import Rows
+from ._scale import moments_written
+from ._summaries import checked_site, stating_model
+from ._texts import count, described, names_in, printable
+from ._texts import facts as facts_of
+
+__all__ = ["add_ask", "add_next", "answered", "is_letter"]
+
+# Questions about the same rows: ten fits of a hundred rounds.
+_MAX_ROUNDS = 1000
+
+
+def add_ask(commands: Any) -> None:
+    """Add the command that begins a study to the parser."""
+    parser = commands.add_parser("ask", help="begin a fit of any estimator at sites, by files")
+    parser.add_argument("folder", metavar="FOLDER", help="a new folder for questions and answers")
+    parser.add_argument(
+        "estimator", metavar="ESTIMATOR", help='in Python, as "FederatedPowerPCA(n_components=5)"'
+    )
+    parser.add_argument(
+        "--sites", type=names_in, required=True, help="their names, with commas", metavar="NAMES"
+    )
+    parser.add_argument(
+        "--min-sites", type=count, default=2, help="with fewer there is no fit (default: 2)"
+    )
+    parser.add_argument(
+        "--secure",
+        type=count,
+        help="by secure sums of at least N sites, with four files of a site for the first sum and "
+        "three for each other one",
+        metavar="N",
+    )
+    parser.set_defaults(command=_ask)
+
+
+def add_next(commands: Any) -> None:
+    """Add the command that goes on with a study to the parser."""
+    parser = commands.add_parser("next", help="go on with a fit by files, as far as answers go")
+    parser.add_argument("folder", metavar="FOLDER", help="that of ask, with the answers")
+    parser.add_argument("-o", "--output", help="the model (default: FOLDER/model.subspace)")
+    parser.add_argument("--force", action="store_true", help="replace the output if it exists")
+    parser.add_argument(
+        "--without",
+        type=names_in,
+        default=(),
+        help="sites whose answers are awaited no longer, with commas",
+        metavar="NAMES",
+    )
+    parser.set_defaults(command=_next)
+
+
+def _ask(options: argparse.Namespace) -> Report:
+    estimator = constructed(options.estimator)
+    secure = None if options.secure is None else SecureAggregation(threshold=options.secure)
+    study = Study.begin(
+        options.folder, estimator, options.sites, min_sites=options.min_sites, secure=secure
+    )
+    return _gone_on(options, study, study.next(), "")
+
+
+def _next(options: argparse.Namespace) -> Report:
+    folder = Path(options.folder)
+    options.output = options.output or str(folder / "model.subspace")
+    check_output(options, [str(folder / "study.json")])
+    study = Study(folder)
+    fitted = study.next()
+    for site in options.without:
+        study.without(site)
+    if options.without:
+        fitted = study.next()
+    return _gone_on(options, study, fitted, options.output)
+
+
+def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str) -> Report:
+    """What is awaited, or the model that the answers make."""
+    named = construction_of(study.estimator)
+    if fitted is None:
+        questions = [str(path.with_suffix(".question")) for path in study.awaited]
+        awaited = [str(path) for path in study.awaited]
+        lines = [
+            f"  {printable(q)} -> {printable(a)}" for q, a in zip(questions, awaited, strict=True)
+        ]
+        text = "\n".join([f"{printable(named)} awaits answers", *lines])
+        return Report(text, {"done": False, "questions": questions, "awaited": awaited})
+    facts = {"done": True, "output": output, "missing": fitted.missing_sites_}
+    if isinstance(fitted, FederatedScaler):
+        return moments_written(fitted, output, facts)
+    if not hasattr(fitted, "subspace_"):
+        raise ValueError(
+            f"no file holds a {type(fitted).__name__}; Study({options.folder!r}).next() of "
+            "fedpca_sklearn.engines.files returns it in Python."
+        )
+    summary = fitted.subspace_
+    if hasattr(fitted, "scale"):
+        summary = stating_model(fitted, summary)
+    with written(output) as path:
+        summary.save(path)
+    text = f"{printable(output)}\n{described(summary)}"
+    return Report(text, {**facts, **facts_of(summary)})
+
+
+# -------------------------------------------------------------------- a site
+
+
+def answered(options: argparse.Namespace) -> Report:
+    """Answer a question of a study with the rows of files."""
+    if options.fill or options.n_components is not None:
+        raise ValueError("--fill and -n are of refinements; a study says what it asks.")
+    letter, _ = read_letter(options.query)
+    named = str(letter.about.get("site"))
+    if checked_site(options) not in (None, named):
+        raise ValueError(f"{options.query}: it is for site {named!r}, not {options.site!r}.")
+    keeping = argparse.Namespace(**{**vars(options), "fill": not options.drop_missing})
+    rows = Rows(options.rows, keeping, options.columns)
+    loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
+    make_log(options)
+    policy = SitePolicy(
+        estimators=_allowed(options.allow),
+        min_rows=options.min_rows,
+        max_rounds=options.max_rounds or _MAX_ROUNDS,
+        log=log_of(options),
+        ledger=options.ledger,
+    )
+    state = options.state or f"{log_of(options)}.studies"
+    secure = None if options.secure is None else SecureAggregation(threshold=options.secure)
+    refusal = answer_of_site(
+        options.query, options.output, loaded, state=state, policy=policy, secure=secure
+    )
+    estimator = str(letter.about.get("estimator"))
+    said = f"refuses: {refusal}" if refusal else f"answers a question of {letter.message.kind!r}"
+    text = "\n".join(
+        [
+            printable(options.output),
+            f"  {printable(said)}",
+            f"  of a fit of {printable(estimator)}",
+            f"  noted in {printable(log_of(options))}",
+        ]
+    )
+    report = {"output": options.output, "refusal": refusal, "estimator": estimator}
+    return Report(text, {**report, "site": named, "log": os.fspath(log_of(options))}, bool(refusal))
+
+
+def _allowed(names: Any) -> tuple[type, ...] | None:
+    """Classes of estimators that the owner allows, by their names."""
+    if names is None:
+        return None
+    for name in names:
+        if public_class(name) is None:
+            raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
+    return tuple(map(public_class, names))
