@@ -108,8 +108,10 @@ def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str
             "fedpca_sklearn.engines.files returns it in Python."
         )
     summary = fitted.subspace_
-    if hasattr(fitted, "scale"):
+    if hasattr(fitted, "subspace_error_bound_"):
         summary = stating_model(fitted, summary)
+    else:
+        summary = summary.truncate(fitted.n_components_)
     with written(output) as path:
         summary.save(path)
     text = f"{printable(output)}\n{described(summary)}"
@@ -154,7 +156,8 @@ def answered(options: argparse.Namespace) -> Report:
         ]
     )
     report = {"output": options.output, "refusal": refusal, "estimator": estimator}
-    return Report(text, {**report, "site": named, "log": os.fspath(log_of(options))}, bool(refusal))
+    report |= {"site": named, "log": os.fspath(log_of(options))}
+    return Report(text, report, 1 if refusal else 0)
 
 
 def _allowed(names: Any) -> tuple[type, ...] | None:

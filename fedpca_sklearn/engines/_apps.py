@@ -29,6 +29,7 @@ from ._estimators import (
     note_sites,
     partial_fit_estimator,
     site_work,
+    until_nobody_is_lost,
 )
 from ._pairs import refuse_secure_pairs
 from ._parameters import FIRST_KINDS
@@ -136,7 +137,13 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     if secure is None:
-        fitted = fit_estimator(kept, sites := wanted.sites(carrier, kept))
+        sites = wanted.sites(carrier, kept)
+
+        def fit() -> Any:
+            sites.begin()
+            return fit_estimator(clone(kept), sites)
+
+        fitted = until_nobody_is_lost(fit)
     else:
         sites = wanted.sites(carrier, kept, secure.threshold)
         fitted = _sums().fit_securely(kept, sites, secure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ _LONGEST = 1_000_000
 _OWN = {"clients", "feature_groups", "ledger", "n_clients", "n_jobs"}
 
 
-def construction_of(value: Any) -> str:
+def construction_of(value: Any, known: Iterable[type] = ()) -> str:
     """Text that constructs an equal object: a constant, a list, or a public class of the package.
 
-    Parameters that have their defaults, or belong to one process, are left out.
+    Parameters that have their defaults, or belong to one process, are left out. Classes of others
+    are constructed where they are ``known``.
     """
+    known = tuple(known)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -33,20 +36,20 @@ def construction_of(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
     if isinstance(value, list | tuple):
-        inside = ", ".join(map(construction_of, value))
+        inside = ", ".join(construction_of(one, known) for one in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside},)" if value else "()"
     if isinstance(value, dict):
-        pairs = (f"{construction_of(k)}: {construction_of(v)}" for k, v in value.items())
+        pairs = (f"{construction_of(k)}: {construction_of(v, known)}" for k, v in value.items())
         return f"{{{', '.join(pairs)}}}"
     kind = type(value)
-    if public_class(kind.__name__) is not kind:
+    if public_class(kind.__name__, known) is not kind:
         raise ValueError(
             f"a parameter is a {kind.__name__}, expected constants, lists, or objects of the "
-            "public classes of fedpca_sklearn."
+            "public classes of fedpca_sklearn, or of known ones."
         )
     parameters = inspect.signature(kind).parameters
     parts = (
-        (name, construction_of(given))
+        (name, construction_of(given, known))
         for name, given in value.get_params(deep=False).items()
         if name not in _OWN
     )
@@ -60,8 +63,11 @@ def _default(value: Any) -> str | None:
     return None if value is inspect.Parameter.empty else construction_of(value)
 
 
-def public_class(name: str) -> Any:
-    """A public class with parameters, None for any other name."""
+def public_class(name: str, known: Iterable[type] = ()) -> Any:
+    """A public class with parameters, or a known one; None for any other name."""
+    for kind in known:
+        if kind.__name__ == name:
+            return kind
     for room in _ROOMS:
         found = getattr(room, name, None) if name in room.__all__ else None
         if inspect.isclass(found) and hasattr(found, "get_params"):
@@ -69,22 +75,23 @@ def public_class(name: str) -> Any:
     return None
 
 
-def constructed(text: str) -> Any:
+def constructed(text: str, known: Iterable[type] = ()) -> Any:
     """The object that a text constructs, or a ValueError.
 
-    Only public classes of the package are called, with constants, lists and other such objects.
+    Only public classes of the package and known ones are called, with constants, lists and other
+    such objects.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a text that constructs an estimator has at most {_LONGEST} characters.")
     try:
-        return _built(ast.parse(text.strip(), mode="eval").body)
+        return _built(ast.parse(text.strip(), mode="eval").body, tuple(known))
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"{text[:80]!r} constructs no estimator: {error}.") from None
 
 
-def _built(node: ast.expr) -> Any:
+def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
     if isinstance(node, ast.Call):
-        kind = public_class(node.func.id) if isinstance(node.func, ast.Name) else None
+        kind = public_class(node.func.id, known) if isinstance(node.func, ast.Name) else None
         if kind is None:
             raise ValueError(
                 f"{ast.unparse(node.func)[:80]!r} is no public class of fedpca_sklearn that has "
@@ -92,14 +99,14 @@ def _built(node: ast.expr) -> Any:
             )
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("parameters are written one by one, not as **.")
-        named = {str(keyword.arg): _built(keyword.value) for keyword in node.keywords}
+        named = {str(keyword.arg): _built(keyword.value, known) for keyword in node.keywords}
         if own := named.keys() & _OWN:
             raise ValueError(f"{min(own)} is of one process, and plays no part by files.")
-        return kind(*map(_built, node.args), **named)
+        return kind(*(_built(given, known) for given in node.args), **named)
     if isinstance(node, ast.List | ast.Tuple):
-        made = [_built(one) for one in node.elts]
+        made = [_built(one, known) for one in node.elts]
         return made if isinstance(node, ast.List) else tuple(made)
     if isinstance(node, ast.Dict) and None not in node.keys:
         pairs = zip(node.keys, node.values, strict=True)
-        return {_built(key): _built(value) for key, value in pairs if key is not None}
+        return {_built(key, known): _built(value, known) for key, value in pairs if key is not None}
     return ast.literal_eval(node)

@@ -15,7 +15,7 @@ from .._base.certified import name_columns
 from .._validation.feature_names import check_names
 from ._messages import Answer
 from ._questions import Task
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 
 # Largest mean square of a row, by dtype, and of the mean about which others then take theirs: what
 # sites with fewer than 2^53 rows send can then be added up, and shown in the dtype.
@@ -27,7 +27,8 @@ _MEAN_SHARE = 1 / 16
 def site_work(estimator: Any) -> dict[str, Task]:
     """What a site does about each kind of question, for the class of an estimator.
 
-    ``@site_work.register`` adds a function for another class.
+    ``@site_work.register`` adds a function for another class; of others it is what their method
+    ``site_tasks()`` returns.
 
     Parameters
     ----------
@@ -39,14 +40,18 @@ def site_work(estimator: Any) -> dict[str, Task]:
     tasks : dict of str to Task
         By kind of question; the first kind begins a fit.
     """
-    raise _unknown(site_work, estimator)
+    tasks = getattr(estimator, "site_tasks", None)
+    if tasks is None:
+        raise _unknown(site_work, estimator)
+    return tasks()
 
 
 @singledispatch
 def fit_estimator(estimator: Any, sites: Sites) -> Any:
     """Fit an estimator of the rows of all sites, at the server.
 
-    ``@fit_estimator.register`` adds a function for another class.
+    ``@fit_estimator.register`` adds a function for another class; of others the method
+    ``fit_over(sites)`` is called.
 
     Parameters
     ----------
@@ -61,6 +66,11 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     fitted : object
         An estimator with ``subspace_`` and PCA's fitted attributes, or `FederatedScaler`.
     """
+    estimator.fit_over(sites)
+    if sites.columns is not None:
+        know_columns(estimator, sites.columns)
+    estimator.communication_ = sites.log
+    return estimator
 
 
 @singledispatch
@@ -90,14 +100,6 @@ def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
 
 class NoBatchError(RuntimeError):
     """No site has a batch of the number that was asked for: their streams have ended."""
-
-
-class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
-
-    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
-        super().__init__()
-        self.basis, self.n_products = basis, n_products
 
 
 def until_nobody_is_lost(

@@ -20,7 +20,7 @@ from ..vertical._vertical_kernels import (
     part_of,
 )
 from ._columns import Parts, parts_of
-from ._estimators import SiteLostError, fit_estimator, site_work
+from ._estimators import fit_estimator, site_work
 from ._matching import (
     KEYS,
     OF_ROWS,
@@ -36,7 +36,7 @@ from ._matching import (
 )
 from ._messages import Answer
 from ._questions import BEGINNINGS, Given, RefusedError, Task
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 
 # -------------------------------------------------------------------- at a site
 

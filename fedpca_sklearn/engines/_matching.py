@@ -16,11 +16,10 @@ from ..rounds._client import Client
 from ..rounds._queries import Query
 from ..vertical._operators import Operator, Product, local_power, operator_of
 from ..vertical._periods import period
-from ._estimators import SiteLostError
 from ._keys import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._messages import Answer
 from ._questions import RefusedError
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
 LARGEST_NUMBER = 2.0**480

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -88,6 +88,11 @@ class Task:
         is the rows that have them, in their order.
     once : bool
         Whether the server cannot begin again after a question of this kind.
+    bound : callable or None
+        ``bound(rows, mean, scatter)`` returns the largest absolute number of each array of the
+        answer, by name, at a site whose number of rows, norm of the mean and scatter about it are
+        at most these. With it answers can be added up by secure sums: their grid follows from what
+        sites announce. Work that reads "moments" only.
     """
 
     work: Callable
@@ -101,8 +106,11 @@ class Task:
     missing: bool = False
     matched: bool = False
     once: bool = False
+    bound: Callable[[float, float, float], Mapping[str, float]] | None = None
 
     def __post_init__(self):
+        if self.bound is not None and self.reads != MOMENTS:
+            raise ValueError(f"a bound needs reads='moments', got {self.reads!r}.")
         if not re.fullmatch("moments|summary|nothing|rows: .+", str(self.reads)):
             raise ValueError(
                 "reads must be 'moments', 'summary', 'nothing' or 'rows: ' and why, got "

@@ -14,10 +14,9 @@ from ..federated import FederatedPCA
 from ..federated._refined import most_rounds
 from ..summary import Subspace
 from ..summary._refinement import products_of
-from ._estimators import SiteLostError
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis, check_mean
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4

@@ -18,7 +18,6 @@ from ..rounds._client import Client
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import LARGEST, Moments, Query, TimesScatter, Variances
 from ._estimators import (
-    SiteLostError,
     check_count,
     check_squares,
     fit_estimator,
@@ -29,7 +28,7 @@ from ._estimators import (
 from ._messages import Answer
 from ._private import private_rounds, show_spent, warn_of_noise, with_spent
 from ._questions import MOMENTS, RefusedError, Task, check_basis, check_mean
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 
 
 @site_work.register

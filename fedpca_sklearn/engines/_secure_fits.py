@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import singledispatch, wraps
+from functools import partial, singledispatch, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,13 @@ from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
+from ..communication._fixed_point import exponent_of
 from ..federated import DistributedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ..summary._triangle import Triangle
-from ._estimators import know_columns, site_work, until_nobody_is_lost
+from ._estimators import fit_estimator, know_columns, site_work, until_nobody_is_lost
 from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._rounds import by_rounds
 from ._secure import SecureAggregation
@@ -50,10 +51,25 @@ def secure_work(estimator: Any) -> dict[str, Task]:
     The first question is answered openly, with the `Bounds` of the site's rows; the others are
     `Summed`, whose works return arrays by name.
     """
-    raise TypeError(
-        "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
-        f"FederatedSubspaceTracker or VerticalFederatedPCA, got {type(estimator).__name__}."
-    )
+    bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
+    if not bounded or any(task.bound is None for task in bounded.values()):
+        raise TypeError(
+            "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
+            "FederatedSubspaceTracker, VerticalFederatedPCA, or tasks that have a bound each, got "
+            f"{type(estimator).__name__}."
+        )
+    summed = {
+        kind: Summed(**{**vars(task), "begins": False}, grids=partial(_grids_of, task))
+        for kind, task in bounded.items()
+    }
+    return {"bounds": tasks_of_moments()["bounds"], **summed}
+
+
+def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
+    """Grids of what a task sends, from the bounds that its author states."""
+    largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
+    stated = task.bound(*largest)  # type: ignore[misc]
+    return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
 
 
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
@@ -73,6 +89,13 @@ def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any
 @singledispatch
 def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
     """Fit an estimator by secure sums, at the server; `fit_estimator` for secure sums."""
+
+    def fit() -> Any:
+        sums.begin()
+        sums.announce("bounds")
+        return fit_estimator(clone(estimator), sums)  # type: ignore[arg-type]
+
+    return until_nobody_is_lost(fit)
 
 
 # -------------------------------------------------------------------- first and second moments

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..communication._federation import Message as Size
 from ..communication._fixed_point import check_room
-from ._estimators import SiteLostError
 from ._masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._messages import Answer, arrays_of
 from ._private import with_spent
@@ -23,7 +22,7 @@ from ._secure_site import (
     question_of,
     session_of,
 )
-from ._sites import Sites, as_sent
+from ._sites import SiteLostError, Sites, as_sent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
 _LONGEST = 5000

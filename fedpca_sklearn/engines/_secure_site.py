@@ -260,10 +260,11 @@ class SiteSums:
         if task.mean is not None:
             bounds.check_mean(arguments[str(task.mean)].numpy())
         grids, words, how = task.grids(bounds), [], (self.secure.bits, n_sites)
-        for name, numbers in sorted(arrays.items()):
+        for name, sent in sorted(arrays.items()):
+            numbers = np.asarray(sent, dtype=np.float64)
             words.append(grids[name].encode(numbers, *how, question + name.encode()))
-            sent = grids[name].decode(words[-1], numbers.shape, *how)
-            if task.on_grid and (sent != numbers).any():
+            rounded = grids[name].decode(words[-1], numbers.shape, *how)
+            if task.on_grid and (rounded != numbers).any():
                 raise RefusedError("the grid of the noise is finer than the scale of secure sums")
         return np.concatenate(words)
 

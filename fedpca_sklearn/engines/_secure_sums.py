@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ._estimators import SiteLostError
+from ..communication import CommunicationLog
 from ._messages import Answer
 from ._secure import SecureAggregation
 from ._secure_bounds import BOUNDS, Bounds
 from ._secure_session import Session
-from ._sites import Sites
-
-# Shape by name of the arrays that are summed; None for one length that the server does not know.
-Shapes = Mapping[str, tuple[int | None, ...]]
+from ._sites import Shapes, SiteLostError, Sites
 
 
 class SecureSums:
@@ -90,6 +87,21 @@ class SecureSums:
             found[name] = grids[name].decode(part, shape, *how)
             self._steps[name] = grids[name].step(*how)
         return found
+
+    @property
+    def log(self) -> CommunicationLog:
+        """What the sums have sent."""
+        return self.sites.log
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the rows of all sites."""
+        return self.sites.dtype
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns, if the sites know them."""
+        return self.sites.columns
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""

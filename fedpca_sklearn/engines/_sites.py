@@ -13,9 +13,14 @@ import numpy as np
 from .._validation.feature_names import check_names, check_same_names
 from .._validation.texts import check_text
 from ..communication import CommunicationLog
+from ..communication._federation import Message as Size
+from ..rounds._queries import LARGEST
 from ._messages import Answer, BadMessageError, arrays_of, shown
 from ._parameters import stated
 from ._records import Carrier, Message
+
+# Shape by name of the arrays that are summed; None for a length that the server does not know.
+Shapes = Mapping[str, tuple[int | None, ...]]
 
 _LONGEST_NAME = 255
 # Read from the answer of a site that has no such batch.
@@ -45,6 +50,7 @@ class Sites:
         self._dtypes: dict[int, np.dtype] = {}
         self._columns: dict[int, tuple[str, ...] | None] = {}
         self._traits: dict[str, Any] = {}
+        self.begin()
         self._check_enough()
 
     @property
@@ -115,6 +121,44 @@ class Sites:
 
         found = self._ask(kind, read_unless_over, (batch, *arguments))
         return {name: found[node] for node, name in self.names.items() if found[node] is not _OVER}
+
+    def begin(self) -> None:
+        """Begin a fit anew: its sums are of the sites that are there now."""
+        self._summed: set[str] = set()
+
+    def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
+        """Return the sums of the arrays that all sites send, by name.
+
+        Parameters
+        ----------
+        kind : str
+        shapes : dict of str to tuple
+            Of the arrays; None where a length is the sites' own, the same at all of them.
+        *arguments : array-like
+            Sent along.
+
+        Raises
+        ------
+        SiteLostError
+            If a site of earlier sums of the fit is lost: the fit begins anew.
+        """
+
+        def read(answer: Answer) -> dict[str, np.ndarray]:
+            parts = {name: answer.array(name, shape) for name, shape in shapes.items()}
+            for name, part in parts.items():
+                answer.agree(f"shape of {name}", part.shape)
+                if np.abs(part).max() > LARGEST:
+                    raise answer.refused("values that are too large: their sum would overflow")
+            return parts
+
+        found = self.ask(kind, read, *arguments)
+        if self._summed and self._summed != set(found):
+            raise SiteLostError
+        self._summed = set(found)
+        sizes = [Size(n, 8 * n) for n in (sum(a.size for a in p.values()) for p in found.values())]
+        sent = sum(np.size(argument) for argument in arguments)
+        self.log.record(sizes, [Size(sent, 8 * sent)] * len(found), summed=True)
+        return {name: np.add.reduce([part[name] for part in found.values()]) for name in shapes}
 
     def _ask(
         self,
@@ -234,6 +278,28 @@ class Sites:
             raise RuntimeError(
                 f"Too few sites: {len(self.names)}, but {self.limit}={self.min_sites}.{left_out}"
             )
+
+
+class SiteLostError(Exception):
+    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
+
+    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
+        super().__init__()
+        self.basis, self.n_products = basis, n_products
+
+
+def checked_parts(found: Mapping[str, Any], shapes: Shapes) -> dict[str, np.ndarray]:
+    """Arrays of an answer in double precision, which have these names and shapes, or an error."""
+    parts = {name: np.asarray(part, dtype=np.float64) for name, part in found.items()}
+    fits = parts.keys() == shapes.keys() and all(
+        len(shape) == parts[name].ndim
+        and all(m in (None, n) for m, n in zip(shape, parts[name].shape, strict=True))
+        for name, shape in shapes.items()
+    )
+    if not fits:
+        got = {name: part.shape for name, part in parts.items()}
+        raise ValueError(f"an answer has arrays of shapes {got}, expected {dict(shapes)}.")
+    return parts
 
 
 def as_sent(argument: Any) -> np.ndarray:

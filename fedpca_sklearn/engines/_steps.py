@@ -11,7 +11,6 @@ from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ._estimators import (
-    SiteLostError,
     check_squares,
     fit_batches,
     fit_estimator,
@@ -22,7 +21,7 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 from ._summaries import summary_sent, summary_told
 
 

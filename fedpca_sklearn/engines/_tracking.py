@@ -31,14 +31,13 @@ from ..tracking._past import Misfit
 from ..tracking._stmiss import State, faded
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import (
-    SiteLostError,
     check_count,
     fit_batches,
     fit_estimator,
     partial_fit_estimator,
 )
 from ._messages import Answer
-from ._sites import Sites
+from ._sites import SiteLostError, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
 
 

@@ -53,6 +53,8 @@ class Study:
     ----------
     folder : str or path-like
         Where the study was begun.
+    known : sequence of type, default=()
+        Classes of one's own that its estimator is made of.
 
     Attributes
     ----------
@@ -88,7 +90,7 @@ class Study:
     array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike, known: Sequence[type] = ()):
         self.folder = Path(folder)
         path = self.folder / _STUDY
         try:
@@ -98,7 +100,7 @@ class Study:
             self._estimator, secure = str(found["estimator"]), found["secure"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: it is not what was written ({error}).") from None
-        self.estimator = constructed(self._estimator)
+        self.estimator = constructed(self._estimator, known)
         self._secure = None if secure is None else SecureAggregation(**secure)
         self.awaited: list[Path] = []
 
@@ -111,6 +113,7 @@ class Study:
         *,
         min_sites: int = 2,
         secure: SecureAggregation | None = None,
+        known: Sequence[type] = (),
     ) -> Study:
         """Begin a study in a folder; `next` writes its first questions.
 
@@ -127,6 +130,8 @@ class Study:
             With fewer the fit is an error.
         secure : SecureAggregation or None, default=None
             Fit by secure sums: each takes three letters of a site and one more for the first.
+        known : sequence of type, default=()
+            Classes of one's own that the estimator is made of.
 
         Returns
         -------
@@ -145,7 +150,7 @@ class Study:
         if estimator.get_params(deep=False).get("random_state", 0) is None:
             estimator.set_params(random_state=secrets.randbelow(2**31))
         study = {
-            "estimator": construction_of(estimator),
+            "estimator": construction_of(estimator, known),
             "sites": sites,
             "min_sites": min_sites,
             "secure": secure and {name: getattr(secure, name) for name in _SECURE},
@@ -157,7 +162,7 @@ class Study:
         if path.exists():
             raise ValueError(f"{path} exists: a folder has one study.")
         write_bytes(path, json.dumps(study, indent=1).encode())
-        return cls(folder)
+        return cls(folder, known)
 
     def next(self) -> Any:
         """Go on with the answers that are there.
@@ -278,6 +283,7 @@ def answer(
     state: str | os.PathLike,
     policy: SitePolicy | None = None,
     secure: SecureAggregation | None = None,
+    known: Sequence[type] = (),
 ) -> str:
     """Answer a question of a study with the rows of a site.
 
@@ -294,6 +300,8 @@ def answer(
     secure : SecureAggregation or None, default=None
         Of an owner who takes part in secure sums only, with this threshold or a larger one, and
         with this identity. None: as the question says.
+    known : sequence of type, default=()
+        Classes besides those of the package that the owner allows the estimator to be made of.
 
     Returns
     -------
@@ -317,7 +325,8 @@ def answer(
     site = _State.of(state, about, os.fspath(question))
     if site.known.get("question") != digest:
         site.check(about, rows)
-        message = _replied(letter, site, rows, policy or SitePolicy(), secure)
+        estimator = constructed(str(about.get("estimator")), known)
+        message = _replied(letter, site, rows, estimator, policy or SitePolicy(), secure)
         site.keep(about, digest, Letter({"asked": digest}, message).to_bytes())
     write_bytes(output, site.sent)
     return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
@@ -327,6 +336,7 @@ def _replied(
     letter: Letter,
     site: _State,
     rows: Any,
+    estimator: Any,
     policy: SitePolicy,
     secure: SecureAggregation | None,
 ) -> Message:
@@ -334,7 +344,7 @@ def _replied(
     context = Context(about["node"], about["run"], None, {}, site.records)
     app = SiteApp(
         lambda _: rows,
-        constructed(str(about.get("estimator"))),
+        estimator,
         lambda _: about["site"],
         policy,
         _agreed(about.get("secure"), secure),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -27,15 +28,19 @@ from fedpca_sklearn import (
     FedPowerNoise,
     OnlineDistributedPCA,
     RobustMerge,
+    Subspace,
     SubspaceMerge,
     TruncatedDistributedPCA,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
     make_power_law,
+    subspace_distance,
 )
+from fedpca_sklearn.base import ClientsTransformer
 from fedpca_sklearn.engines._constructors import constructed, construction_of
 from fedpca_sklearn.engines._letters import Letter, read_letter
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
+from fedpca_sklearn.engines.protocols import SumsInProcess, Task
 
 X = load_digits().data[:300]
 LABELS = np.repeat(["east", "north", "west"], [100, 80, 120])
@@ -44,27 +49,23 @@ WIDE = make_power_law(400, 300, alpha=1.0, random_state=0)
 WIDE_PARTS = {"east": WIDE[:150], "north": WIDE[150:250], "west": WIDE[250:]}
 HOLES = np.where(np.random.default_rng(0).random((300, 6)) < 0.4, np.nan, X[:, 20:26])
 ROWS = [
-    (FederatedPCA(5), X, {}),
-    (FederatedPCA(4, scale=True), X[:, 20:30], {}),
-    (FederatedPCA(5, merge=RobustMerge()), X, {}),
-    (FederatedPCA(5, n_refinements=2), WIDE, {}),
-    (DistributedPCA(5), X, {}),
-    (TruncatedDistributedPCA(5), X, {}),
-    (FederatedPowerPCA(4, n_rounds=6, random_state=3), X, {}),
-    (FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3), X, {}),
-    (OnlineDistributedPCA(3), X, {}),
-    (FederatedPCA(3, missing=AvailablePairs()), HOLES, {}),
-    (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES, {}),
+    (FederatedPCA(5), X),
+    (FederatedPCA(4, scale=True), X[:, 20:30]),
+    (FederatedPCA(5, merge=RobustMerge()), X),
+    (FederatedPCA(5, n_refinements=2), WIDE),
+    (DistributedPCA(5), X),
+    (TruncatedDistributedPCA(5), X),
+    (FederatedPowerPCA(4, n_rounds=6, random_state=3), X),
+    (FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3), X),
+    (OnlineDistributedPCA(3), X),
+    (FederatedPCA(3, missing=AvailablePairs()), HOLES),
+    (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES),
 ]
 
 
-def load(parts, site):
-    return parts[site]
-
-
-def go_on(folder, parts, number=None, policies=None, **how):
+def go_on(folder, parts, policies=None, **how):
     """One call of next in what would be a new process, and the answers that it asks for."""
-    study = Study(folder)
+    study = Study(folder, how.get("known", ()))
     fitted = study.next()
     for path in study.awaited:
         site = path.stem.split(".", 1)[1]
@@ -75,7 +76,7 @@ def go_on(folder, parts, number=None, policies=None, **how):
 
 
 def by_files(folder, estimator, parts, policies=None, secure=None, **how):
-    Study.begin(folder, estimator, list(parts), secure=secure)
+    Study.begin(folder, estimator, list(parts), secure=secure, known=how.get("known", ()))
     for _ in range(200):
         fitted = go_on(folder, parts, policies=policies, **how)
         if fitted is not None:
@@ -96,12 +97,12 @@ def assert_same(a, b, tol=1e-10):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "rows", "how"), ROWS, ids=[construction_of(e)[:60] for e, _, _ in ROWS]
+    ("estimator", "rows"), ROWS, ids=[construction_of(e)[:60] for e, _ in ROWS]
 )
-def test_a_fit_by_files_is_that_of_one_process(estimator, rows, how, tmp_path):
+def test_a_fit_by_files_is_that_of_one_process(estimator, rows, tmp_path):
     parts = parts_of(rows)
     labels = np.repeat(list(parts), [len(part) for part in parts.values()])
-    found = by_files(tmp_path, estimator, parts, **how)
+    found = by_files(tmp_path, estimator, parts)
     assert_same(found, clone(estimator).fit(rows, clients=labels))
     assert list(found.clients_) == list(parts)
     assert found.missing_sites_ == {}
@@ -364,6 +365,101 @@ def test_an_answer_of_another_site_is_not_taken(tmp_path):
         Study(tmp_path).next()
 
 
+# -------------------------------------------------------------------- protocols of one's own
+
+
+class Totals(ClientsTransformer):
+    """PCA by one sum of the rows and one of their scatter about the mean of all."""
+
+    _parameter_constraints = {**ClientsTransformer._parameter_constraints}
+    too_small = 1.0
+
+    def __init__(self, n_components=2, *, n_clients=2, n_jobs=None):
+        self.n_components = n_components
+        self.n_clients = n_clients
+        self.n_jobs = n_jobs
+
+    def site_tasks(self):
+        def total(site, own):
+            return {"sum": own.total, "count": [own.n_samples]}
+
+        def scatter(site, own, mean):
+            return {"scatter": own.matrix_about(mean)}
+
+        return {
+            "total": Task(
+                total,
+                reads="moments",
+                bound=lambda n, mean, scatter: {"sum": n * mean * self.too_small, "count": n},
+            ),
+            "scatter": Task(
+                scatter,
+                reads="moments",
+                bound=lambda n, mean, scatter: {"scatter": scatter + 4 * n * mean**2 + 1e9},
+            ),
+        }
+
+    def fit_over(self, sites):
+        found = sites.sum("total", {"sum": (None,), "count": (1,)})
+        (n,), d = found["count"], len(found["sum"])
+        mean = found["sum"] / n
+        values, V = np.linalg.eigh(sites.sum("scatter", {"scatter": (d, d)}, mean)["scatter"])
+        s = np.sqrt(values[::-1].clip(0))
+        space = Subspace(V[:, ::-1].T, s, mean, n, values.sum())
+        self._set_fitted(space, self.n_components, round(n))
+
+    def _step(self, X, weight, shards, method):
+        tasks = self.site_tasks()
+        self.fit_over(SumsInProcess(tasks, X, weight, shards, self.communication_))
+        return [label for label, _ in shards]
+
+
+@pytest.mark.parametrize("secure", [None, SecureAggregation(threshold=2)], ids=["plain", "secure"])
+def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
+    if secure is not None:
+        pytest.importorskip("flwr")
+    oracle = PCA(2).fit(X)
+    here = Totals().fit(X, clients=LABELS)
+    found = by_files(tmp_path, Totals(), PARTS, secure=secure, known=[Totals])
+    for fitted, tol in (here, 1e-12), (found, 1e-12 if secure is None else 1e-6):
+        assert subspace_distance(fitted.components_, oracle.components_) < tol
+        assert_allclose(fitted.explained_variance_, oracle.explained_variance_, rtol=tol)
+    assert here.communication_.rounds == 2
+    if secure is None:
+        assert found.communication_ == here.communication_
+
+
+@pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
+def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
+    Study.begin(tmp_path, Totals(), list(PARTS), known=[Totals])
+    study = Study(tmp_path, [Totals])
+    while (fitted := study.next()) is None:
+        for path in study.awaited:
+            site = path.stem.split(".", 1)[1]
+            if site == "west" and path.name.startswith("0002"):
+                study.without("west")
+                continue
+            question = path.with_suffix(".question")
+            state = tmp_path / f"state {site}"
+            answer(question, path, PARTS[site], state=state, known=[Totals])
+    left = LABELS != "west"
+    assert subspace_distance(fitted.components_, PCA(2).fit(X[left]).components_) < 1e-12
+    assert fitted.n_samples_seen_ == left.sum()
+
+
+def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
+    class Wrong(Totals):
+        too_small = 1e-3
+
+    with pytest.raises(ValueError, match=r"Client .*bound of 'sum' must be at least"):
+        Wrong().fit(X, clients=LABELS)
+
+
+def test_bounds_are_of_moments():
+    with pytest.raises(ValueError, match="a bound needs reads='moments', got 'summary'"):
+        Task(lambda site, X: {}, reads="summary", bound=lambda *given: {})
+
+
 # -------------------------------------------------------------------- studies and texts
 
 
@@ -400,7 +496,7 @@ def test_a_folder_has_one_study(tmp_path):
         Study(tmp_path)
 
 
-@pytest.mark.parametrize("estimator", [estimator for estimator, _, _ in ROWS])
+@pytest.mark.parametrize("estimator", [estimator for estimator, _ in ROWS])
 def test_a_construction_is_read_as_it_was(estimator):
     text = construction_of(estimator)
     assert construction_of(constructed(text)) == text

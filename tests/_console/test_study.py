@@ -1,0 +1,228 @@
+"""ask, answer and next: studies of any estimator by files, one process a verb, killed at random."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from console_helpers import X, as_csv, refused, run
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedpca_sklearn
+from fedpca_sklearn import FederatedPowerPCA, Subspace
+from fedpca_sklearn.engines._constructors import constructed
+from fedpca_sklearn.engines.files import Study
+from fedpca_sklearn.engines.files import answer as answer_of_site
+
+__all__ = ["run"]
+SITES = {"a": X[:17], "b": X[17:34], "c": X[34:]}
+LABELS = np.repeat(list(SITES), [17, 17, 16])
+POWER = "FederatedPowerPCA(2, n_rounds=2, tol=0.0, random_state=0)"
+
+
+@pytest.fixture
+def tables(run, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    for name, rows in SITES.items():
+        as_csv(f"{name}.csv", rows)
+    return run
+
+
+def ask(run, estimator=POWER, *options):
+    return run("ask", "study", estimator, "--sites", ",".join(SITES), *options)
+
+
+def answer_all(run, number, *options, sites=SITES):
+    for name in sites:
+        letter = f"study/{number:04}.{name}"
+        code, _, err = run(
+            "answer", f"{letter}.question", f"{name}.csv", "-o", f"{letter}.answer", *options
+        )
+        assert code == 0, err
+
+
+def test_a_study_from_ask_to_transform(tables):
+    run = tables
+    code, out, _ = ask(run, POWER, "--json")
+    assert code == 0
+    assert json.loads(out)["awaited"] == [f"study/0001.{name}.answer" for name in SITES]
+    for number in range(1, 5):
+        answer_all(run, number)
+        code, out, _ = run("next", "study", "--json")
+        assert code == 0
+        assert json.loads(out)["done"] == (number == 4)
+    model = Subspace.load("study/model.subspace")
+    here = FederatedPowerPCA(2, n_rounds=2, tol=0.0, random_state=0).fit(X, clients=LABELS)
+    assert_allclose(model.singular_values, here.singular_values_, rtol=1e-12)
+    assert tuple(model.feature_names) == ("age", "height", "weight", "pulse")
+    assert run("transform", "study/model.subspace", "a.csv", "-o", "scores.csv")[0] == 0
+    message = refused(run, "next", "study")
+    assert "study/model.subspace exists; --force replaces it" in message
+
+
+def test_moments_of_columns_are_written_as_csv(tables):
+    ask(tables, "FederatedScaler()")
+    answer_all(tables, 1)
+    code, out, _ = tables("next", "study", "-o", "scales.csv", "--json")
+    assert code == 0
+    assert_allclose(json.loads(out)["mean"], X.mean(axis=0), rtol=1e-12)
+    assert Path("scales.csv").read_text().startswith("column,mean,deviation\nage,")
+
+
+def test_secure_sums_at_the_prompt(tables):
+    pytest.importorskip("flwr")
+    ask(tables, "DistributedPCA(2)", "--secure", "3")
+    number = 0
+    while not Path("study/model.subspace").exists():
+        number += 1
+        answer_all(tables, number, "--secure", "3")
+        assert tables("next", "study")[0] == 0
+    model = Subspace.load("study/model.subspace")
+    oracle = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2]
+    assert_allclose(model.singular_values, oracle, rtol=1e-6)
+    assert number == 1 + 1 + 2 * 3  # bounds, keys, and two sums
+
+
+@pytest.mark.filterwarnings("default:The release cannot be told")
+def test_a_ledger_at_the_prompt(tables):
+    ask(tables, "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 300.0))")
+    question = "study/0001.a.question"
+    message = refused(tables, "answer", question, "a.csv", "-o", "out")
+    assert "ledger" in message
+    for name in SITES:
+        answer_all(tables, 1, "--ledger", f"{name}.ledger", sites=[name])
+        assert Path(f"{name}.ledger").exists()
+    assert tables("next", "study")[0] == 0
+    assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
+
+
+def test_what_a_site_refuses(tables):
+    run = tables
+    ask(run)
+    question = "study/0001.a.question"
+    for options, says in {
+        ("--site", "b"): "it is for site 'a', not 'b'",
+        ("--fill",): "--fill and -n are of refinements",
+        ("-n", "2"): "--fill and -n are of refinements",
+        ("--secure", "3"): "the site takes part in secure sums only",
+        ("--allow", "nobody"): "--allow must name estimators of fedpca_sklearn, got 'nobody'",
+    }.items():
+        assert says in refused(run, "answer", question, "a.csv", "-o", "out", *options)
+    for options, says in {
+        ("--allow", "FederatedPCA"): "the estimator must be FederatedPCA, got FederatedPowerPCA",
+        ("--min-rows", "18"): "fewer than min_rows=18 rows",
+    }.items():  # in the answer, for the coordinator to read
+        state = f"state of {options[0]}"
+        code, out, _ = run(
+            "answer", question, "a.csv", "-o", f"out{options[0]}", *options, "--state", state
+        )
+        assert code == 1
+        assert says in out
+    as_csv("model.csv")
+    run("fit", "model.csv", "-o", "query.fed", "-n", "1")
+    message = refused(run, "answer", "query.fed", "a.csv", "-o", "out", "--ledger", "x")
+    assert "--ledger is of questions of a study, and query.fed is none" in message
+
+
+def test_questions_about_the_same_rows_are_counted_over_all_studies(tables):
+    run = tables
+    ask(run)
+    answer_all(run, 1, "--max-rounds", "1")
+    run("next", "study")
+    letter = "study/0002.a"
+    code, out, _ = run(
+        "answer", f"{letter}.question", "a.csv", "-o", f"{letter}.answer", "--max-rounds", "1"
+    )
+    assert code == 1
+    assert "more than max_rounds=1 rounds" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["ask", "s", "print(1)", "--sites", "a,b"], "is no public class of fedpca_sklearn"),
+        (["ask", "s", "FederatedPCA(2", "--sites", "a,b"], "constructs no estimator"),
+        (["ask", "s", POWER, "--sites", "a"], "sites must be at least min_sites=2"),
+        (["next", "nowhere"], "nowhere"),
+    ],
+)
+def test_commands_that_are_refused(tables, command, says):
+    assert says in refused(tables, *command)
+
+
+@pytest.mark.filterwarnings("default:Fitted without")
+def test_without_a_site(tables):
+    run = tables
+    ask(run)
+    answer_all(run, 1)
+    run("next", "study")
+    message = refused(run, "next", "study", "--without", "nobody")
+    assert "site must be awaited" in message
+    for number in (2, 3, 4, 5, 6):
+        answer_all(run, number, sites=["a", "b"])
+        code, out, _ = run("next", "study", *(["--without", "c"] if number == 2 else []), "--json")
+        assert code == 0
+    found = json.loads(out)
+    assert found["done"]
+    assert list(found["missing"]) == ["c"]
+    assert found["rows"] == 34
+
+
+# -------------------------------------------------------------------- processes that are killed
+
+PROTOCOLS = {
+    "moments": "FederatedPCA(3)",
+    "rounds": "FederatedPowerPCA(3, n_rounds=1, tol=0.0, random_state=0)",
+    "triangles": "DistributedPCA(3)",
+    "steps": "OnlineDistributedPCA(3)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    parts = {f"site{i}": rng.standard_normal((40, 6)) * [6, 5, 4, 3, 2, 1] for i in range(5)}
+    for name, rows in parts.items():
+        np.save(f"{name}.npy", rows)
+    root = Path(fedpca_sklearn.__file__).parents[1]
+    settings = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(root)}
+
+    def process(*arguments, killed_after=None):
+        command = [sys.executable, "-m", "fedpca_sklearn", *map(str, arguments)]
+        running = subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL)
+        if killed_after is not None:
+            time.sleep(killed_after)
+            running.send_signal(signal.SIGKILL)
+        return running.wait()
+
+    assert process("ask", "killed", PROTOCOLS[protocol], "--sites", ",".join(parts)) == 0
+    while Study("killed").next() is None:
+        process("next", "killed", killed_after=rng.uniform(0.3, 1.5))
+        for path in sorted(Path("killed").glob("*.question")):
+            out = path.with_suffix(".answer")
+            answer = ("answer", path, f"{path.stem[5:]}.npy", "-o", out)
+            if not out.exists() and rng.random() < 0.3:
+                process(*answer, killed_after=rng.uniform(0.3, 1.5))
+            if not out.exists():
+                assert process(*answer) == 0
+        assert process("next", "killed") == 0
+    killed = Subspace.load("killed/model.subspace")
+    Study.begin("whole", constructed(PROTOCOLS[protocol]), list(parts))
+    while (whole := Study("whole").next()) is None:
+        for path in sorted(Path("whole").glob("*.question")):
+            site = path.stem[5:]
+            answer_of_site(path, path.with_suffix(".answer"), parts[site], state=f"state {site}")
+    whole = whole.subspace_
+    assert_array_equal(killed.components, whole.components)
+    assert_array_equal(killed.singular_values, whole.singular_values)
+    rows = np.concatenate(list(parts.values()))
+    if protocol in ("moments", "triangles"):
+        oracle = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)[:3]
+        assert_allclose(killed.singular_values[:3], oracle, rtol=1e-12)
