@@ -16,6 +16,8 @@ from .. import communication, federated, privacy, rounds, streaming, summary, tr
 _ROOMS = communication, federated, privacy, rounds, streaming, summary, tracking, vertical
 # Characters of a text that is read.
 _LONGEST = 1_000_000
+# Public classes whose parameters are their fields.
+_VALUES = (privacy.DiscreteGaussian,)
 # Parameters of one process, and files of one party.
 _OWN = {"clients", "feature_groups", "ledger", "n_clients", "n_jobs"}
 
@@ -50,13 +52,17 @@ def construction_of(value: Any, known: Iterable[type] = ()) -> str:
     parameters = inspect.signature(kind).parameters
     parts = (
         (name, construction_of(given, known))
-        for name, given in value.get_params(deep=False).items()
+        for name, given in _parameters_of(value).items()
         if name not in _OWN
     )
     changed = (
         f"{name}={text}" for name, text in parts if text != _default(parameters[name].default)
     )
     return f"{kind.__name__}({', '.join(changed)})"
+
+
+def _parameters_of(value: Any) -> dict[str, Any]:
+    return vars(value) if isinstance(value, _VALUES) else value.get_params(deep=False)
 
 
 def _default(value: Any) -> str | None:
@@ -70,7 +76,7 @@ def public_class(name: str, known: Iterable[type] = ()) -> Any:
             return kind
     for room in _ROOMS:
         found = getattr(room, name, None) if name in room.__all__ else None
-        if inspect.isclass(found) and hasattr(found, "get_params"):
+        if inspect.isclass(found) and (hasattr(found, "get_params") or found in _VALUES):
             return found
     return None
 

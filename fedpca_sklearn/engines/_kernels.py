@@ -70,7 +70,7 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
         m = min(estimator.n_landmarks or n, n)
         if landmarks.shape != (m,) or not _in_order(landmarks, n):
             raise RefusedError(f"landmarks must be {m} different rows, in order")
-        client = _client(estimator, X, landmarks.astype(np.intp), X.shape[1])
+        client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
         return {"part": client.part(None if m == n else X)}
 
     return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True)}
@@ -83,7 +83,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     def whole(X, n_columns):
         if n_columns.shape or not X.shape[1] <= n_columns < 2**53:
             raise RefusedError("the number of all columns must be at least that of the site")
-        return _client(estimator, X, np.arange(len(X)), int(n_columns))
+        return client_of(estimator, X, np.arange(len(X)), int(n_columns))
 
     def period(site, X, found, updates, start, n_columns):
         client = whole(X, n_columns)
@@ -101,7 +101,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     return {"period": task(period, rank * method.n_rounds), "energies": task(energies)}
 
 
-def _client(
+def client_of(
     estimator: VerticalFederatedKernelPCA, X: np.ndarray, landmarks: np.ndarray, n_columns: int
 ) -> ColumnClient:
     """The client of the simulation that a site is, one of several with so many columns."""
@@ -145,18 +145,25 @@ class ScoresAtSites:
 def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
     while True:
         try:
-            return _fit_kernels(clone(estimator), sites)
+            return fit_kernels(clone(estimator), sites)
         except SiteLostError:
             continue
 
 
-def _fit_kernels(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
+def fit_kernels(
+    estimator: VerticalFederatedKernelPCA,
+    sites: Sites,
+    rounds_of: Callable[..., ColumnRounds] | None = None,
+) -> VerticalFederatedKernelPCA:
+    """Fit by rounds, in which sites send their parts of kernels, or by secure sums of these."""
     matched = match(sites)
     n, d = len(matched.keys), matched.n_features
-    rounds = ColumnRounds(sites, matched, check_random_state(estimator.random_state), d)
+    rng = check_random_state(estimator.random_state)
+    rounds = ColumnRounds(sites, matched, rng, d) if rounds_of is None else rounds_of(matched, rng)
     estimator._choose_landmarks(n, rounds)
+    rounds.landmarks = estimator.landmarks_
     rounds.questions |= {
-        part_of: partial(_kernel_parts, rounds, estimator.landmarks_),
+        part_of: partial(_kernel_parts, rounds),
         energies_of: partial(_energies, rounds),
         as_sent: lambda function, calls: [message for _, message in calls],
     }
@@ -173,10 +180,9 @@ def _fit_kernels(estimator: VerticalFederatedKernelPCA, sites: Sites) -> Vertica
     return noted(estimator, sites, matched, d)
 
 
-def _kernel_parts(
-    rounds: ColumnRounds, landmarks: np.ndarray, function: Callable, calls: list
-) -> Iterator[np.ndarray]:
+def _kernel_parts(rounds: ColumnRounds, function: Callable, calls: list) -> Iterator[np.ndarray]:
     """What adds up to squared distances or inner products of rows and landmarks."""
+    landmarks = rounds.landmarks
     shape = len(rounds.matched.keys), len(landmarks)
     yield from rounds.ask("kernel_part", lambda answer: bounded(answer, "part", shape), landmarks)
 

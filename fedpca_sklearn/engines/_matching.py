@@ -193,6 +193,8 @@ class ColumnRounds(Federation):
 
     Attributes
     ----------
+    landmarks : ndarray of shape (m,)
+        Rows that kernels are computed against.
     questions : dict
         By a function that `map` is called with, or the class of a query: ``question(function,
         calls)`` yields what the function would return for each site.
@@ -201,6 +203,7 @@ class ColumnRounds(Federation):
     def __init__(self, sites: Sites, matched: Matched, rng: np.random.RandomState, *more: Any):
         super().__init__(rng=rng, log=sites.log)
         self.sites, self.matched, self.more = sites, matched, more
+        self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
 
     @property

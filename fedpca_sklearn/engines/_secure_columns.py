@@ -68,7 +68,7 @@ def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
 # -------------------------------------------------------------------- at the server
 
 
-class _SecureColumnRounds(ColumnRounds):
+class SecureColumnRounds(ColumnRounds):
     """Rounds of secure sums about the rows that all sites have."""
 
     def __init__(self, sums: SecureSums, matched: Matched, rng: np.random.RandomState):
@@ -90,7 +90,7 @@ class _SecureColumnRounds(ColumnRounds):
         return self.sums.sum("times_columns", shapes, self.matched.keys, V)["products"]
 
 
-def _parts(rounds: _SecureColumnRounds, vectors: np.ndarray) -> Parts:
+def _parts(rounds: SecureColumnRounds, vectors: np.ndarray) -> Parts:
     """Scores and scatter by sums, and then the part of each site."""
     U, widths = spanning(vectors), rounds.widths
     scores = rounds.products(U)
@@ -107,7 +107,7 @@ def _parts(rounds: _SecureColumnRounds, vectors: np.ndarray) -> Parts:
 
 @fit_by_sums.register
 def _(estimator: VerticalFederatedPCA, sums: SecureSums) -> VerticalFederatedPCA:
-    def rounds(sites: Any, matched: Matched, rng: np.random.RandomState) -> _SecureColumnRounds:
-        return _SecureColumnRounds(sums, matched, rng)
+    def rounds(sites: Any, matched: Matched, rng: np.random.RandomState) -> SecureColumnRounds:
+        return SecureColumnRounds(sums, matched, rng)
 
     return until_nobody_is_lost(lambda: fit_columns(clone(estimator), sums.sites, rounds, _parts))
