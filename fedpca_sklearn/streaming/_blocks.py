@@ -248,7 +248,7 @@ def is_few(pca: Any, X: Any) -> bool:
         return False
     if shape is None or len(shape) != 2:
         return len(X) == 1
-    return shape[1] > 0 and 0 < len(X) <= pca._sizes.few(shape[1])
+    return shape[1] > 0 and 0 < len(X) < pca._sizes.few(shape[1])
 
 
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:

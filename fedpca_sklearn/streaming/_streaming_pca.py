@@ -319,9 +319,9 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         Notes
         -----
         A summary knows neither ``rank_history_``, which starts anew, nor how many blocks ago a
-        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that came one by
-        one and wait for others are in it, so that it goes on as from the end of a batch. "auto" as
-        ``block_size`` depends on the first rank, so above 256 features give it as a number.
+        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that wait for
+        others are in it, so that it goes on as from the end of a batch. "auto" as ``block_size``
+        depends on the first rank, so above 256 features give it as a number.
 
         Examples
         --------
@@ -645,7 +645,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         assert buffer is not None
         unchecked = 0
         if not (hasattr(self, "feature_names_in_") or self._sizes.by_batch):
-            unchecked = self._sizes.few(buffer.rows.shape[1]) if _is_tame(state) else 0
+            unchecked = self._sizes.few(buffer.rows.shape[1]) - 1 if _is_tame(state) else 0
         self.__dict__[LEARNT] = Learnt(Stream(state, buffer, unchecked))
         if self._sizes.by_batch:
             self._values()  # which may be an error
