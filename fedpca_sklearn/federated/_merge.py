@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -368,10 +369,24 @@ class LastMerge:
         Where what is new in a round is recorded.
     """
 
+    # clients whose summaries have been sent, in the place of these
+    _clients: Mapping[Any, Any] = MappingProxyType({})
+
     def __init__(self, before: LastMerge | None = None, log: Any = None):
         self._sent: list[Subspace] = []
         self._made: dict[tuple, Subspace] = {}
         self._before, self._log = before, log
+
+    @classmethod
+    def of_clients(cls, clients: Mapping[Any, Any]) -> LastMerge:
+        """The same of clients that have sent their summaries, which need not be computed yet."""
+        last = cls()
+        last._clients = clients
+        return last
+
+    def _held(self) -> list[Subspace]:
+        """Summaries that have been sent."""
+        return self._sent + [client.summary for client in self._clients.values()]
 
     def once(
         self, sources: tuple[Subspace, ...], how: Hashable, make: Callable[[], Subspace]
@@ -385,14 +400,14 @@ class LastMerge:
     def record(self, messages: Iterable[Subspace], receivers: list | None = None) -> None:
         """Log a round, without what the receiver still holds as it was."""
         messages = list(messages)
-        held = set() if self._before is None else set(map(id, self._before._sent))
+        held = set() if self._before is None else set(map(id, self._before._held()))
         new = [i for i, message in enumerate(messages) if id(message) not in held]
-        sizes = [Message(messages[i].n_floats, messages[i].nbytes) for i in new]
+        sizes = [Message(*messages[i]._size()) for i in new]
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
 
     def __getstate__(self):
-        return {"sent": self._sent, "made": [(*key, made) for key, made in self._made.items()]}
+        return {"sent": self._held(), "made": [(*key, made) for key, made in self._made.items()]}
 
     def __setstate__(self, state):
         self._before = self._log = None
