@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.callbacks import has_callbacks
-from .._base.fitted import BEFORE, LEARNT, Learnt, show_in
+from .._base.fitted import LEARNT, Learnt, show_in
 from .._kernels.device_rows import in_memory
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling
 from .._kernels.tame import is_tame_state
@@ -520,13 +520,10 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             self.__dict__[LEARNT] = Learnt(learnt.state._replace(new=None), learnt.values)
 
     def _taken_as_before(self, X: Any, clients: Any) -> bool:
-        known = self.__dict__
-        merge = known[LEARNT].state if LEARNT in known else None
+        merge = self._state_without_checks()
         if not isinstance(merge, Merge) or merge.new is None or self.n_refinements_:
             return False
-        if BEFORE in known or known.get(PLACE) or has_callbacks(self) or isinstance(clients, str):
-            return False
-        if type(X) is not np.ndarray or X.ndim != 2 or not len(X):
+        if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
             return False
         if X.shape[1] != self.n_features_in_ or X.dtype not in (np.float64, np.float32):
             return False
@@ -546,7 +543,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             log.record(site.message for site in after.values())
             log.floats_pooled += X.size
             n_rows = merge.n_rows + len(X)
-            known.update(
+            self.__dict__.update(
                 {
                     "_clients": now,
                     "clients_": self.clients_ if len(now) == len(seen) else _sorted(now),

@@ -142,9 +142,9 @@ class Sizes:
             least = d if not self._pca._asks() else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
         return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
 
-    def few(self, n_features: int) -> int:
-        """Rows of a call from which on none goes to the buffer."""
-        room = self.buffer(n_features)
+    def few(self, n_features: int, room: int | None = None) -> int:
+        """Rows of a call from which on none goes to the buffer, which has ``room`` for some."""
+        room = self.buffer(n_features) if room is None else room
         if self.keeps_all(n_features):
             return room
         return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // n_features), 2))
