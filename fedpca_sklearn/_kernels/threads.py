@@ -148,9 +148,9 @@ def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> li
 
     In the order of the shares, so that the same number of threads gives the same numbers.
     """
-    shares = list(slices_of(n_rows, -(-n_rows // n_threads) or 1))
-    if len(shares) <= 1:
-        return [find(share) for share in shares]
+    if n_threads <= 1 or n_rows <= 1:
+        return [find(slice(0, n_rows))]
+    shares = list(slices_of(n_rows, -(-n_rows // n_threads)))
     with single_blas_thread(), ThreadPoolExecutor(len(shares)) as pool:
         return list(pool.map(find, shares))
 

@@ -185,11 +185,11 @@ class Summarised:
 
     def _taken(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
         """The same with rows that have been checked."""
-        n_rows = 0
-        past = Subspace.empty(X.shape[1], centered=True, dtype=X.dtype)
         if before is not None and before.n_rows:
             past, n_rows = self._past(before), before.n_rows
             X = X.astype(past._dtype, copy=False)
+        else:
+            past, n_rows = Subspace.empty(X.shape[1], dtype=X.dtype), 0
         max_keep, keep = self.kept(X.shape[1])
         asked = self.prototype.n_components
         adjusted = self.prototype._asks()  # whose components are others

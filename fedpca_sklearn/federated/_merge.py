@@ -17,12 +17,13 @@ from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, plain_integer
 from .._validation.intervals import Interval
 from ..communication._federation import Message
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
 from ..summary._along import factor_along
 from ..summary._merge_methods import MERGE_METHODS
 from ..summary._merging import (
     check_subspaces,
     directions_between,
+    merged_parts,
     merged_rows,
     names_of_parts,
     pooled_moments,
@@ -338,19 +339,18 @@ class SubspaceMerge(MergeStrategy):
     def _merge(self, parts, n_components, kept):
         if self.truncate and n_components is None:
             n_components = kept
-        weights = None
         if self.forgetting_factor < 1:
-            weights = self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1)
+            parts = weighted(parts, self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1))
+            parts = [part for part in parts if part.n_samples > 0]
         if self.center == "site":
-            parts, weights = _at_one_mean(weighted(parts, weights)), None
-        return merge_subspaces(parts, n_components, method=self.method, weights=weights)
+            parts = _at_one_mean(parts)
+        return merged_parts(parts, n_components, self.method)
 
 
 def _at_one_mean(parts: list[Subspace]) -> list[Subspace]:
     """The same summaries, moved to the mean of all: a merge then has nothing between them."""
     if not parts[0].centered:
         raise ValueError('center="site" needs summaries about their means, got centered=False.')
-    parts = [part for part in parts if part.n_samples > 0]
     total, _ = pooled_moments(parts)
     return [part._replace(mean=total.mean) for part in parts]
 
