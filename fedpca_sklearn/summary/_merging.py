@@ -74,7 +74,9 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
         if not isinstance(subspace, Subspace):
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
-    first, d = subspaces[0], subspaces[0].n_features
+    place = place_among(subspaces)
+    subspaces = [_of_rows(in_numpy(subspace)) for subspace in subspaces]
+    first, d = subspaces[0], len(subspaces[0].mean)
     for i, subspace in enumerate(subspaces):
         if len(subspace.mean) != d:
             who = names_of_parts(subspaces)
@@ -95,7 +97,7 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
                 f"{who[i]}, unlike {who[known]},",
             )
     check_each_site_once(subspaces)
-    return [_of_rows(in_numpy(s)) for s in subspaces], place_among(subspaces)
+    return subspaces, place
 
 
 def _of_rows(subspace: Subspace) -> Subspace:
