@@ -163,13 +163,13 @@ def test_sums_of_clients_are_added_up_call_by_call():
 @pytest.mark.parametrize(("fan_in", "most"), [(2, 8), (4, 4)])
 def test_a_client_that_joins_or_changes_costs_one_path_of_the_tree(monkeypatch, fan_in, most):
     merged = []
-    merge_subspaces = _merge.merge_subspaces
+    merged_parts = _merge.merged_parts
 
-    def counted(subspaces, *args, **kwargs):
-        merged.append(len(subspaces))
-        return merge_subspaces(subspaces, *args, **kwargs)
+    def counted(parts, *args, **kwargs):
+        merged.append(len(parts))
+        return merged_parts(parts, *args, **kwargs)
 
-    monkeypatch.setattr(_merge, "merge_subspaces", counted)
+    monkeypatch.setattr(_merge, "merged_parts", counted)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((256, 6))
     pca = FederatedPCA(2, merge=SubspaceMerge(fan_in=fan_in)).fit(X[:200], clients=range(200))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from .._kernels.device_rows import DeviceRows
 from .._kernels.sizes import rows_within, slices_of
 from .._validation.checks import check_finite
 from .._validation.containers import validate_data
-from .disk import slices
 from .sources import is_stream, iter_batches
 
 # Entries of a block that is converted to another dtype: 32 MB of float64.
 _CONVERTED_ENTRIES = 2**22
+# Bytes that are read at once, unless a row of chunks has more; of such a row at most so many.
+_READ_AT_ONCE = 2**25
+_MOST_AT_ONCE = 2**29
 
 
 def is_on_disk(X: Any) -> bool:
@@ -39,7 +42,7 @@ def validated_batches(
     """Yield 2-D batches of X, checked against the estimator, but not yet for finiteness or dtype.
 
     Arrays come whole, streams batch by batch, a dask.array chunk by chunk, and arrays on disk in
-    `slices` of whole blocks; ``block_size(d)`` is the number of rows of a block.
+    `slices_on_disk` of whole blocks; ``block_size(d)`` is the number of rows of a block.
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
     if is_stream(X) or is_dask(X):
@@ -56,7 +59,7 @@ def validated_batches(
             raise ValueError("X is a stream without batches; at least one row is required.")
         return
     if is_on_disk(X):
-        for rows in slices(X, 1 if block_size is None else block_size(X.shape[1])):
+        for rows in slices_on_disk(X, 1 if block_size is None else block_size(X.shape[1])):
             yield validate_data(estimator, rows, reset=reset, **checks)
             reset = False
     else:
@@ -95,3 +98,46 @@ def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any, 
 def count_rows(X: Any, weight: np.ndarray | None) -> int:
     """Number of rows that weighted rows stand for."""
     return X.shape[0] if weight is None else int(np.ceil(weight).sum())
+
+
+# ------------------------------------------------------------------ arrays on disk
+
+
+def slices_on_disk(X: Any, block: int) -> Iterator[np.ndarray]:
+    """Yield the rows of a 2-D array on disk, in slices of whole blocks; the rest comes last.
+
+    Chunks are compressed as a whole, so what is read at once are whole rows of chunks: as many as
+    32 MB hold, or one. Only rows of chunks above 512 MB are read in parts. Without chunks about 32
+    MB are read, or one block.
+    """
+    n = X.shape[0]
+    if n == 0:
+        raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+    waiting = None  # rows that do not fill a block
+    for at in slices_of(n, _rows_at_once(X, block)):
+        rows = np.asarray(X[at])
+        if waiting is not None:
+            fill = block - len(waiting)
+            waiting, rows = np.concatenate([waiting, rows[:fill]]), rows[fill:]
+            if len(waiting) == block:
+                yield waiting
+                waiting = None
+        whole = len(rows) - len(rows) % block
+        if whole:
+            yield rows[:whole]
+        if whole < len(rows):
+            waiting = rows[whole:].copy()
+    if waiting is not None:
+        yield waiting
+
+
+def _rows_at_once(X: Any, block: int) -> int:
+    d = max(X.shape[1], 1)
+    chunks = getattr(X, "chunks", None)
+    if not (isinstance(chunks, tuple) and chunks and isinstance(chunks[0], Integral)):
+        return block * max(1, _READ_AT_ONCE // (8 * d * block))
+    of_a_row = d * np.dtype(X.dtype).itemsize
+    rows = max(int(chunks[0]), 1)
+    if rows * of_a_row > _MOST_AT_ONCE:
+        return max(1, _MOST_AT_ONCE // of_a_row)
+    return rows * max(1, _READ_AT_ONCE // (of_a_row * rows))

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 
 from .._kernels.tame import is_tame_state
 from .._kernels.threads import threads_for
-from .._validation.arrays import PLACE, in_numpy
+from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
-from .callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
-from .fitted import BEFORE, LEARNT, Learnt
+from .callbacks import CallbackSupportMixin, progress, with_callbacks
+from .fitted import LEARNT, Learnt
 from .missing_entries import MissingEntriesMixin
 from .row_buffer import RowBuffer
 from .sources import is_stream
@@ -113,26 +113,20 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """
         return self if self._buffered(X) else self._go_on(X)
 
-    @property
-    def _stream(self) -> Stream | None:
-        """State after the last call; None before a fit."""
-        learnt = vars(self).get(LEARNT)
-        return None if learnt is None else learnt.state
+    # a `Stream`; None before a fit
+    _stream = property(SubspaceTransformer._last_state)
 
     def _buffered(self, X: Any) -> bool:
         """Take a few rows into the buffer, if they do not fill it and need no other check."""
-        state = self.__dict__
-        stream = state[LEARNT].state if LEARNT in state else None
-        if stream is None or not stream.opened or BEFORE in state or state.get(PLACE):
-            return False
-        if has_callbacks(self):
+        stream = self._state_without_checks()
+        if stream is None or not stream.opened:
             return False
         buffer, takes_nan = stream.buffer, isinstance(self, MissingEntriesMixin)
-        if not buffer.takes(X, None, stream.dtype, buffer.room, takes_nan):
+        if not buffer.takes(X, None, stream.dtype, buffer.room - buffer.n - 1, takes_nan):
             return False
         n, buffer = stream.n_rows, buffer.with_rows(X)
         after = stream._replace(buffer=buffer, n_rows=n + len(X), n_before=n)
-        state[LEARNT] = Learnt(after)
+        self.__dict__[LEARNT] = Learnt(after)
         return True
 
     @with_callbacks

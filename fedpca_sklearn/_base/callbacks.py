@@ -21,6 +21,7 @@ except ImportError:  # scikit-learn < 1.9
 
 
 __all__ = [
+    "CALLBACKS",
     "CallbackSupportMixin",
     "callback_state",
     "has_callbacks",
@@ -30,9 +31,13 @@ __all__ = [
 ]
 
 
+# Where scikit-learn keeps those of an estimator.
+CALLBACKS = "_skl_callbacks"
+
+
 def has_callbacks(estimator: Any) -> bool:
     """Whether somebody wants to know how a fit goes on."""
-    return _SUPPORTED and bool(getattr(estimator, "_skl_callbacks", None))
+    return _SUPPORTED and bool(getattr(estimator, CALLBACKS, None))
 
 
 def callback_state(estimator: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from .._kernels.threads import blocks_of_this_thread, leave_later_blocks
 from .._validation.arrays import PLACE, Place, in_numpy, place_by, place_of, refuse_other_places
 from .._validation.containers import check_takes_arrays
-from .callbacks import callback_state
+from .callbacks import CALLBACKS, callback_state
 
 # Where an estimator keeps what it has learnt, see `Learnt`.
 LEARNT = "_learnt"
@@ -123,6 +123,18 @@ class FittedState:
     def _compute(self, state: Any) -> dict[str, Any]:
         """Fitted attributes of a state; called on a copy of the estimator."""
         raise NotImplementedError
+
+    def _last_state(self) -> Any:
+        """State after the last call; None before a fit."""
+        learnt = vars(self).get(LEARNT)
+        return None if learnt is None else learnt.state
+
+    def _state_without_checks(self) -> Any:
+        """The same, or None where a call is under way, heard of, or in another library."""
+        state = self.__dict__
+        if LEARNT not in state or BEFORE in state or state.get(PLACE) or state.get(CALLBACKS):
+            return None
+        return state[LEARNT].state
 
     def _visible(self) -> dict[str, Any]:
         """Attributes as this thread may see them: those before the fit of another one."""

@@ -46,7 +46,7 @@ class RowBuffer:
     def takes(
         self, X: Any, times: Any, dtype: np.dtype, most: int, takes_nan: bool = False
     ) -> bool:
-        """Whether X is few rows like these, finite and of moderate size, that leave room for one.
+        """Whether X is few rows like these, finite and of moderate size.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class RowBuffer:
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != dtype:
             return False
         m = len(X)
-        if not 0 < m <= most or X.shape[1] != rows.shape[1] or self.n + m >= self.room:
+        if not 0 < m <= most or X.shape[1] != rows.shape[1]:
             return False
         if known is None or type(times) is not np.ndarray:
             if times is not None or known is not None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
 import threadpoolctl
@@ -93,10 +95,11 @@ def _settle() -> None:
     """Limit the libraries if somebody is inside, and give back what they had if nobody is."""
     with _lock:
         if _inside and not _limited:
-            found = [(library, library.num_threads) for library in _libraries()]
+            libraries = _libraries()
+            found = zip(libraries, map(attrgetter("num_threads"), libraries), strict=True)
             if not _limited:  # by a generator that ended meanwhile
                 _limited.extend(found)
-            _set([(library, 1) for library, _ in found])
+            _set(zip(libraries, repeat(1)))
         elif not _inside and _limited:
             # a number that somebody has set meanwhile is left alone
             _set([before for before in _limited if before[0].num_threads == 1])
@@ -145,16 +148,21 @@ def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> li
 
     In the order of the shares, so that the same number of threads gives the same numbers.
     """
-    shares = list(slices_of(n_rows, -(-n_rows // n_threads) or 1))
-    if len(shares) <= 1:
-        return [find(share) for share in shares]
+    if n_threads <= 1 or n_rows <= 1:
+        return [find(slice(0, n_rows))]
+    shares = list(slices_of(n_rows, -(-n_rows // n_threads)))
     with single_blas_thread(), ThreadPoolExecutor(len(shares)) as pool:
         return list(pool.map(find, shares))
 
 
 def threads_for(entries: int) -> AbstractContextManager[None]:
-    """One BLAS thread for blocks of few entries, the user's setting for larger ones."""
-    return single_blas_thread(shared=True) if entries <= _SMALL else nullcontext()
+    """One BLAS thread for blocks of few entries, the user's setting for larger ones.
+
+    A thread that is inside a limit already has it.
+    """
+    if entries > _SMALL or threading.get_ident() in map(itemgetter(0), list(_inside.values())):
+        return nullcontext()
+    return single_blas_thread(shared=True)
 
 
 def threads_for_call(entries: int) -> AbstractContextManager[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -23,6 +22,11 @@ __all__ = ["CommunicationLog", "Federation"]
 logger = logging.getLogger(__name__)
 
 
+# What is counted of a round.
+ROW = (
+    *("messages_up", "floats_up", "bytes_up"),
+    *("messages_down", "floats_down", "bytes_down", "floats_busiest"),
+)
 # Rounds of which a log keeps the rows of its table; totals are of all rounds.
 ROUNDS_KEPT = 1000
 
@@ -91,21 +95,22 @@ class CommunicationLog:
             Messages of ``up`` add up on their way: a receiver takes one, not one after the other.
         """
         up, down = list(up), list(down)
-        load: Counter[Hashable] = Counter()
+        load: dict[Hashable, int] = {}
+        row = dict.fromkeys(ROW, 0)
+        row["messages_up"], row["messages_down"] = len(up), len(down)
         for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
+            floats, before = message.n_floats, load.get(receiver, 0)
+            load[receiver] = max(before, floats) if summed else before + floats
+            row["floats_up"] += floats
+            row["bytes_up"] += message.nbytes
+        busiest = max(load.values(), default=0)
+        for message in down:
             floats = message.n_floats
-            load[receiver] = max(load[receiver], floats) if summed else load[receiver] + floats
-        self._add(
-            {
-                "messages_up": len(up),
-                "floats_up": sum(m.n_floats for m in up),
-                "bytes_up": sum(m.nbytes for m in up),
-                "messages_down": len(down),
-                "floats_down": sum(m.n_floats for m in down),
-                "bytes_down": sum(m.nbytes for m in down),
-                "floats_busiest": max([*load.values(), *(m.n_floats for m in down)], default=0),
-            }
-        )
+            row["floats_down"] += floats
+            row["bytes_down"] += message.nbytes
+            busiest = max(busiest, floats)
+        row["floats_busiest"] = busiest
+        self._add(row)
         logger.debug(
             "round: %(messages_up)d messages with %(floats_up)d floats up, "
             "%(messages_down)d with %(floats_down)d down",
@@ -164,6 +169,8 @@ class CommunicationLog:
 
 def log_fit(estimator: Any, n_clients: int) -> None:
     """Log what a call of fit or partial_fit and all calls before it sent."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
     sent = estimator.communication_
     logger.info(
         "%s: %d clients, %d rounds, %d floats up, %d down",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from inspect import signature
 from numbers import Integral, Real
@@ -25,7 +25,7 @@ from .._kernels.too_large import largest_named
 from .._validation.arrays import PLACE
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import InstanceOf, Interval
-from ..communication._federation import clients_named
+from ..communication._federation import clients_named, log_fit
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
@@ -33,7 +33,7 @@ from ..summary._merging import check_subspaces, checked_with_place, tighter_frac
 from ..summary._metric import alike, merged
 from ..summary._updating import lacks_directions
 from ._available_pairs import AvailablePairs, MissingStrategy
-from ._clients import StreamingClientsTransformer, label_order, rows_of
+from ._clients import StreamingClientsTransformer, label_order, rows_of, shards_of
 from ._conditional_fill import ConditionalFill
 from ._local_fit import (
     Estimators,
@@ -56,11 +56,19 @@ _USUAL_WEIGHTS = 1e-30, 1e30
 
 
 class Merge(NamedTuple):
-    """Summaries whose merge is made when one of its attributes is read."""
+    """Clients whose summaries are merged when an attribute of the merge is read.
+
+    ``new``: what the next client does, if rows of clients need no check but that of their numbers.
+    """
 
     strategy: MergeStrategy
-    summaries: list[Subspace]
+    clients: dict[Any, Any]
     n_rows: int
+    new: Summarised | None
+
+
+def _sorted(labels: Iterable[Any]) -> list[Any]:
+    return sorted(labels, key=label_order)
 
 
 def _clients_can_partial_fit(self: FederatedPCA) -> bool:
@@ -174,7 +182,8 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
     pairwise or in a tree (DASM), with the mean correction of Bai, Chan and Luk (2005). Clients
     work in time O(n_i d k); the server in O(s k^2 d) a level. Nothing is sent back, unless `refine`
     asks. `partial_fit` merges all summaries again, or with a ``fan_in`` those on the paths of
-    clients that changed.
+    clients that changed. Rows that come a few at a time wait at their client, up to 256 kB of them
+    or as many as features, and are in all that is read. Pickles and copies hold summaries, no rows.
 
     The labels ``clients`` are metadata of the rows, like the ``groups`` of a splitter: with
     metadata routing enabled they pass through Pipeline and GridSearchCV without further requests.
@@ -315,7 +324,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         beyond = None if self.missing is not None else self._beyond_the_summary()
         if beyond is not None:
             raise ValueError(beyond)
-        self.clients_ = sorted(self._clients, key=label_order)
+        self.clients_ = _sorted(self._clients)
         self.n_features_in_ = subspaces[0].n_features
         if self.subspace_.feature_names is not None:
             self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
@@ -470,7 +479,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         last = LastMerge(self._last_merge, self.communication_)
         if self._adds_up_later(strategy, whole):
             last.record(whole)
-            self.__dict__[LEARNT] = Learnt(Merge(strategy, whole, n_rows))
+            self.__dict__[LEARNT] = Learnt(Merge(strategy, self._clients, n_rows, self._opened()))
         else:
             with largest_named(names, whole):
                 subspace = self._merged(strategy, whole, last)
@@ -494,8 +503,62 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             for summary in whole
         )
 
+    def _opened(self) -> Summarised | None:
+        """What the next client does, if clients keep sums and no parameter is an object."""
+        if type(self) is not FederatedPCA or hasattr(self, "feature_names_in_"):
+            return None
+        last = next(reversed(self._clients.values())).estimator
+        simple = self.estimator is None and self.merge is None and self.n_jobs in (None, 1)
+        sites = self._clients.values()
+        known = simple and all(isinstance(site.estimator, Summarised) for site in sites)
+        return last if known else None
+
+    def _settle(self) -> None:
+        super()._settle()
+        learnt = vars(self)[LEARNT]
+        if isinstance(learnt.state, Merge):
+            self.__dict__[LEARNT] = Learnt(learnt.state._replace(new=None), learnt.values)
+
+    def _taken_as_before(self, X: Any, clients: Any) -> bool:
+        merge = self._state_without_checks()
+        if not isinstance(merge, Merge) or merge.new is None or self.n_refinements_:
+            return False
+        if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
+            return False
+        if X.shape[1] != self.n_features_in_ or X.dtype not in (np.float64, np.float32):
+            return False
+        with self._unchanged_on_error():
+            seen: dict[Any, Any] = self._clients
+            after: dict[Any, Any] = {}
+            shards = shards_of(len(X), clients, self.n_clients)
+            for label, rows in shards:
+                before = seen.get(label)
+                if before is None and len(shards) > 1:  # many are summarised at once
+                    return False
+                site = (before.estimator if before else merge.new).after(before, X[rows])
+                if site is None:
+                    return False
+                after[label] = site
+            log, now = self.communication_.copy(), {**seen, **after}
+            log.record(site.message for site in after.values())
+            log.floats_pooled += X.size
+            n_rows = merge.n_rows + len(X)
+            self.__dict__.update(
+                {
+                    "_clients": now,
+                    "clients_": self.clients_ if len(now) == len(seen) else _sorted(now),
+                    "communication_": log,
+                    "estimators_": Estimators(now),
+                    "_last_merge": LastMerge.of_clients(now),
+                    LEARNT: Learnt(merge._replace(clients=now, n_rows=n_rows)),
+                }
+            )
+        log_fit(self, len(after))
+        return True
+
     def _compute(self, merge: Merge) -> dict[str, Any]:
-        subspace = self._merged(merge.strategy, merge.summaries, None)
+        whole = [client.summary for client in merge.clients.values()]
+        subspace = self._merged(merge.strategy, whole, None)
         return self._attributes(subspace, self.n_components, merge.n_rows)
 
     def _merged(

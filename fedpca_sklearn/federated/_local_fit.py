@@ -15,11 +15,16 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
 from .._base.batches import count_rows
+from .._base.row_buffer import RowBuffer
 from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
+from .._kernels.sizes import exact_dimension
+from .._kernels.tame import is_tame, is_tame_state
+from .._kernels.threads import computed_once, threads_for_call
 from .._kernels.too_large import TooLargeError
-from .._validation.checks import check_rows, is_integer
+from .._validation.checks import check_rows, is_integer, number_or_none
 from .._validation.texts import check_text
+from ..communication._federation import Message
 from ..streaming import StreamingPCA
 from ..streaming._sizes import directions_kept
 from ..summary import Subspace
@@ -28,6 +33,8 @@ from ._clients import label_order
 
 # Values whose fourth powers, as solvers may form them, are still finite.
 _LARGE = 1e70
+# Entries of the rows that wait at a client: 256 kB, or a square where a stream would keep one.
+_WAITING_ENTRIES = 2**15
 
 
 class Site(NamedTuple):
@@ -40,6 +47,61 @@ class Site(NamedTuple):
     estimator: Any
     n_rows: int
     summary: Subspace
+
+    @property
+    def message(self) -> Message:
+        """Size of the summary."""
+        return Message(*self.summary._size())
+
+
+class WaitingSite:
+    """State of a client with rows in a buffer, as `Site`; its summary is computed when read.
+
+    What is read changes no later number: more rows follow those in the buffer, after the summary
+    of those before. Copies and pickles have no rows, but the summary.
+
+    Parameters
+    ----------
+    before : Site
+        Without the rows in the buffer.
+    buffer : RowBuffer
+    k : int
+        Number of directions of the summary before.
+    used : ndarray of shape (d,)
+        Columns that are not constant.
+    """
+
+    def __init__(self, before: Site, buffer: RowBuffer, k: int, used: np.ndarray):
+        self.before, self.buffer, self.k, self.used = before, buffer, k, used
+        self.estimator, self.n_rows = before.estimator, before.n_rows + buffer.n
+
+    @computed_once
+    def settled(self) -> Site:
+        """The client with its rows in the summary."""
+        return self.estimator.after_batch(self.before, self.buffer.rows)
+
+    @property
+    def summary(self) -> Subspace:
+        """Summary of all rows."""
+        return self.settled.summary
+
+    @property
+    def message(self) -> Message:
+        """Size of the summary, to which each row in the buffer adds a direction if one can come.
+
+        None comes any more where many rows before span fewer than there are columns.
+        """
+        known, k = self.before.summary, self.k
+        if known.n_samples <= 2 * known.n_features:
+            n = self.buffer.n if known.n_samples else self.buffer.n - 1
+            k = max(k, min(k + n, self.estimator.most(self.used)))
+        return Message(*known._size_with(k))
+
+    def _replace(self, **changes: Any) -> Site:
+        return self.settled._replace(**changes)
+
+    def __reduce__(self):
+        return Site, tuple(self.settled)
 
 
 @dataclass(frozen=True)
@@ -57,13 +119,77 @@ class Summarised:
         beside = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
         return directions_kept(pca.n_components, pca.oversampling, beside, d, None)
 
-    def work(self, before: Site | None, X: Any, weight: Any) -> Site:
+    def most(self, used: np.ndarray) -> int:
+        """Directions that a summary may have of columns of which these are not constant."""
+        kept = self.kept(len(used))[0]
+        return min(len(used) if kept is None else kept, int(np.count_nonzero(used)))
+
+    def after(self, site: Site | WaitingSite | None, X: Any) -> Site | WaitingSite | None:
+        """A client after more rows, of which few wait for others; None where more is to be checked.
+
+        Taken are rows of moderate size, in an array, after such rows, or of a new client.
+        """
+        if site is None:
+            site = Site(self, 0, Subspace.empty(X.shape[1], dtype=X.dtype))
+        waiting = site if isinstance(site, WaitingSite) else self._waiting(site)
+        if waiting is None or type(X) is not np.ndarray:
+            return None
+        before, buffer, k, used = waiting.before, waiting.buffer, waiting.k, waiting.used
+        if X.dtype != buffer.rows.dtype or not is_tame(X.ravel()):
+            return None
+        if len(X) < buffer.room:
+            longer = buffer.with_rows(X)
+            if longer.n < longer.room:
+                if not used.all():
+                    one = before.summary.mean if before.n_rows else longer.rows[0]
+                    used = used | (one != X).any(axis=0)
+                return WaitingSite(before, longer, k, used)
+            after = self.after_batch(before, longer.rows)
+        else:
+            after = self.after_batch(waiting.settled, X)
+        return self._waiting(after, buffer.room, k) or after
+
+    def _waiting(self, site: Site, room: int = 0, k: int = 0) -> WaitingSite | None:
+        """A client whose rows may wait; None where sums of moderate rows may overflow.
+
+        Of k directions that it had before none is lost.
+        """
+        summary = site.summary
+        mean, dtype, columns = summary.mean, summary._dtype, summary.column_scatter
+        if columns is None or not summary.centered:
+            return None
+        if not is_tame_state(mean, summary.total_variance, dtype):
+            return None
+        used = columns > 0
+        k = k if k and k == self.most(used) else summary.n_components
+        nothing = np.empty((0, len(mean)), dtype)
+        return WaitingSite(site, RowBuffer(nothing, room or self._room(len(mean))), k, used)
+
+    def _room(self, d: int) -> int:
+        """Rows from which on a client takes them."""
+        sizes, wanted = self.prototype._sizes, number_or_none(self.prototype.n_components)
+        few = isinstance(wanted, float) or d > exact_dimension(wanted)
+        return min(sizes.block(d), max(_WAITING_ENTRIES // d, sizes.few(d) if few else d))
+
+    def after_batch(self, before: Site, X: np.ndarray) -> Site:
+        """A client after rows of moderate size, all of them at once."""
+        if not len(X):
+            return before
+        d = X.shape[1]
+        with threads_for_call(d * max(len(X), 16 * d)):
+            return self._taken(before, X)
+
+    def work(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
         """Local work of one client: its summary with more rows."""
-        X, n_rows = check_rows(X), 0
-        past = Subspace.empty(X.shape[1], centered=True, dtype=X.dtype)
+        return self._taken(before, check_rows(X), weight)
+
+    def _taken(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
+        """The same with rows that have been checked."""
         if before is not None and before.n_rows:
             past, n_rows = self._past(before), before.n_rows
             X = X.astype(past._dtype, copy=False)
+        else:
+            past, n_rows = Subspace.empty(X.shape[1], dtype=X.dtype), 0
         max_keep, keep = self.kept(X.shape[1])
         asked = self.prototype.n_components
         adjusted = self.prototype._asks()  # whose components are others
@@ -72,13 +198,13 @@ class Summarised:
             summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=wanted)
         return Site(self, n_rows + count_rows(X, weight), summary)
 
-    def _past(self, before: Site) -> Subspace:
+    def _past(self, before: Site | WaitingSite) -> Subspace:
         """Summary to go on from; rows come without the names of the columns."""
         if not before.summary.centered:
             self.fitted(before)  # which says that it is not
         return before.summary._replace(feature_names=None)
 
-    def fitted(self, site: Site) -> StreamingPCA:
+    def fitted(self, site: Site | WaitingSite) -> StreamingPCA:
         """The estimator that the client of a summary has fitted."""
         summary = site.summary._replace(feature_names=None)
         parameters = self.prototype.get_params(deep=False)
@@ -91,8 +217,13 @@ class Estimators(Mapping):
     """Label -> fitted sub-estimator, which is made of a summary when somebody asks for it."""
 
     def __init__(self, sites: Mapping[Any, Site]):
-        self._sites = {label: site for label, site in sites.items() if site.estimator is not None}
+        self._all = sites
         self._made: dict[Any, Any] = {}
+
+    @computed_once
+    def _sites(self) -> dict[Any, Site]:
+        """Those with estimators."""
+        return {label: site for label, site in self._all.items() if site.estimator is not None}
 
     def __getitem__(self, label: Any) -> Any:
         site = self._sites[label]
@@ -114,18 +245,21 @@ class Estimators(Mapping):
 
 def fit_site(
     label: Any,
-    before: Site | None,
+    before: Site | WaitingSite | None,
     prototype: Summarised | BaseEstimator,
     seed: int | None,
     X: Any,
     weight: Any,
     method: str,
-) -> Site:
+) -> Site | WaitingSite:
     """Local work of one client: its summary, or a fit of its estimator, or a copy of it."""
     if isinstance(prototype, Summarised):
-        known = None if before is None else before.estimator
+        known: Summarised | BaseEstimator | None = None if before is None else before.estimator
         if known is None or isinstance(known, Summarised):
-            return (known or prototype).work(before, X, weight)
+            after = None
+            if before is not None and known is not None and weight is None and before.n_rows:
+                after = known.after(before, X)
+            return after or (known or prototype).work(before, X, weight)
         prototype = prototype.prototype
     estimator: Any
     n_rows, n_samples, scatter = count_rows(X, weight), float(X.shape[0]), 0.0
@@ -185,7 +319,7 @@ def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
         )
 
 
-def _going_on(before: Site, prototype: Any) -> BaseEstimator:
+def _going_on(before: Site | WaitingSite, prototype: Any) -> BaseEstimator:
     """Copy of a site's estimator, or an estimator that continues from the site's summary."""
     if isinstance(before.estimator, Summarised):
         return before.estimator.fitted(before)

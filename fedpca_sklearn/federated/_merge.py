@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +17,13 @@ from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, plain_integer
 from .._validation.intervals import Interval
 from ..communication._federation import Message
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
 from ..summary._along import factor_along
 from ..summary._merge_methods import MERGE_METHODS
 from ..summary._merging import (
     check_subspaces,
     directions_between,
+    merged_parts,
     merged_rows,
     names_of_parts,
     pooled_moments,
@@ -337,19 +339,18 @@ class SubspaceMerge(MergeStrategy):
     def _merge(self, parts, n_components, kept):
         if self.truncate and n_components is None:
             n_components = kept
-        weights = None
         if self.forgetting_factor < 1:
-            weights = self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1)
+            parts = weighted(parts, self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1))
+            parts = [part for part in parts if part.n_samples > 0]
         if self.center == "site":
-            parts, weights = _at_one_mean(weighted(parts, weights)), None
-        return merge_subspaces(parts, n_components, method=self.method, weights=weights)
+            parts = _at_one_mean(parts)
+        return merged_parts(parts, n_components, self.method)
 
 
 def _at_one_mean(parts: list[Subspace]) -> list[Subspace]:
     """The same summaries, moved to the mean of all: a merge then has nothing between them."""
     if not parts[0].centered:
         raise ValueError('center="site" needs summaries about their means, got centered=False.')
-    parts = [part for part in parts if part.n_samples > 0]
     total, _ = pooled_moments(parts)
     return [part._replace(mean=total.mean) for part in parts]
 
@@ -368,10 +369,24 @@ class LastMerge:
         Where what is new in a round is recorded.
     """
 
+    # clients whose summaries have been sent, in the place of these
+    _clients: Mapping[Any, Any] = MappingProxyType({})
+
     def __init__(self, before: LastMerge | None = None, log: Any = None):
         self._sent: list[Subspace] = []
         self._made: dict[tuple, Subspace] = {}
         self._before, self._log = before, log
+
+    @classmethod
+    def of_clients(cls, clients: Mapping[Any, Any]) -> LastMerge:
+        """The same of clients that have sent their summaries, which need not be computed yet."""
+        last = cls()
+        last._clients = clients
+        return last
+
+    def _held(self) -> list[Subspace]:
+        """Summaries that have been sent."""
+        return self._sent + [client.summary for client in self._clients.values()]
 
     def once(
         self, sources: tuple[Subspace, ...], how: Hashable, make: Callable[[], Subspace]
@@ -385,14 +400,14 @@ class LastMerge:
     def record(self, messages: Iterable[Subspace], receivers: list | None = None) -> None:
         """Log a round, without what the receiver still holds as it was."""
         messages = list(messages)
-        held = set() if self._before is None else set(map(id, self._before._sent))
+        held = set() if self._before is None else set(map(id, self._before._held()))
         new = [i for i, message in enumerate(messages) if id(message) not in held]
-        sizes = [Message(messages[i].n_floats, messages[i].nbytes) for i in new]
+        sizes = [Message(*messages[i]._size()) for i in new]
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
 
     def __getstate__(self):
-        return {"sent": self._sent, "made": [(*key, made) for key, made in self._made.items()]}
+        return {"sent": self._held(), "made": [(*key, made) for key, made in self._made.items()]}
 
     def __setstate__(self, state):
         self._before = self._log = None

@@ -23,6 +23,7 @@ from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
+from .._kernels.row_moments import RowsAtHand
 from .._kernels.sizes import COLUMNS_OF_THREADS
 from .._kernels.threads import threads_for
 from .._validation.checks import (
@@ -32,8 +33,10 @@ from .._validation.checks import (
     is_integer,
     number_or_none,
 )
+from ..communication import Federation
 from ..summary import Subspace
 from ..summary._metric import updated_by_block
+from ..summary._refinement import Refinement, local_products, products_of
 from ._half_life import newest_and_shares
 
 # Blocks whose rank is remembered.
@@ -160,48 +163,43 @@ def _ready(pca: Any, state: State, d: int) -> State:
 
 def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
     """The state after validated blocks with their weights, the first one of m rows."""
-    d = state.subspace.n_features
-    at_once = (pca._sizes.kept(d, state.rank)[0] or d) + m
+    d, sizes, rule = state.subspace.n_features, pca._sizes, pca.rank_rule
+    max_keep, keep = sizes.kept(d, state.rank)
+    at_once = (max_keep or d) + m
     # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
     if at_once >= d:
         at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
     ranks: deque[int | None] = deque([] if state.ranks is None else state.ranks, _RANKS_KEPT)
-    adjusting = pca._adjusting(d)
+    asked = pca.n_components if is_integer(pca.n_components) else None
+    by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
+    options = {
+        "adjusting": pca._adjusting(d),
+        "forgetting_factor": pca._row_factor,
+        "svd_solver": pca.svd_solver,
+        "wanted": asked,
+        "passes": int(asked or 1) if by_passes else None,
+    }
     with threads_for(d * at_once):
         for rows, w in blocks:
+            if rule is not None:
+                max_keep, keep = sizes.kept(d, state.rank)
+                options["wanted"] = state.rank + 1  # type: ignore[operator]
             with finite_by_sums(rows):
                 past = state.subspace
                 if pca.forgetting == "blocks":
                     past = past.decay(pca.forgetting_factor**2)
-                options = _update_options(pca, d, state.rank)
-                subspace = updated_by_block(past, rows, w, adjusting=adjusting, **options)
-            state = _next_state(pca, state, subspace, count_rows(rows, w))
-            ranks.append(state.rank)
-            del rows, w  # before the next batch is read
-    return state if pca.rank_rule is None else replace(state, ranks=np.array(ranks, dtype=int))
+                past = updated_by_block(past, rows, w, max_keep=max_keep, keep=keep, **options)
+            state = replace(state, subspace=past, n_rows=state.n_rows + count_rows(rows, w))
+            if rule is not None:
+                state = _by_rule(pca, state)
+                ranks.append(state.rank)
+            del rows, w, past  # before the next batch is read
+    return state if rule is None else replace(state, ranks=np.array(ranks, dtype=int))
 
 
-def _update_options(pca: Any, d: int, rank: int | None) -> dict[str, Any]:
-    """Options of `updated_by_block` for a rank of a rule."""
-    max_keep, keep = pca._sizes.kept(d, rank)
-    asked = pca.n_components if is_integer(pca.n_components) else None
-    by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
-    return {
-        "max_keep": max_keep,
-        "keep": keep,
-        "forgetting_factor": pca._row_factor,
-        "svd_solver": pca.svd_solver,
-        "wanted": rank + 1 if rank else asked,
-        "passes": int(asked or 1) if by_passes else None,
-    }
-
-
-def _next_state(pca: Any, state: State, subspace: Subspace, n_new: int) -> State:
-    """The state of an updated summary, of which the rule chooses the rank."""
-    state = replace(state, subspace=subspace, n_rows=state.n_rows + n_new)
-    rule = pca.rank_rule
-    if rule is None:
-        return state
+def _by_rule(pca: Any, state: State) -> State:
+    """The state after a block with the rank that the rule chooses."""
+    rule, subspace = pca.rank_rule, state.subspace
     rank = rule.next_rank(state.rank, subspace, state.blocks_since_change, state.n_rows)
     if rank > state.rank:
         subspace = rule.grown(state.rank, subspace)
@@ -248,7 +246,7 @@ def is_few(pca: Any, X: Any) -> bool:
         return False
     if shape is None or len(shape) != 2:
         return len(X) == 1
-    return shape[1] > 0 and 0 < len(X) <= pca._sizes.few(shape[1])
+    return shape[1] > 0 and 0 < len(X) < pca._sizes.few(shape[1])
 
 
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
@@ -282,3 +280,34 @@ def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> b
     """Whether NaN or infinity would show in the column sums, so that no check is needed."""
     as_they_are = weight is None and pca._row_factor == 1 and not pca._asks()
     return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
+
+
+# ------------------------------------------------------------------ another pass
+
+
+def check_readable(pca: Any, X: Any, n_rounds: int) -> None:
+    """Raise where rows cannot be taken again, or not so often."""
+    for name, kept in (("forgetting_factor", 1), ("half_life", None)):
+        value = getattr(pca, name)
+        if value != kept:
+            raise ValueError(
+                f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
+                "taken again."
+            )
+    if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
+        raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
+
+
+def products(pca: Any, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
+    """`products_of` all rows with the next block of a refinement."""
+    mean, V = refinement.rows.mean, refinement.block
+    if is_dask(X):
+        chunks = RowChunks(pca, X, sample_weight, reset=False)
+        weights = chunks.weights or [None] * len(chunks)
+        calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
+        return Federation().sum(local_products, calls, V)
+    total: Any = 0.0
+    for rows, weight in validated_blocks(pca, X, sample_weight, refinement.before._dtype):
+        with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
+            total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
+    return total

@@ -27,6 +27,8 @@ from .._validation.checks import number_or_none
 
 # Entries of the rows in a buffer: 2 MB of float64, or a square where a square is kept anyway.
 _BUFFERED_ENTRIES = 2**18
+# The same where a number of directions is cut: more rows make neither a block nor a read cheaper.
+_ENTRIES_OF_CUT = 2**16
 # The same where rows are adjusted: 32 MB.
 _ENTRIES_OF_ADJUSTED = 2**22
 # Rows for which the work of a block is hardly more than for one, and from which on nothing is
@@ -133,14 +135,19 @@ class Sizes:
 
     def buffer(self, n_features: int) -> int:
         """Rows that come a few at a time and are taken as one batch."""
-        d, least = n_features, _ROWS_AT_LEAST
-        if self.keeps_all(d):  # adjusted rows may need an eigenproblem for each batch
+        d, least, entries = n_features, _ROWS_AT_LEAST, _BUFFERED_ENTRIES
+        if not self.keeps_all(d):
+            entries = entries if self.kept(d)[1] else _ENTRIES_OF_CUT
+        else:  # adjusted rows may need an eigenproblem for each batch
             least = d if not self._pca._asks() else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
-        return min(self.block(d), max(min(_MOST_ROWS, _BUFFERED_ENTRIES // d), least))
+        return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
 
-    def few(self, n_features: int) -> int:
-        """Rows of a call, at most, that go to the buffer; where directions are cut, one."""
-        return max(self.buffer(n_features) - 1, 1) if self.keeps_all(n_features) else 1
+    def few(self, n_features: int, room: int | None = None) -> int:
+        """Rows of a call from which on none goes to the buffer, which has ``room`` for some."""
+        room = self.buffer(n_features) if room is None else room
+        if self.keeps_all(n_features):
+            return room
+        return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // n_features), 2))
 
     def memory_bytes(self, n_features: int, dtype: Any) -> int:
         """See `StreamingPCA.memory_bytes`."""

@@ -15,14 +15,14 @@ from sklearn.utils._param_validation import RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
-from .._base.callbacks import CallbackSupportMixin, has_callbacks, progress, with_callbacks
+from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
 from .._base.certified import CertifiedMixin
-from .._base.fitted import BEFORE, LEARNT, Learnt, computed, show_in
+from .._base.fitted import LEARNT, Learnt, computed, show_in
 from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
-from .._validation.arrays import PLACE, in_numpy
+from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_integer
 from .._validation.intervals import InstanceOf, Interval
 from ..rank import RankRule
@@ -31,8 +31,10 @@ from ..summary._merging import checked_with_place
 from ._blocks import (
     State,
     Stream,
+    check_readable,
     is_few,
     merge_chunks,
+    products,
     take_buffer,
     take_rows,
     take_with_times,
@@ -47,7 +49,6 @@ from ._half_life import (
     times_of,
     times_of_rows,
 )
-from ._second_pass import check_readable, products
 from ._sizes import Sizes
 
 
@@ -319,9 +320,9 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         Notes
         -----
         A summary knows neither ``rank_history_``, which starts anew, nor how many blocks ago a
-        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that came one by
-        one and wait for others are in it, so that it goes on as from the end of a batch. "auto" as
-        ``block_size`` depends on the first rank, so above 256 features give it as a number.
+        ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that wait for
+        others are in it, so that it goes on as from the end of a batch. "auto" as ``block_size``
+        depends on the first rank, so above 256 features give it as a number.
 
         Examples
         --------
@@ -591,8 +592,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
     @property
     def _stream(self) -> Stream:
         """State, and rows in the buffer."""
-        learnt = vars(self).get(LEARNT)
-        return Stream(None) if learnt is None else learnt.state
+        return self._last_state() or Stream(None)
 
     @property
     def _state(self) -> State | None:
@@ -600,17 +600,19 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         return self._stream.state
 
     def _buffered(self, X: Any, times: Any) -> bool:
-        """Take few rows into the buffer, if they do not fill it and need no other check."""
-        known = self.__dict__
-        stream = known[LEARNT].state if LEARNT in known else None
-        if stream is None or not stream.unchecked or BEFORE in known or known.get(PLACE):
+        """Take few rows, if they need no other check than that of their numbers."""
+        stream = self._state_without_checks()
+        if stream is None or not stream.unchecked:
             return False
-        if has_callbacks(self):
+        state, buffer, unchecked = stream
+        if not buffer.takes(X, times, buffer.rows.dtype, unchecked):
             return False
-        if not stream.buffer.takes(X, times, stream.buffer.rows.dtype, stream.unchecked):
-            return False
-        buffer = stream.buffer.with_rows(X, times)
-        known[LEARNT] = Learnt(stream._replace(buffer=buffer))
+        buffer = buffer.with_rows(X, times)
+        if buffer.n < buffer.room:
+            self.__dict__[LEARNT] = Learnt(Stream(state, buffer, unchecked))
+            return True
+        with self._unchanged_on_error():
+            self._keep(take_buffer(self, buffer, state), room=buffer.room)
         return True
 
     def _longer(
@@ -637,17 +639,22 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         """The state after the rows of a buffer."""
         return take_buffer(self, buffer, state) if buffer is not None and buffer.n else state
 
-    def _keep(self, state: State | None, buffer: RowBuffer | None = None) -> None:
-        """Keep the state of a stream; attributes are computed when one is read."""
+    def _keep(self, state: State | None, buffer: RowBuffer | None = None, room: int = 0) -> None:
+        """Keep the state of a stream; attributes are computed when one is read.
+
+        ``room`` of the buffer, if rows like those before need no other check.
+        """
+        sizes, is_tame = self._sizes, _is_tame(state)
         if state is not None:
-            self._with_usual_weights(state.subspace, state.n_rows)
-            buffer = buffer or self._empty_buffer(state)
+            if not (room and is_tame):
+                self._with_usual_weights(state.subspace, state.n_rows)
+            buffer = buffer or self._empty_buffer(state, room)
         assert buffer is not None
         unchecked = 0
-        if not (hasattr(self, "feature_names_in_") or self._sizes.by_batch):
-            unchecked = self._sizes.few(buffer.rows.shape[1]) if _is_tame(state) else 0
+        if is_tame and (room or not (hasattr(self, "feature_names_in_") or sizes.by_batch)):
+            unchecked = sizes.few(buffer.rows.shape[1], buffer.room) - 1
         self.__dict__[LEARNT] = Learnt(Stream(state, buffer, unchecked))
-        if self._sizes.by_batch:
+        if sizes.by_batch:
             self._values()  # which may be an error
 
     def _settle(self) -> None:
@@ -656,10 +663,11 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         buffer = None if state is None else self._empty_buffer(state)
         self.__dict__[LEARNT] = Learnt(Stream(state, buffer), values)
 
-    def _empty_buffer(self, state: State) -> RowBuffer:
+    def _empty_buffer(self, state: State, room: int = 0) -> RowBuffer:
         d, last = state.subspace.n_features, state.last_time
         times = None if last is None else np.empty(0, last.dtype)
-        return RowBuffer(np.empty((0, d), state.subspace._dtype), self._sizes.buffer(d), times)
+        nothing = np.empty((0, d), state.subspace._dtype)
+        return RowBuffer(nothing, room or self._sizes.buffer(d), times)
 
     def _compute(self, stream: Stream) -> dict[str, Any]:
         state = self._after(*stream[:2])

@@ -74,15 +74,26 @@ class DerivedValues(InFiles):
         They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
         2 for k others, or d fewer where ``column_scatter`` is not known.
         """
-        k, d = self.n_components, len(self.mean)
-        directions = d * (d + 1) // 2 if k == d and is_whole(self) else k * (d + 1)
-        return directions + (d if self.column_scatter is None else 2 * d) + 2
+        return self._size()[0]
 
     @property
     def nbytes(self) -> int:
         """Length of `to_bytes`, without building it."""
-        halved = 4 * self.n_components * len(self.mean) if self._dtype == np.float32 else 0
-        return LAYOUTS[SUMMARY].frame + 8 * self.n_floats - halved + len(self._labels())
+        return self._size()[1]
+
+    def _size(self) -> tuple[int, int]:
+        """Floats and bytes of a message with this summary."""
+        k = self.n_components
+        return self._size_with(k, k == len(self.mean) and is_whole(self))
+
+    def _size_with(self, k: int, whole: bool | None = None) -> tuple[int, int]:
+        """Floats and bytes of a message like this with k directions, a triangle if ``whole``."""
+        d, single = len(self.mean), self._dtype == np.float32
+        whole = k == d and not single if whole is None else whole
+        n_floats = d * (d + 1) // 2 if whole else k * (d + 1)
+        n_floats += (d if self.column_scatter is None else 2 * d) + 2
+        n_bytes = LAYOUTS[SUMMARY].frame + 8 * n_floats - 4 * k * d * single + len(self._labels())
+        return n_floats, n_bytes
 
     def _head(self) -> tuple[int, dict[str, Any]]:
         flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)

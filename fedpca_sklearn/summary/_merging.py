@@ -74,13 +74,13 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
         if not isinstance(subspace, Subspace):
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
-    first = subspaces[0]
+    place = place_among(subspaces)
+    subspaces = [_of_rows(in_numpy(subspace)) for subspace in subspaces]
+    first, d = subspaces[0], len(subspaces[0].mean)
     for i, subspace in enumerate(subspaces):
-        if subspace.n_features != first.n_features:
+        if len(subspace.mean) != d:
             who = names_of_parts(subspaces)
-            raise ValueError(
-                f"{who[i]} has {subspace.n_features} features, {who[0]} has {first.n_features}."
-            )
+            raise ValueError(f"{who[i]} has {len(subspace.mean)} features, {who[0]} has {d}.")
         if subspace.centered != first.centered:
             who = names_of_parts(subspaces)
             raise ValueError(
@@ -97,7 +97,7 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
                 f"{who[i]}, unlike {who[known]},",
             )
     check_each_site_once(subspaces)
-    return [_of_rows(in_numpy(s)) for s in subspaces], place_among(subspaces)
+    return subspaces, place
 
 
 def _of_rows(subspace: Subspace) -> Subspace:
@@ -186,16 +186,21 @@ def merge_subspaces(
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
     subspaces, n_components = weighted(subspaces, weights), plain_integer(n_components)
-
-    def merge(parts):
-        unit = unit_of(max(s.n_samples for s in parts))
-        if unit < 1:
-            return merge([s.decay(1 / unit) for s in parts]).decay(unit)
-        return _cut(_in_steps(parts, n_components, method), n_components)
-
-    with largest_named(partial(names_of_parts, subspaces), subspaces), threads_of_merge(subspaces):
-        result = merged_rows(subspaces, merge)
+    with largest_named(partial(names_of_parts, subspaces), subspaces):
+        result = merged_rows(subspaces, lambda parts: merged_parts(parts, n_components, method))
     return result if place is None else result._shown_in(place)
+
+
+def merged_parts(
+    parts: list[Subspace], n_components: int | float | None, method: str = "auto"
+) -> Subspace:
+    """Merge of summaries that fit together, hold rows and are in float64."""
+    unit = unit_of(max(s.n_samples for s in parts))
+    if unit < 1:
+        parts = [s.decay(1 / unit) for s in parts]
+        return merged_parts(parts, n_components, method).decay(unit)
+    with threads_of_merge(parts):
+        return _cut(_in_steps(parts, n_components, method), n_components)
 
 
 def threads_of_merge(subspaces: Sequence[Subspace]) -> AbstractContextManager[None]:

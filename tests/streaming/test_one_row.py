@@ -160,12 +160,13 @@ def test_single_rows_of_a_streaming_pca_are_one_batch(d, dtype):
     assert model.components_.dtype == dtype
 
 
+@pytest.mark.parametrize("d", [12, 300])
 @pytest.mark.parametrize("forgetting_factor", [1.0, 0.98])
-def test_few_rows_a_call_are_one_batch(forgetting_factor):
-    X = np.random.default_rng(0).standard_normal((90, 12)) + 1
+def test_few_rows_a_call_are_one_batch(forgetting_factor, d):
+    X = np.random.default_rng(0).standard_normal((90, d)) + 1
     model = StreamingPCA(3, forgetting_factor=forgetting_factor)
     batches = clone(model)
-    buffer = np.empty((5, 12))
+    buffer = np.empty((5, d))
     for i in range(0, 60, 5):
         buffer[:] = X[i : i + 5]
         model.partial_fit(buffer if i != 20 else pd.DataFrame(buffer))

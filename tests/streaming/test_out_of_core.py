@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from fedpca_sklearn import FederatedPCA, NpyRows, OjaPCA, StreamingPCA, Subspace
-from fedpca_sklearn._base import disk
+from fedpca_sklearn._base import batches as reader
 
 LIMITED = """
 import resource, sys
@@ -256,7 +256,7 @@ def components_in_memory(name, n):
 @pytest.mark.parametrize("hold", [in_hdf5, in_zarr, in_memory])
 @pytest.mark.parametrize("chunks", [(1000, 300), (333, 300), (4000, 300), (512, 7), (1, 300)])
 def test_each_chunk_is_read_once(chunks, hold, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "_READ_AT_ONCE", 2**20)  # 436 rows, as 32 MB are of more columns
+    monkeypatch.setattr(reader, "_READ_AT_ONCE", 2**20)  # 436 rows, as 32 MB are of more columns
     n = 400 if chunks[0] == 1 else 4000
     array = hold(rows_to_store()[:n], chunks, tmp_path)
     for name, model in READERS.items():
@@ -268,8 +268,8 @@ def test_each_chunk_is_read_once(chunks, hold, tmp_path, monkeypatch):
 
 
 def test_a_row_of_chunks_beyond_the_bound_is_read_in_parts(monkeypatch):
-    monkeypatch.setattr(disk, "_READ_AT_ONCE", 2**16)
-    monkeypatch.setattr(disk, "_MOST_AT_ONCE", 2**18)
+    monkeypatch.setattr(reader, "_READ_AT_ONCE", 2**16)
+    monkeypatch.setattr(reader, "_MOST_AT_ONCE", 2**18)
     X = np.random.default_rng(0).standard_normal((3000, 30))
     stored = Chunked(X, (3000, 1))  # a chunk for each column: a row of chunks is all
     fitted = StreamingPCA(3).fit(stored)
