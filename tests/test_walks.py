@@ -71,8 +71,9 @@ WALKS = [
     (FederatedScaler(), "fit", 15, 154),
     (VerticalFederatedPCA(2, feature_groups=3, random_state=0), "fit", 28, 3926),
     (VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0), "fit", 19, 210),
-    (SubspaceTracker(3), "fit", 32, 1722),
-    (SubspaceTracker(3), "partial_fit", 32, 943),
+    # two models, one of which forgets
+    (SubspaceTracker(3), "fit", 32, 2935),
+    (SubspaceTracker(3), "partial_fit", 32, 1618),
     (RobustSubspaceTracker(3), "fit", 40, 3406),
     (AlternatingProjections(3), "fit", 27, 293),
     (GROUSE(3, random_state=0), "fit", 31, 2552),
