@@ -4,14 +4,23 @@
   of each batch of 40 rows beyond the model before it, over the least of the three, and of all rows
   by the last model over those of PCA. Light sensors, digits, wine, and generators: sensors by day
   and night, heavy tails, a change, a turn to and fro, a slow rotation, bursts.
+- missing: `ConditionalFill` at four sites by default, after ten rounds, and means; least and
+  largest variance of the components over those of the whole rows, and excess error for these.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import scale
 
 from benchmarks._tools import load, table
-from fedpca_sklearn import StreamingPCA, SubspaceTracker
+from fedpca_sklearn import (
+    ConditionalFill,
+    FederatedPCA,
+    StreamingPCA,
+    SubspaceTracker,
+    excess_error,
+)
 
 BATCH = 40
 
@@ -103,7 +112,54 @@ def forgetting(quick):
         }
 
 
+# ---------------------------------------------------------------------------------------- missing
+
+
+def spiked(n, variances, seed, tails=False, d=20):
+    """Rows of a few strong directions and unit noise."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, len(variances))))[0].T
+    shape = n, len(variances)
+    Z = rng.standard_t(5, shape) if tails else rng.standard_normal(shape)
+    return Z * np.sqrt(variances) @ V + rng.standard_normal((n, d)) + rng.standard_normal(d)
+
+
+def whole_rows(quick):
+    """Rows without holes, by name, and the number of components."""
+    yield "variances 100, 50, 25", spiked(2000, (100, 50, 25), 1), 3
+    yield "variances 10, 7, 5", spiked(2000, (10, 7, 5), 2), 3
+    yield "variances 4, 3, 2.5", spiked(2000, (4, 3, 2.5), 3), 3
+    yield "heavy tails", spiked(2000, (100, 50, 25), 4, tails=True), 3
+    if quick:
+        return
+    for name, loaded in (("wine", load_wine), ("cancer", load_breast_cancer)):
+        X = scale(loaded().data)
+        yield name, X, 5 if X.shape[1] > 20 else 3
+    X = load_digits().data
+    yield "digits", scale(X[:, X.std(axis=0) > 0]), 5
+
+
+def missing(quick):
+    for name, X, k in whole_rows(quick):
+        clients, whole = np.arange(len(X)) % 4, FederatedPCA(k).fit(X)
+        for share in (0.3, 0.5, 0.7):
+            holes = np.where(np.random.default_rng(5).random(X.shape) < share, np.nan, X)
+            by_means = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+            fills = {"by default": ConditionalFill(), "10 rounds": ConditionalFill(10)}
+            models = {
+                label: FederatedPCA(k, missing=fill).fit(holes, clients=clients)
+                for label, fill in fills.items()
+            }
+            models["means"] = FederatedPCA(k).fit(by_means, clients=clients)
+            row = {"rows": name, "missing": share}
+            for label, model in models.items():
+                ratios = model.explained_variance_ / whole.explained_variance_
+                row[label] = f"{ratios.min():.2f} to {ratios.max():.2f}"
+                row[f"excess, {label}"] = excess_error(X, model.components_, model.mean_)
+            yield row
+
+
 def main(quick=False):
-    for section in (forgetting,):
+    for section in (forgetting, missing):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))
