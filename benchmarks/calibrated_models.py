@@ -6,7 +6,12 @@
   and night, heavy tails, a change, a turn to and fro, a slow rotation, bursts.
 - missing: `ConditionalFill` at four sites by default, after ten rounds, and means; least and
   largest variance of the components over those of the whole rows, and excess error for these.
+- intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
+  means of their own; shares of repetitions with the population's value, 95 % stated.
 """
+
+import warnings
+from itertools import product
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -18,8 +23,11 @@ from fedpca_sklearn import (
     ConditionalFill,
     FederatedPCA,
     StreamingPCA,
+    Subspace,
     SubspaceTracker,
     excess_error,
+    jackknife_intervals,
+    subspace_distance,
 )
 
 BATCH = 40
@@ -159,7 +167,53 @@ def missing(quick):
             yield row
 
 
+# -------------------------------------------------------------------------------------- intervals
+
+SIZES = {
+    "10 of 200": np.full(10, 200),
+    "10 of 1,000 to 15": np.geomspace(1000, 15, 10).astype(int),
+    "25 of 1,000 to 15": np.geomspace(1000, 15, 25).astype(int),
+}
+MEANS = {"none": np.zeros(12), "of all columns": 0.7 * np.sqrt([10, 4] + [0.09] * 10)}
+MEANS["of two columns"] = np.sqrt([10, 4] + [0] * 10)
+
+
+def drawn_sites(rng, sizes, deviation):
+    """Rows of sites whose means have these deviations."""
+    scale_of = np.sqrt([10, 4] + [1] * 10)
+    return [
+        rng.standard_normal((n, 12)) * scale_of + deviation * rng.standard_normal(12) for n in sizes
+    ]
+
+
+def intervals(quick):
+    for (name, sizes), (kind, deviation) in product(SIZES.items(), MEANS.items()):
+        rng, hits, warned = np.random.default_rng(0), [], 0
+        variance = np.array([10, 4]) + deviation[:2] ** 2
+        for _ in range(20 if quick else 500):
+            parts = drawn_sites(rng, sizes, deviation)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = jackknife_intervals([Subspace.from_rows(rows) for rows in parts], 2)
+            warned += bool(caught)
+            ends = found.explained_variance_interval
+            W = PCA(2).fit(np.concatenate(parts)).components_
+            sine = subspace_distance(W, np.eye(2, 12))
+            inside = (ends[:, 0] <= variance) & (variance <= ends[:, 1])
+            hits.append([*inside, sine <= found.subspace_sine_bound, *(ends[:, 1] / ends[:, 0])])
+        hits = np.array(hits)
+        yield {
+            "sites": name,
+            "means": kind,
+            "first variance": hits[:, 0].mean(),
+            "second": hits[:, 1].mean(),
+            "angle": hits[:, 2].mean(),
+            "end over end": float(np.median(hits[:, 3:])),
+            "warned": warned / len(hits),
+        }
+
+
 def main(quick=False):
-    for section in (forgetting, missing):
+    for section in (forgetting, missing, intervals):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))
