@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,25 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit, logit
 
-from ._kernels.deviations import deviations_of, freedom_of, sine_bound
+from ._kernels.deviations import (
+    deviations_of,
+    deviations_of_unlike,
+    freedom_of,
+    freedom_of_unlike,
+    sine_bound,
+)
 from ._validation.checks import is_integer, is_real
 from .summary import Subspace
 from .summary._merging import check_subspaces
 from .summary._origin import check_each_site_once
 
 __all__ = ["JackknifeIntervals", "jackknife_intervals"]
+
+# Probability of the differences of means that rows of one population have.
+CERTAIN = 1 - 1e-6
+# Sites of equal size below which a warning says how few they are, and the share of all of which
+# they are fewer.
+FEW_SITES, FEWER = 20, 0.75
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,12 @@ def jackknife_intervals(
         blocks, if fewer than k directions have variance, or for summaries with the noise of a
         privacy mechanism, which is not that of drawing rows.
 
+    Warns
+    -----
+    UserWarning
+        If the means of sites differ, and unequal numbers of rows leave less than twenty sites of
+        equal size, and less than three quarters of all.
+
     See Also
     --------
     ScreeDisplay : Draws the intervals as bands.
@@ -92,6 +111,15 @@ def jackknife_intervals(
     about (d / n) / (r - 1), with r the ratio to the noise. Their quantiles are Student's t with one
     degree of freedom less than there are summaries; with blocks Satterthwaite's number, of at most
     one less for each site.
+
+    Sites whose means differ by more than their rows explain (a chi-square test along the k
+    components), and that are a sample of sites, count by their shares of the rows, as more rows of
+    a site tell no more of other sites: residuals are corrected by their leverages, and the degrees
+    of freedom are those of this sum [3]_, 1.8 for ten sites of 1,000 to 15 rows. A warning says how
+    few sites of equal size they stand for, 4.2 there; 91 to 97 % of 500 intervals have the
+    population's value. Squares of few means are far from normal: of ten sites of 200 rows whose
+    means differ much it is 86 to 88 %, of 25 unequal ones 89 to 91 %
+    (``bench calibrated_models``).
 
     The angle is that of the sample's subspace to the population's, so that it has a bound and no
     interval: with probability ``confidence`` the population's subspace is not farther away. To
@@ -117,6 +145,8 @@ def jackknife_intervals(
        and Computing 9, 1999.
     .. [2] A. W. Davis, "Asymptotic theory for principal component analysis: non-normal case",
        Australian Journal of Statistics 19, 1977.
+    .. [3] R. Bell, D. McCaffrey, "Bias reduction in standard errors for linear regression with
+       multi-stage samples", Survey Methodology 28, 2002.
 
     Examples
     --------
@@ -153,12 +183,20 @@ def jackknife_intervals(
     shares, groups = parts.shares, parts.groups
     odds = ((1 - shares) / shares)[:, None]
     errors = odds * np.array(of_values)
-    squares = deviations_of(errors, shares, groups) ** 2
-    quantile = stats.t.ppf(0.5 + confidence / 2, freedom_of(squares, groups))
+    tangents = odds * np.reshape(of_tangents, (len(shares), -1))
+    if parts.unlike(V[:, :k]):
+        deviations, tangents = (deviations_of_unlike(e, shares) for e in (errors, tangents))
+        freedom = freedom_of_unlike(shares)
+        squares, of_each = deviations**2, np.full(deviations.shape[1], freedom)
+        _warn_of_few(shares)
+    else:
+        squares = deviations_of(errors, shares, groups) ** 2
+        tangents = deviations_of(tangents, shares, groups)
+        of_each = freedom_of(squares, groups)
+        freedom = freedom_of(np.sum(tangents**2, axis=1, keepdims=True), groups)[0]
+    quantile = stats.t.ppf(0.5 + confidence / 2, of_each)
     middle, half = theta + shares @ errors, quantile * np.sqrt(squares.sum(axis=0))
     ends = np.stack([middle - half, middle + half], axis=1)
-    tangents = deviations_of(odds * np.reshape(of_tangents, (len(shares), -1)), shares, groups)
-    freedom = freedom_of(np.sum(tangents**2, axis=1, keepdims=True), groups)[0]
     tangents = tangents.reshape(len(shares), -1, k)
     return JackknifeIntervals(
         confidence=float(confidence),
@@ -168,6 +206,19 @@ def jackknife_intervals(
         cumulative_ratio_interval=expit(ends[2 * k :]),
         subspace_sine_bound=sine_bound(tangents, freedom, confidence),
     )
+
+
+def _warn_of_few(shares: np.ndarray) -> None:
+    """Warn where sites whose means differ are as few as their shares say."""
+    effective = float(1 / (shares @ shares))
+    if effective < min(FEW_SITES, FEWER * len(shares)):
+        warnings.warn(
+            f"the means of the {len(shares)} sites differ and some have most of the rows: they say "
+            f"as much of other sites as {effective:.1f} sites of equal size. Intervals are wide, "
+            "and may have the population's value less often than stated.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _checked(subspaces: Any) -> tuple[list[Subspace], np.ndarray]:
@@ -235,6 +286,17 @@ class _Parts:
         self._of_groups = np.zeros((groups.max() + 1, 2 + self.order + self.order**2))
         for i, group in enumerate(groups):
             self._of_groups[group] += self._moments(i)
+
+    def unlike(self, V: np.ndarray) -> bool:
+        """Whether parts, of one group, have other means along directions than rows explain."""
+        if not self._centered or self.groups.any():
+            return False
+        n, rows, off, _ = zip(*self._parts, strict=True)
+        counts, m = np.array(n), len(n)
+        between = counts @ (np.array(off) @ V) ** 2
+        within = sum(np.sum((part @ V) ** 2, axis=0) for part in rows) / max(counts.sum() - m, 1.0)
+        limit = stats.chi2.ppf(CERTAIN, (m - 1) * V.shape[1])
+        return bool(np.sum(between / np.maximum(within, np.finfo(float).tiny)) > limit)
 
     def _moments(self, i: int) -> np.ndarray:
         """What adds up over parts: count, scatter, sum and products of coordinates."""

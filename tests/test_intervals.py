@@ -13,7 +13,12 @@ from fedpca_sklearn import (
     make_spiked,
     subspace_distance,
 )
-from fedpca_sklearn._kernels.deviations import sine_bound
+from fedpca_sklearn._kernels.deviations import (
+    deviations_of,
+    deviations_of_unlike,
+    freedom_of_unlike,
+    sine_bound,
+)
 
 SPIKES = [9.0, 4.0]
 
@@ -210,6 +215,55 @@ def test_intervals_have_the_populations_value_as_often_as_they_say():
     # `bench intervals` has 93 to 97 % in 500; a share in this range is here within these margins
     least, most = stats.binom(repetitions, [0.93, 0.97]).ppf([[1e-4], [1 - 1e-4]])[[0, 1], [0, 1]]
     assert np.all((least <= hits) & (hits <= most)), hits
+
+
+SIZES = np.geomspace(1000, 15, 10).astype(int)
+
+
+def sites_that_differ(rng, sizes, d=12):
+    """Rows of sites with means of their own, and the variances of the population of sites."""
+    variance = np.array([10.0, 4.0])
+    deviation = np.concatenate([np.sqrt(variance), 0.3 * np.ones(d - 2)])
+    parts = []
+    for n in sizes:
+        Z = rng.standard_normal((n, d))
+        Z[:, :2] *= np.sqrt(variance)
+        parts.append(Z + 0.7 * deviation * rng.standard_normal(d))
+    return parts, 1.49 * variance
+
+
+def test_unequal_sites_whose_means_differ_are_as_uncertain_as_few():
+    rng, repetitions = np.random.default_rng(0), 100
+    hits = np.zeros(3)
+    for _ in range(repetitions):
+        parts, variance = sites_that_differ(rng, SIZES)
+        with pytest.warns(UserWarning, match="as 4.* sites of equal size"):
+            found = jackknife_intervals(summaries(parts), 2)
+        ends = found.explained_variance_interval
+        hits[:2] += (ends[:, 0] <= variance) & (variance <= ends[:, 1])
+        X = np.concatenate(parts)
+        sample = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
+        hits[2] += subspace_distance(sample, np.eye(2, 12)) <= found.subspace_sine_bound
+    # `bench calibrated_models` has 91 to 97 % in 500; with the roots of shares it was 64 to 86 %
+    least = stats.binom(repetitions, 0.91).ppf(1e-4)
+    assert np.all(hits >= least), hits
+
+
+def test_deviations_of_unlike_parts_are_unbiased():
+    # E of the sum of squares is the variance of the mean by shares, for parts whose variance falls
+    # with the rows, and is not less than nine tenths of it for parts of the same variance
+    shares = SIZES / SIZES.sum()
+    D = deviations_of_unlike(np.eye(10), shares)
+    by_rows = np.sum(D**2 / shares)
+    assert by_rows >= 1 - 1e-12
+    assert np.sum(D**2) >= 0.9 * shares @ shares
+    equal = np.full(5, 0.2)
+    assert_allclose(
+        deviations_of_unlike(np.eye(5), equal),
+        deviations_of(np.eye(5), equal, np.zeros(5, dtype=int)),
+    )
+    assert_allclose(freedom_of_unlike(equal), 4)
+    assert 1.5 < freedom_of_unlike(shares) < 2
 
 
 # ------------------------------------------------------------------------------ who can use it

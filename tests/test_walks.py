@@ -71,8 +71,9 @@ WALKS = [
     (FederatedScaler(), "fit", 15, 127),
     (VerticalFederatedPCA(2, feature_groups=3, random_state=0), "fit", 28, 3471),
     (VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0), "fit", 19, 191),
-    (SubspaceTracker(3), "fit", 32, 1688),
-    (SubspaceTracker(3), "partial_fit", 32, 924),
+    # two models, one of which forgets
+    (SubspaceTracker(3), "fit", 32, 2935),
+    (SubspaceTracker(3), "partial_fit", 32, 1618),
     (RobustSubspaceTracker(3), "fit", 40, 3365),
     (AlternatingProjections(3), "fit", 27, 278),
     (GROUSE(3, random_state=0), "fit", 31, 2548),

@@ -30,6 +30,28 @@ def deviations_of(errors: np.ndarray, shares: np.ndarray, groups: np.ndarray) ->
     return np.sqrt(shares / free[groups])[:, None] * (errors - means[groups])
 
 
+def deviations_of_unlike(errors: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The same of parts that differ by more than their rows, as sites with means of their own.
+
+    A part counts by its share, not by the root of it, as more of its rows do not tell more of other
+    parts. Its square is divided by the share of it that is expected to be left beside the mean of
+    all, for parts of the same variance or for one that falls with the rows, whichever is less (a
+    jackknife of MacKinnon and White, 1985, with leverages).
+    """
+    left = np.minimum(1 - shares, 1 - 2 * shares + shares @ shares)
+    return (shares / np.sqrt(left))[:, None] * (errors - shares @ errors)
+
+
+def freedom_of_unlike(shares: np.ndarray) -> float:
+    """Degrees of freedom of their sum of squares, for parts of the same variance.
+
+    Of the quadratic form, by Satterthwaite (Bell and McCaffrey 2002); m - 1 for equal shares.
+    """
+    D = deviations_of_unlike(np.eye(len(shares)), shares)
+    gram = D @ D.T
+    return float(np.trace(gram) ** 2 / np.sum(gram**2))
+
+
 def freedom_of(squares: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Degrees of freedom of a sum of squared deviations, by Satterthwaite; of one group m - 1.
 

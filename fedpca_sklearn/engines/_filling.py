@@ -12,7 +12,12 @@ from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
 from ..federated import FederatedPCA
-from ..federated._conditional_fill import entries_of_client, filled_rows, pooled_means
+from ..federated._conditional_fill import (
+    entries_of_client,
+    filled_rows,
+    pooled_means,
+    with_covariance,
+)
 from ..federated._fill_answers import means_only
 from ..federated._local_fit import Site
 from ..summary import Subspace
@@ -41,7 +46,8 @@ class _Entries(NamedTuple):
 def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     """What a site does where ``missing`` is `ConditionalFill`.
 
-    ``summary(site, X, weight=, columns=)`` is what it sends of whole rows.
+    ``summary(site, X, weight=, columns=, of_filled=)`` is what it sends of whole rows, after a last
+    function has changed their summary.
     """
     estimator._check_filling()
 
@@ -53,7 +59,13 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
         query = _query(model, sums, X.shape[1], estimator.n_components)
-        return summary(site, filled_rows(X, query), weight=weight, columns=columns)
+        return summary(
+            site,
+            filled_rows(X, query),
+            weight=weight,
+            columns=columns,
+            of_filled=partial(with_covariance, X=X, weight=weight, query=query),
+        )
 
     times = estimator.missing.n_rounds + 1
     models = Given("models that fill rows", lambda model, sums: [model, sums], times)
@@ -114,7 +126,7 @@ def _summarise(
     first: dict[str, _Entries],
     read: Callable[[Answer], tuple[Subspace, int]],
     query: Subspace,
-) -> tuple[list[str], np.ndarray]:
+) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Let the sites fill their rows in, and merge the summaries of them."""
 
     def read_filled(answer: Answer) -> Site:
@@ -127,9 +139,9 @@ def _summarise(
     model = np.vstack([query.mean, query.components])
     sums = [query.n_samples, query.scatter, *query.singular_values]
     found = sites.ask("filled", read_filled, model, sums)
-    _, counts, n = _pooled([first[site] for site in found])
     fitted._take_filled(found.items())
-    return list(found), 1 - counts / n
+    seen, n_rows = ([getattr(first[site], what) for site in found] for what in ("counts", "n"))
+    return list(found), np.stack(seen), np.array(n_rows)
 
 
 def _query(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) -> Subspace:

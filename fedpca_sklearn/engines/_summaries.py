@@ -85,13 +85,14 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
-    def summary(site, X, *, weight, columns):
+    def summary(site, X, *, weight, columns, of_filled=None):
         local = clone(estimator)
         know_columns(local, columns)
         prototype = local._client(X, "fit", weight is not None)
         rng = check_random_state(local.random_state)
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
+        found = found if of_filled is None else of_filled(found)
         return summary_sent(found) | rows_sent(X, weight)
 
     if isinstance(estimator.missing, ConditionalFill):

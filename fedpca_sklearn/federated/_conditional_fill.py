@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
-from .._kernels.missing import filled_in, noise_ridge
+from .._kernels.column_moments import is_rounding
+from .._kernels.linalg import flip_signs
+from .._kernels.missing import filled_in, gram_inverses, noise_ridge
+from .._kernels.observed import patterns_of
 from .._kernels.pair_moments import means_of_columns
-from .._kernels.sizes import row_slices
+from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite
 from .._validation.intervals import Interval
-from ..summary import Subspace
+from ..summary import Subspace, merge_subspaces
+from ..summary._updating import lacks_directions
 from ._available_pairs import MissingStrategy
 
 __all__ = ["ConditionalFill"]
 
+# Correlation up to which two columns have no row in common.
+NEVER_TOGETHER = 1e-8
+# Columns of a group that a warning names.
+_NAMED = 10
+# Columns up to which the noise of missing entries turns directions, and a first model is that of
+# pairs of columns.
+DENSE = 1024
+
 
 class ConditionalFill(MissingStrategy):
-    """PCA of rows whose missing entries are filled in by the subspace of all clients, over rounds.
+    """PCA of rows with missing entries by EM for probabilistic PCA, over rounds of summaries.
 
-    As ``missing`` of `FederatedPCA`; NaN in X is then a missing entry. Rows are filled in by the
-    means of all clients, summarised and merged. In each further round the server sends the merged
-    components, and clients fill their rows in anew, by the means of the missing entries given the
-    others of the row in probabilistic PCA, as `SubspaceTracker` does.
+    As ``missing`` of `FederatedPCA`; NaN in X is then a missing entry. In each round the server
+    sends the components and variances of all clients. Clients fill their rows in by the means of
+    the missing entries given the others of the row in probabilistic PCA, and add the covariance
+    that these entries have given the others. So variances are those of whole rows.
 
     Parameters
     ----------
     n_rounds : int, default=2
-        Times that rows are filled in by the components.
+        Steps of EM.
+
+    Warns
+    -----
+    UserWarning
+        If columns are in groups of which no row has two, up to 256 columns: both are named.
 
     See Also
     --------
@@ -43,22 +62,24 @@ class ConditionalFill(MissingStrategy):
     Notes
     -----
     Rows should have ``n_components`` strong directions and noise. Then it loses less than available
-    pairs, takes columns that no client measures together, and sends summaries, not matrices. The
-    directions depend on the rounds; where the rows are of exactly that rank the error falls by the
-    share of missing entries, or a little more, in each.
+    pairs, takes columns that no client measures together, and sends summaries, not matrices.
+
+    The rounds begin with rows filled in by means. Products of two columns are then too small by the
+    share of the rows that have both. The server divides by it, as if the entries of each client
+    lacked at random (up to 1,024 columns); the steps of EM that follow do not suppose it. Where
+    entries lack otherwise, as by site, more rounds are better.
 
     Sparse rows stay sparse: entries that are stored as NaN are missing, and the others are zero. A
     ``merge`` that compares sites is refused, as rows are filled in by what all of them say.
 
-    What is filled in has no noise. So the variance outside the components is taken from the entries
-    that are there, less the ``n_components`` coordinates of each row: with m missing entries in n
-    rows of d columns, sigma^2 = (what is left of filled rows) / (n (d - k) - m), and m sigma^2 is
-    added to the total variance.
+    The noise of a missing entry, which is no part of what clients send, is added by the server,
+    which knows how many entries of each column are missing.
 
     Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
-    1); ``communication_`` counts summaries and models as rounds of their own. A row costs O(d k^2)
-    a round; the rows are copied. Sites that exchange files begin with `FederatedPCA.from_fills`,
-    and Flower's sites are fitted as ever.
+    1); ``communication_`` counts summaries and models as rounds of their own. The covariances are
+    in the summaries, whose size stays. A row costs O(d k^2) a round, and with missing entries as
+    much as k rows of the summary; the rows are copied. Sites that exchange files begin with
+    `FederatedPCA.from_fills`, and Flower's sites are fitted as ever.
 
     No row leaves its client, but summaries of the same rows, filled in differently, differ by the
     rows with missing entries: a server that follows the protocol learns more of these than of
@@ -68,9 +89,8 @@ class ConditionalFill(MissingStrategy):
 
     References
     ----------
-    .. [1] M. Tipping, C. Bishop, "Probabilistic principal component analysis", JRSS B 1999; its EM
-       algorithm for missing entries (section 3.3), without the conditional covariance within
-       the components.
+    .. [1] M. Tipping, C. Bishop, "Probabilistic principal component analysis", JRSS B 1999: EM with
+       the missing entries as what is hidden (section 3.3).
 
     Examples
     --------
@@ -114,6 +134,15 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
 
 
+def noise_of(query: Subspace) -> float:
+    """Variance of an entry beyond the directions of a model, 0 where it is rounding."""
+    squares = query.singular_values**2
+    left, rest = query.n_features - len(squares), query.scatter - float(squares.sum())
+    if rest <= RANK_EPS * np.finfo(np.float64).eps * query.scatter:
+        rest = 0.0
+    return rest / left / query.n_samples if left else float(squares[-1]) / query.n_samples
+
+
 def filled_rows(X: Any, query: Subspace) -> Any:
     """Copy of rows whose missing entries are filled in by the means and directions of all rows.
 
@@ -124,16 +153,82 @@ def filled_rows(X: Any, query: Subspace) -> Any:
         The model of probabilistic PCA: variances along its directions, and the rest of the scatter
         alike in all others. Without directions rows are filled in by the means.
     """
-    V, squares = query.components.astype(np.float64), query.singular_values**2
-    left, rest = query.n_features - len(squares), query.scatter - float(squares.sum())
-    if rest <= RANK_EPS * np.finfo(np.float64).eps * query.scatter:
-        rest = 0.0
-    ridge = noise_ridge(squares, rest / left if left else float(squares[-1]))
+    V, ridge = query.components.astype(np.float64), _ridge_of(query)
 
     def fill(rows: np.ndarray) -> np.ndarray:
         return filled_in(rows, rows, np.isnan(rows), V, query.mean, ridge)
 
     return filled_by(X, fill)
+
+
+def _ridge_of(query: Subspace) -> np.ndarray | None:
+    """Ridge of the coordinates in a model, or None: least squares."""
+    if not len(query.components):
+        return None
+    return noise_ridge(query.singular_values**2 / query.n_samples, noise_of(query))
+
+
+def with_covariance(summary: Subspace, X: Any, weight: Any, query: Subspace) -> Subspace:
+    """The summary of filled rows with the conditional covariance of what was missing.
+
+    Parameters
+    ----------
+    summary : Subspace
+        Of the rows as they were filled in.
+    X : ndarray or sparse array of shape (n, d)
+        The same rows, NaN where an entry is missing.
+    weight : ndarray of shape (n,) or None
+    query : Subspace
+        The model that they were filled in by.
+
+    Returns
+    -------
+    summary : Subspace
+        Its scatter has grown by the sum, over rows, of the covariance of their missing entries
+        given the others, but for the noise of each entry. O(n d k^2) time.
+    """
+    ridge = _ridge_of(query)
+    if ridge is None:
+        return summary
+    V, noise = query.components.astype(np.float64), noise_of(query)
+    whole = summary.n_features <= SMALL_DIMENSION and not lacks_directions(summary)
+    keep = None if whole else len(summary.components)
+    beyond = Subspace.empty(summary.n_features, centered=False)
+    for rows, times in _rows_with_holes(X, weight):
+        for group in patterns_of(~np.isnan(rows), len(V)):
+            lost = ~group.seen
+            inverse, _ = gram_inverses(group.seen, V, ridge=ridge)
+            values, U = np.linalg.eigh(inverse)
+            number = np.bincount(group.of_row, times[group.rows], len(lost))
+            sizes = np.sqrt(noise * number[:, None] * np.maximum(values, 0.0))
+            spread = (U * sizes[:, None, :]).transpose(0, 2, 1) @ V * lost[:, None, :]
+            beyond = beyond.update(spread.reshape(-1, V.shape[1]), keep)
+    return with_scatter(summary, beyond, keep)
+
+
+def _rows_with_holes(X: Any, weight: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows that lack entries, some at a time, with their weights."""
+    weight = np.ones(X.shape[0]) if weight is None else weight
+    for part in row_slices(X.shape[0], X.shape[1]):
+        rows = X[part].toarray() if sp.issparse(X) else X[part]
+        holes = np.isnan(rows).any(axis=1)
+        if holes.any():
+            yield rows[holes], weight[part][holes]
+
+
+def with_scatter(summary: Subspace, more: Subspace, keep: int | None = None) -> Subspace:
+    """The summary with the scatter of another one about the same mean; of its rows and labels."""
+    if not len(more.components):
+        return summary
+    about = summary._replace(site=None, model=None, privacy=None, feature_names=None)
+    part = more._replace(mean=summary.mean, n_samples=summary.n_samples, centered=True)
+    both = merge_subspaces([about, part], keep)
+    return summary._replace(
+        components=both.components.astype(summary.components.dtype),
+        singular_values=both.singular_values,
+        scatter=both.scatter,
+        column_scatter=both.column_scatter,
+    )
 
 
 def filled_by(X: Any, fill: Callable[[np.ndarray], np.ndarray]) -> Any:
@@ -160,33 +255,120 @@ def filled_by(X: Any, fill: Callable[[np.ndarray], np.ndarray]) -> Any:
     return filled
 
 
-def with_unseen_variance(subspace: Subspace, shares: np.ndarray, rank: int) -> Subspace:
+def unattenuated(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> Subspace:
+    """What rows filled in by means say of whole ones, if the entries of a site lack at random.
+
+    Products of two columns are then those of the rows that have both, which are
+    ``sum_i seen_ia seen_ib / n_i`` on average.
+
+    Parameters
+    ----------
+    subspace : Subspace
+        Of all rows, filled in by the means of columns.
+    seen : ndarray of shape (s, d)
+        Weight of the entries of each column at each site.
+    n_rows : ndarray of shape (s,)
+        Weight of the rows of each site.
+
+    Returns
+    -------
+    subspace : Subspace
+        Leading directions of the matrix, which need not be positive definite; above `DENSE` columns
+        those of ``subspace``.
+    """
+    n, d = subspace.n_samples, subspace.n_features
+    if d > DENSE or not len(subspace.components):
+        return subspace
+    S, there = scatter_of(subspace), seen.sum(axis=0)
+    together = (seen.T / n_rows) @ seen
+    np.fill_diagonal(together, there)
+    S *= np.divide(n, together, out=np.zeros((d, d)), where=together > 0)
+    values, U = np.linalg.eigh(S)
+    values, total = values[::-1], float(np.trace(S))
+    kept = (values > 0) & (np.cumsum(values) <= total)
+    kept[0] = True
+    components = flip_signs(U[:, ::-1].T[kept]).astype(subspace.components.dtype)
+    scatter = max(total, float(values[kept].sum()))
+    s = np.sqrt(np.maximum(values[kept], 0.0))
+    return subspace._replace(components=components, singular_values=s, scatter=scatter)
+
+
+def scatter_of(subspace: Subspace) -> np.ndarray:
+    """Scatter matrix of a summary, with the scatter of columns beyond its directions."""
+    rows = subspace.singular_values[:, None] * subspace.components.astype(np.float64)
+    S = rows.T @ rows
+    if subspace.column_scatter is not None:
+        np.fill_diagonal(S, subspace.column_scatter)
+    return S
+
+
+def groups_apart(subspace: Subspace) -> list[np.ndarray]:
+    """Groups of columns of which no row has two, from rows filled in by means.
+
+    Then the products of their columns are zero but for rounding. One group where that is not known:
+    of many columns, or of directions that were cut.
+    """
+    d = subspace.n_features
+    if d > DENSE or lacks_directions(subspace):
+        return [np.arange(d)]
+    S = scatter_of(subspace)
+    sizes = np.sqrt(np.maximum(S.diagonal(), 0.0))
+    (varies,) = np.nonzero(~is_rounding(sizes / np.sqrt(subspace.n_samples), subspace.mean))
+    linked = np.abs(S) > NEVER_TOGETHER * sizes[:, None] * sizes
+    number, labels = connected_components(linked[np.ix_(varies, varies)], directed=False)
+    return [varies[labels == group] for group in range(number)]
+
+
+def warn_of_groups(groups: list[np.ndarray], names: Any) -> None:
+    """Warn of groups of columns of which no row has two, and name two of them."""
+    if len(groups) < 2:
+        return
+
+    def named(group: np.ndarray) -> str:
+        some = [str(column if names is None else names[column]) for column in group[:_NAMED]]
+        more = f" and {len(group) - _NAMED} more" if len(group) > _NAMED else ""
+        return ", ".join(some) + more
+
+    others = "" if len(groups) == 2 else f", nor with {len(groups) - 2} other groups"
+    warnings.warn(
+        f"columns {named(groups[0])} are never observed in a row with columns {named(groups[1])}"
+        f"{others}: no entry tells how they vary together, and components that join them are not "
+        "determined. Fit the groups by themselves, or add rows that have both.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def check_entries_enough(n: float, d: int, rank: int, n_missing: float) -> None:
+    """Raise where the entries that are there are no more than coordinates of rows."""
+    if n_missing and n * (d - rank) <= n_missing:
+        raise ValueError(
+            f"n_components={rank} leaves too few entries to know the noise: {n * d - n_missing:g} "
+            f"are there, and rows have {n * rank:g} coordinates. Ask for fewer components."
+        )
+
+
+def with_unseen_noise(subspace: Subspace, n_missing: np.ndarray, noise: float) -> Subspace:
     """The summary of filled rows with the noise that missing entries would have had.
 
     Parameters
     ----------
     subspace : Subspace
-        Of filled rows.
-    shares : ndarray of shape (d,)
-        Share of the entries of each column that are missing.
-    rank : int
-        Components that rows were filled in by, k.
+        Of filled rows and the conditional covariance of what was missing.
+    n_missing : ndarray of shape (d,)
+        Weight of the rows in which each column is missing.
+    noise : float
+        Variance of the noise of an entry in the model that filled them in.
     """
-    n, d = subspace.n_samples, subspace.n_features
-    n_missing = n * shares
-    m = float(n_missing.sum())
-    free = n * (d - rank) - m
-    if m and free <= 0:
-        raise ValueError(
-            f"n_components={rank} leaves too few entries to know the noise: {n * d - m:g} are "
-            f"there, and rows have {n * rank:g} coordinates. Ask for fewer components."
-        )
-    if not m:
+    energy, d = noise * np.maximum(n_missing, 0.0), subspace.n_features
+    if not energy.any():
         return subspace
-    explained = float(np.square(subspace.singular_values[:rank]).sum())
-    square = max(subspace.scatter - explained, 0.0) / free
-    columns = subspace.column_scatter
+    if d <= DENSE:
+        more = Subspace.empty(d, centered=False).update(np.diag(np.sqrt(energy)))
+        return with_scatter(subspace, more)
+    V, columns = subspace.components.astype(np.float64), subspace.column_scatter
     return subspace._replace(
-        scatter=subspace.scatter + square * m,
-        column_scatter=None if columns is None else columns + square * n_missing,
+        singular_values=np.sqrt(subspace.singular_values**2 + V**2 @ energy),
+        scatter=subspace.scatter + float(energy.sum()),
+        column_scatter=None if columns is None else columns + energy,
     )

@@ -17,7 +17,7 @@ from .._validation.feature_names import check_same_names, names_of
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._codec import FILL, InFiles
-from ._conditional_fill import entries_of_client, filled_rows
+from ._conditional_fill import entries_of_client, filled_rows, with_covariance
 
 __all__ = ["FillAnswer"]
 
@@ -36,7 +36,8 @@ class FillAnswer(InFiles):
     Parameters
     ----------
     summary : Subspace
-        Of the rows as they were filled in, about their mean. Of the first answer without
+        Of the rows as they were filled in, about their mean, with the covariance of what is missing
+        given the others of its row. Of the first answer without
         directions; its mean is that of the entries that are there.
     missing : array-like of shape (d,)
         Weight of the rows in which each column is missing.
@@ -66,10 +67,10 @@ class FillAnswer(InFiles):
     ...     query = pca.refinement_query()
     ...     pca = pca.refine_from([FillAnswer.from_rows(query, rows) for rows in sites])
     >>> pca.explained_variance_.round(3)
-    array([4.09 , 0.209])
+    array([4.184, 0.257])
     >>> pca = FederatedPCA(2, missing=ConditionalFill(n_rounds=2)).fit(X, clients=y)
     >>> pca.explained_variance_.round(3)
-    array([4.09 , 0.209])
+    array([4.184, 0.257])
     """
 
     _kind = FILL
@@ -163,6 +164,7 @@ class FillAnswer(InFiles):
             summary = Subspace.from_rows(filled, 0, sample_weight=weight)._replace(mean=means)
         else:
             summary = StreamingPCA(kept).fit(filled, sample_weight=weight).subspace_
+            summary = with_covariance(summary, X, weight, asked)
         summary = summary._named(names)
         missing = np.maximum(total - there, 0.0)
         return cls(summary if site is None else summary._replace(site=site), missing, digest)

@@ -18,10 +18,16 @@ from ..summary._merging import in_float64
 from ._clients import label_order, rows_of
 from ._conditional_fill import (
     ConditionalFill,
+    check_entries_enough,
     entries_of_client,
     filled_rows,
+    groups_apart,
+    noise_of,
     pooled_means,
-    with_unseen_variance,
+    unattenuated,
+    warn_of_groups,
+    with_covariance,
+    with_unseen_noise,
 )
 from ._fill_answers import FillAnswer, digest_of, means_only
 from ._local_fit import Site, labels_of_sites
@@ -143,7 +149,9 @@ class FillingMixin(RefinesMixin):
                     f"answers must be of the rows of the fit, which have a weight of "
                     f"{query.n_samples:g}, got answers of a weight of {n:g}."
                 )
-            self._show_filled(np.sum([answer.missing for answer in answers], axis=0) / n)
+            n_rows = np.array([summary.n_samples for summary in summaries])
+            seen = np.stack([answer.entries[1] for answer in answers])
+            self._show_filled(query, seen, n_rows)
         return self
 
     def _check_filling(self) -> None:
@@ -164,32 +172,50 @@ class FillingMixin(RefinesMixin):
             )
         self._check_filling()
         found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
-        means, counts = pooled_means(list(found.values()))
+        means, _ = pooled_means(list(found.values()))
         n = float(X.shape[0] if weight is None else weight.sum())
         X = X.astype(float_dtype(X), copy=False)
 
-        def summarise(query: Subspace) -> tuple[list[Any], np.ndarray]:
+        def summarise(query: Subspace) -> tuple[list[Any], np.ndarray, np.ndarray]:
             self._reset()
-            return self._step(filled_rows(X, query), weight, shards, "fit"), 1 - counts / n
+            log = self.communication_.copy()
+            labels = self._step(filled_rows(X, query), weight, shards, "fit")
+            if len(query.components):
+                self.communication_ = log  # what is sent has the covariances as well
+                self._take_filled(self._with_covariances(query, X, weight, shards).items())
+            n_rows = [self._clients[label].summary.n_samples for label in labels]
+            return labels, np.stack([found[label][1] for label in labels]), np.array(n_rows)
 
         self._record_means(len(shards), len(means))
         return self._fill_in_rounds(means_only(means, n), summarise)
 
+    def _with_covariances(
+        self, query: Subspace, X: Any, weight: Any, shards: list[Any]
+    ) -> dict[Any, Site]:
+        """Clients with the conditional covariance of what was missing in their summaries."""
+        clients = dict(self._clients)
+
+        def work(label: Any, rows: Any, weights: Any) -> Site:
+            site = clients[label]
+            return site._replace(summary=with_covariance(site.summary, rows, weights, query))
+
+        return clients | dict(self._map(work, rows_of(X, weight, shards), shards))
+
     def _fill_in_rounds(
         self,
         query: Subspace,
-        summarise: Callable[[Subspace], tuple[list[Any], np.ndarray]],
+        summarise: Callable[[Subspace], tuple[list[Any], np.ndarray, np.ndarray]],
     ) -> list[Any]:
         """The rounds that the parameter asks for, by summaries wherever the rows are.
 
         ``summarise(query)`` lets clients fill their rows in and merges the summaries of them; it
-        returns their labels, and the share of the entries of each column that is missing.
+        returns their labels, and the weights of their entries in each column and of their rows.
         """
         labels: list[Any] = []
         for _ in range(self.missing.n_rounds + 1):
             self._record_query(query, len(labels))
-            labels, shares = summarise(query)
-            self._show_filled(shares)
+            labels, seen, n_rows = summarise(query)
+            self._show_filled(query, seen, n_rows)
             query = self.refinement_query()
         return labels
 
@@ -200,9 +226,17 @@ class FillingMixin(RefinesMixin):
         self._merge_all()
         self.clients_ = sorted(self._clients, key=label_order)
 
-    def _show_filled(self, shares: np.ndarray) -> None:
-        """Set the fitted attributes, with the variance that entries would have had."""
-        subspace = with_unseen_variance(self._values()["subspace_"], shares, self.n_components_)
+    def _show_filled(self, query: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> None:
+        """Set the fitted attributes: the variances that whole rows would have had."""
+        subspace = self._values()["subspace_"]
+        n_missing = n_rows.sum() - seen.sum(axis=0)
+        n, d = subspace.n_samples, subspace.n_features
+        check_entries_enough(n, d, self.n_components_, float(n_missing.sum()))
+        if len(query.components):
+            subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
+        else:
+            warn_of_groups(groups_apart(subspace), getattr(self, "feature_names_in_", None))
+            subspace = unattenuated(subspace, seen, n_rows)
         self._set_fitted(subspace, self.n_components, self.n_samples_)
 
     def _record_means(self, n_clients: int, d: int) -> None:

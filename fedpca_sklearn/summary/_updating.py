@@ -172,7 +172,7 @@ def updated_by_block(
         found: Found | None = None
         by_passes = False
         if passes is not None and keep is None and isinstance(block, DenseBlock):
-            if not sp.issparse(Y) and vectors_pay(Y.shape[0], d, max_keep, wanted):
+            if wanted != 0 and not sp.issparse(Y) and vectors_pay(Y.shape[0], d, max_keep, wanted):
                 found = block.by_vectors(max_keep, wanted)
             by_passes = found is None and passes_pay(Y.shape[0], d, max_keep)
             if by_passes:

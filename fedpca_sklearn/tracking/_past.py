@@ -13,6 +13,8 @@ _WORSE = 2.0
 _FALL = 0.1
 # A subspace of the batch alone that fits better by this factor, in squares, tells of one.
 _BETTER = 2.0
+# Factor by which the losses of earlier batches count less with each batch.
+LOSS_KEPT = 0.98
 # The least positive number.
 _TINY = np.finfo(np.float64).tiny
 # Shares of a row's energy up to which a residual is a rounding error.

@@ -66,8 +66,8 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         Rows after which a feature that is an outlier in most of them is learnt, as the subspace has
         changed there. None: never.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
-        As in `SubspaceTracker`: with "auto" the past counts little after a change. 0: the subspace
-        is that of the last batch alone, as in [1]_.
+        As in `SubspaceTracker`: with "auto" the past counts unless the next rows say otherwise. 0:
+        the subspace is that of the last batch alone, as in [1]_.
     half_life : float or None, default=None
         As in `SubspaceTracker`: the number of later rows after which a row has half its weight.
     n_iter : int, default=1

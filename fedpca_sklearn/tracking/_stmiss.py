@@ -60,6 +60,14 @@ class State:
         The least share of the entries' squares that the basis left of a batch.
     filling : float
         The same since the last change: of the basis that filled the rows that count.
+    weight : float
+        Factor by which the past counts beside the last batch, beyond the forgetting factor.
+    loss : float
+        Squared residuals of batches beyond the basis before each, of which recent ones count more.
+    keeps : bool
+        Whether all batches count.
+    rival : State or None
+        The state with the other answer to ``keeps``, once the two differ.
     """
 
     summary: Subspace
@@ -77,6 +85,10 @@ class State:
     noise: float = math.nan
     least: float = math.nan
     filling: float = math.nan
+    weight: float = 1.0
+    loss: float = 0.0
+    keeps: bool = False
+    rival: State | None = None
 
     def after(self, n: int) -> State:
         """State of which n more rows are taken: j <- j + 1."""

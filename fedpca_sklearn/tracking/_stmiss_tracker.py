@@ -24,6 +24,7 @@ from .._validation.intervals import Interval
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, forgetting_of
 from ..summary import Subspace
 from ._past import (
+    LOSS_KEPT,
     Misfit,
     averaged,
     has_changed,
@@ -111,10 +112,14 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         if not state.summary.n_samples:
             state = self._first(state, Y, owners)
         Y, state = self._without_outliers(state, Y, owners)
+        return self._taken(state, Y, owners)
+
+    def _taken(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+        """State after a batch without outliers."""
         filled = self._fill(state, Y)
         state, updates = self._detect(state, Y, filled, owners)
-        first = not len(state.basis)
-        if self._measures and not first:
+        first, measures = not len(state.basis), self._measures
+        if measures and not first:
             state, past = self._remember(state, Y, filled, owners)
         else:
             past = state
@@ -126,7 +131,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
                 break
             summary = self._r_svd(past, filled, new.basis, owners)
             new = self._with(summary, past, new)
-        if self._measures and first and len(new.basis):
+        if measures and first and len(new.basis):
             misfit = self._misfit(new, Y, self._fill(new, Y), owners)
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
@@ -160,16 +165,18 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         """State with what the batch says of noise, and the same with what counts of the past."""
         misfit = self._misfit(state, Y, filled, owners)
         past = self._past(state, Y, filled, misfit, owners)
-        noise = averaged(state.noise, self._weight(past, len(Y)), misfit.noise, len(Y))
-        past = replace(past, noise=noise)
+        now, loss = misfit.noise, LOSS_KEPT * state.loss
+        noise = averaged(state.noise, self._weight(past, len(Y)), now, len(Y))
+        past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
         return replace(past, summary=state.summary), past
 
     def _past(
         self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
     ) -> State:
         """State with what counts of earlier batches; little after a change."""
+        state = replace(state, weight=1.0)
         share, least = misfit.share, state.least
-        if not self._forgets_by_itself or math.isnan(share):
+        if not self._forgets_by_itself or state.keeps or math.isnan(share):
             return state
         if math.isnan(least):
             return replace(state, least=share, filling=share)
@@ -183,7 +190,9 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             weight *= weight_of_past(misfit.least_share, filling)
             filling = min(share, filling)
         summary = state.summary.decay(weight)
-        return replace(state, summary=summary, least=min(share, least), filling=filling)
+        least = min(share, least)
+        state = replace(state, summary=summary, least=least, filling=filling)
+        return replace(state, weight=weight)
 
     def _noise_alone(
         self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
@@ -314,6 +323,22 @@ class PooledTracker(STMissTracker):
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         check_squares(Y)
         return super()._next_state(state, Y)
+
+    def _taken(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+        """State that forgets or keeps the past, whichever has had less loss on the next rows."""
+        one, other = replace(state, rival=None), state.rival
+        new = super()._taken(one, Y, owners)
+        if other is None and new.weight == 1.0:
+            return new
+        if self.detect_changes or not self._forgets_by_itself:
+            return replace(new, keeps=False)
+        other = replace(one, keeps=True) if other is None else other
+        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "held")}
+        rival = super()._taken(replace(other, **seen), Y, owners)
+        forgets, keeps = (rival, new) if new.keeps else (new, rival)
+        if forgets.loss < keeps.loss:
+            return replace(forgets, rival=keeps)
+        return replace(keeps, rival=forgets)
 
     def _level(
         self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray

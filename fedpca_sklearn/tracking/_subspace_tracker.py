@@ -19,8 +19,8 @@ class SubspaceTracker(PooledTracker):
 
     Take it where rows have missing entries (NaN), and arrive in batches or are all at hand.
     `impute` fills the missing entries in. For each batch, the tracker fills them in from the rest
-    of their row and the last subspace. The next subspace is that of the filled batch, and of those
-    earlier batches that still fit. So a subspace that changes is followed at once.
+    of their row and the last subspace. The next subspace is that of all filled batches, or of those
+    that still fit, if that has predicted the next rows better so far.
 
     Parameters
     ----------
@@ -30,9 +30,8 @@ class SubspaceTracker(PooledTracker):
         Rows after which the subspace is updated; alpha of [1]_. "auto": ``max(2 n_components,
         40)``.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
-        "auto": all batches count, until the squared residuals of one are more than twice those of
-        the best before it. Then the past counts less, and nearly nothing if the subspace is another
-        one, see Notes. A float: the weight of earlier batches falls by
+        "auto": all batches count, unless a model that forgets predicts the next rows better, see
+        Notes. A float: the weight of earlier batches falls by
         ``forgetting_factor ** batch_size`` with each batch, or less if not all its rows count; rows
         of a batch count alike. 0: the subspace is that of the last batch alone, as in [1]_; 1: all
         count alike, for one model of all rows of a stream that comes back to where it was.
@@ -53,8 +52,9 @@ class SubspaceTracker(PooledTracker):
         An array: rows that span the first subspace.
     detect_changes : bool, default=False
         After ``n_updates`` updates keep the subspace, until rows do not fit it any more, much as
-        NORST [2]_ does. The time of the change is then recorded, and updates begin again with that
-        batch; in NORST with the next.
+        NORST [2]_ does; with ``forgetting_factor="auto"`` the past is forgotten at once then. The
+        time of the change is recorded, and updates begin again with that batch; in NORST with the
+        next.
     n_updates : int, default=20
         K of [2]_, after the first batch. Only used with ``detect_changes``.
     change_threshold : float or "auto", default="auto"
@@ -86,10 +86,14 @@ class SubspaceTracker(PooledTracker):
 
     Notes
     -----
-    With ``forgetting_factor="auto"``, let a be the noise that the subspace of a batch alone would
-    leave in other rows, and b > a what is left with the past. After a batch that does not fit, the
-    past counts as a / (b - a) batches, and its rows as a / b at most. Batches that were filled in
-    with a worse basis count less.
+    With ``forgetting_factor="auto"`` there are two models, once they differ, and the attributes are
+    those of the one with the lesser loss: the squared residuals of each batch beyond the subspace
+    before it, summed with a factor of 0.98 for each later batch. In one all rows count alike. The
+    other forgets: let a be the noise that the subspace of a batch alone would leave in other rows,
+    and b > a what is left with the past. After a batch whose squared residuals are more than twice
+    those of the best before it, the past counts as a / (b - a) batches, and its rows as a / b at
+    most. Batches that were filled in with a worse basis count less. So a change shows one batch
+    later, and a stream that comes back to where it was is not forgotten. Time and memory double.
 
     With ``forgetting_factor=0, fill="subspace", center=False`` this is Algorithm 1 of [1]_
     (STMiss-NoDet).

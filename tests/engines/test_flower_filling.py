@@ -25,7 +25,7 @@ from fedpca_sklearn.engines.flower import (
 
 PCA = FederatedPCA(2, missing=ConditionalFill())
 # rounds enough for a fixed point
-LONG = FederatedPCA(2, missing=ConditionalFill(n_rounds=60))
+LONG = FederatedPCA(2, missing=ConditionalFill(n_rounds=120))
 
 
 def assert_equal(fitted, expected):

@@ -13,6 +13,7 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     FederatedPCA,
+    FillAnswer,
     StreamingPCA,
     SubspaceMerge,
     excess_error,
@@ -22,37 +23,50 @@ from fedpca_sklearn import (
 examples = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 
 
-def by_definition(X, k, n_rounds, weight=None):
-    """Mean, eigenvalues, directions and noise of all rows, filled in row by row.
+def em_by_hand(X, k, n_rounds, weight=None, clients=None):
+    """Mean, eigenvalues, directions and noise of all rows, by EM for probabilistic PCA.
 
-    The first time by the means of what is there, then by the normal distribution with the leading
-    eigenpairs and one variance elsewhere: that of what is left of the entries that are there, which
-    are fewer than all by the missing ones and the coordinates of each row.
+    The covariance that it starts from is that of zero-filled rows, each entry over the number of
+    rows that have both columns if the entries of each client lack at random. Then, row by row, the
+    normal distribution given what is there (Tipping and Bishop 1999, with the missing entries as
+    what is hidden): mean and covariance, with d x d matrices.
     """
     X = np.asarray(X, np.float64)
-    X = X if weight is None else np.repeat(X, weight, axis=0)
+    clients = np.zeros(len(X)) if clients is None else clients
+    if weight is not None:
+        X, clients = np.repeat(X, weight, axis=0), np.repeat(clients, weight)
     n, d = X.shape
     lost = np.isnan(X)
     origin = np.nanmean(X, axis=0)
-    filled = np.where(lost, 0.0, X - origin)
-    filled = np.where(lost, filled.sum(axis=0) / (~lost).sum(axis=0), filled)
-    mean, C = None, None
-    for number in range(n_rounds + 1):
-        if number:
-            for row, gone in zip(filled, lost, strict=True):
-                there = ~gone
-                b = np.linalg.solve(C[np.ix_(there, there)], (row - mean)[there])
-                row[gone] = mean[gone] + C[np.ix_(gone, there)] @ b
-        mean = filled.mean(axis=0)
-        S = (filled - mean).T @ (filled - mean)
-        found, W = np.linalg.eigh(S)
-        values, V = found[::-1][:k] / (n - 1), W[:, ::-1].T[:k]
-        free = n * (d - k) - lost.sum()
-        square = (np.trace(S) - found[::-1][:k].sum()) / free
-        total = np.trace(S) + square * lost.sum()
-        noise = (total / (n - 1) - values.sum()) / (d - k)
+    Z = np.where(lost, 0.0, X - origin)
+    mean = Z.sum(axis=0) / (~lost).sum(axis=0)
+    Z = np.where(lost, 0.0, Z - mean)
+    together = np.zeros((d, d))
+    for client in np.unique(clients):
+        there = ~lost[clients == client]
+        together += np.outer(there.sum(axis=0), there.mean(axis=0))
+    np.fill_diagonal(together, (~lost).sum(axis=0))
+    S = n * np.divide(Z.T @ Z, together, out=np.zeros((d, d)), where=together > 0)
+    values, W = np.linalg.eigh(S)
+    values, W, total = values[::-1], W[:, ::-1].T, np.trace(S)
+    k_now = min(k, np.sum((values > 0) & (np.cumsum(values) <= total)))
+    for _ in range(n_rounds):
+        values, V = values[:k_now] / n, W[:k_now]
+        noise = (total / n - values.sum()) / (d - k_now)
         C = (V.T * (values - noise)) @ V + noise * np.eye(d)
-    return origin + mean, values, V, noise, total / (n - 1)
+        filled, beyond = np.where(lost, 0.0, X - origin), np.zeros((d, d))
+        for row, gone in zip(filled, lost, strict=True):
+            there = ~gone
+            K = np.linalg.solve(C[np.ix_(there, there)], C[np.ix_(there, gone)]).T
+            row[gone] = mean[gone] + K @ (row - mean)[there]
+            beyond[np.ix_(gone, gone)] += C[np.ix_(gone, gone)] - K @ C[np.ix_(there, gone)]
+        mean = filled.mean(axis=0)
+        S = (filled - mean).T @ (filled - mean) + beyond
+        values, W = np.linalg.eigh(S)
+        values, W, total, k_now = values[::-1], W[:, ::-1].T, np.trace(S), k
+    values = values[:k] / (n - 1)
+    noise = (total / (n - 1) - values.sum()) / (d - k)
+    return origin + mean, values, W[:k], noise, total / (n - 1)
 
 
 def assert_is(pca, expected, tol=1e-9):
@@ -74,7 +88,7 @@ def assert_is(pca, expected, tol=1e-9):
     weighted=st.booleans(),
     n_rounds=st.integers(1, 3),
 )
-def test_equal_to_the_definition_on_all_rows(seed, sizes, share, weighted, n_rounds):
+def test_equal_to_em_by_hand_on_all_rows(seed, sizes, share, weighted, n_rounds):
     n, d, k = sum(sizes) + 40, 7, 2
     X = rows_with_holes(seed, n, d, share, mean=3.0)
     rng = np.random.default_rng(seed)
@@ -82,7 +96,7 @@ def test_equal_to_the_definition_on_all_rows(seed, sizes, share, weighted, n_rou
     weight = rng.integers(1, 4, n) if weighted else None
     pca = FederatedPCA(k, missing=ConditionalFill(n_rounds=n_rounds))
     pca.fit(X, clients=clients, sample_weight=weight)
-    assert_is(pca, by_definition(X, k, n_rounds, weight))
+    assert_is(pca, em_by_hand(X, k, n_rounds, weight, clients))
 
 
 def low_rank(n=400, d=12, k=3, mean=0.0, share=0.1):
@@ -117,6 +131,39 @@ def test_two_sites_that_measure_other_columns():
     X[:, 5] = np.nan
     with pytest.raises(ValueError, match="column 5 is observed in 0 rows"):
         pca.fit(X, clients=clients)
+
+
+def strong(n, share, seed, d=20, variances=(100.0, 50.0, 25.0)):
+    """Rows of three strong directions and unit noise, and the same with holes."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, 3)))[0].T
+    X = rng.standard_normal((n, 3)) * np.sqrt(variances) @ V + rng.standard_normal((n, d)) + 3
+    return X, np.where(rng.random(X.shape) < share, np.nan, X)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+def test_variances_are_those_of_whole_rows(share, seed):
+    X, holes = strong(2000, share, seed)
+    whole = np.linalg.eigvalsh(np.cov(X.T))[::-1][:3]
+    pca = FederatedPCA(3, missing=ConditionalFill()).fit(holes, clients=np.arange(2000) % 4)
+    assert np.all(np.abs(pca.explained_variance_ / whole - 1) < 0.1)
+
+
+def test_columns_that_no_row_has_together_are_named():
+    X, _ = strong(400, 0.0, 0, d=12)
+    halves = np.arange(400) % 2
+    X[np.ix_(halves == 0, np.arange(6))] = np.nan
+    X[np.ix_(halves == 1, np.arange(6, 12))] = np.nan
+    for clients in (halves, np.arange(400) // 200):  # by site, and at each site
+        with pytest.warns(UserWarning, match="columns 0, 1, 2, 3, 4, 5 are never .* 6, 7, 8, 9"):
+            FederatedPCA(2, missing=ConditionalFill()).fit(X, clients=clients)
+    names = [f"gene {letter}" for letter in "abcdefghijkl"]
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=names)
+    with pytest.warns(UserWarning, match="gene a, .* with columns gene g"):
+        FederatedPCA(2, missing=ConditionalFill()).fit(frame, clients=halves)
+    X[0, 0] = 1.0  # one row has a column of both halves
+    FederatedPCA(2, missing=ConditionalFill()).fit(X, clients=halves)
 
 
 def test_above_the_exact_dimension_and_beside_mean_imputation():
@@ -187,3 +234,26 @@ def test_what_is_refused():
     da = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="dask"):
         FederatedPCA(2, missing=ConditionalFill()).fit(da.from_array(X, chunks=(100, 12)))
+
+
+@pytest.mark.parametrize(("d", "kept"), [(12, 3), (300, 3)])
+def test_covariances_add_no_directions_to_what_was_cut(d, kept):
+    _, X = strong(400, 0.4, 0, d=d)
+    pca = FederatedPCA.from_fills([FillAnswer.from_rows(None, X)], 3)
+    by_means = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    sizes = len(StreamingPCA(kept).fit(by_means).subspace_.components)
+    for _ in range(3):
+        answer = FillAnswer.from_rows(pca.refinement_query(), X, kept)
+        assert len(answer.summary.components) == sizes
+        pca.refine_from([answer])
+    # rows whose missing entries vary, too
+    assert answer.summary.scatter > np.sum((by_means - by_means.mean(axis=0)) ** 2)
+
+
+def test_messages_above_the_exact_dimension_are_cut():
+    _, X = strong(400, 0.4, 0, d=300)
+    k, clients = 3, np.arange(400) % 4
+    whole = FederatedPCA(k).fit(np.nan_to_num(X), clients=clients)
+    pca = FederatedPCA(k, missing=ConditionalFill()).fit(X, clients=clients)
+    sent = whole.communication_.floats_up
+    assert pca.communication_.floats_up == 4 * 2 * 300 + 3 * sent

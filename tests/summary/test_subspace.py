@@ -954,3 +954,14 @@ def test_bad_number_of_components_is_named(d, n_components):
 def test_bad_arguments_are_named_with_value_and_expectation(call, match):
     with pytest.raises(ValueError, match=match):
         call(Subspace.from_rows(make_rows(20, 5)))
+
+
+def test_a_summary_without_directions_has_count_mean_and_scatter():
+    rng = np.random.default_rng(0)
+    X = 10 * rng.standard_normal((400, 3)) @ rng.standard_normal((3, 300))  # three stand out
+    X += rng.standard_normal((400, 300)) + 2
+    summary = Subspace.from_rows(X, 0)
+    assert summary.n_components <= 10  # reserves
+    assert summary.n_samples == 400
+    np.testing.assert_allclose(summary.mean, X.mean(axis=0))
+    np.testing.assert_allclose(summary.scatter, np.sum((X - X.mean(axis=0)) ** 2))

@@ -97,6 +97,61 @@ def test_a_noisy_change_is_followed_among_outliers(noise, seed):
     assert sine(model.components_, V) < 2 * noise[1] * np.sqrt(40 / 200) / 1.5
 
 
+def days(n, period, seed, d=30, k=12):
+    """Sensors that see nothing at night, of more directions by day than are tracked."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((k, d)) * np.geomspace(5, 0.5, k)[:, None]
+    Z = rng.standard_normal((n, k))
+    for i in range(1, n):
+        Z[i] = 0.95 * Z[i - 1] + 0.3 * Z[i]
+    light = np.maximum(np.sin(2 * np.pi * np.arange(n) / period), 0)[:, None]
+    return (Z + 1) * light ** np.linspace(1, 4, k) @ A + 0.05 * rng.standard_normal((n, d))
+
+
+def losses(model, X, size=40):
+    """Squared residuals of each batch by the model before it, and of all rows by the last one."""
+
+    def loss(Y):
+        Z = Y - model.mean_
+        return np.sum((Z - Z @ model.components_.T @ model.components_) ** 2)
+
+    ahead = []
+    for at in range(0, len(X), size):
+        if at >= 3 * size:
+            ahead.append(loss(X[at : at + size]))
+        model.partial_fit(X[at : at + size])
+    return np.sum(ahead), loss(X)
+
+
+@pytest.mark.parametrize("period", [200, 400])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_comes_back_is_not_forgotten(period, seed):
+    X = days(3000, period, seed)
+    ahead, after = losses(SubspaceTracker(5), X)
+    kept, _ = losses(SubspaceTracker(5, forgetting_factor=1.0), X)
+    best = np.sum(np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[5:] ** 2)
+    assert ahead < 1.25 * kept
+    assert after < 1.25 * best
+
+
+def test_a_change_is_forgotten_after_one_batch():
+    noise = 0.3
+    before, _ = rows(2000, noise=noise)
+    after, V = rows(400, noise=noise, seed=9)
+    model = SubspaceTracker(5).fit(np.concatenate([before, after[:80]]))
+    # 80 rows show the weakest direction, of deviation 1.5 and 40 entries, up to this
+    assert sine(model.components_, V) < 2 * noise * np.sqrt(40 / 80) / 1.5
+
+
+def test_a_memory_that_is_set_ends_the_comparison():
+    X = days(1200, 400, 0)
+    model = SubspaceTracker(5).fit(X)
+    assert model._stream.state.rival is not None
+    model.set_params(forgetting_factor=0.9).partial_fit(X)
+    assert model._stream.state.rival is None
+    assert not model._stream.state.keeps
+
+
 def test_without_noise_it_is_as_fast_as_by_the_last_batch():
     stream = make_subspace_stream(1200, 200, 5, model="piecewise", random_state=0)
     V = [stream.subspace_at(40 * j + 39) for j in range(30)]

@@ -1,0 +1,219 @@
+"""What models claim by default on rows that nobody tuned on, beside the simple thing.
+
+- forgetting: `SubspaceTracker` by default and without forgetting, `StreamingPCA`; squared residuals
+  of each batch of 40 rows beyond the model before it, over the least of the three, and of all rows
+  by the last model over those of PCA. Light sensors, digits, wine, and generators: sensors by day
+  and night, heavy tails, a change, a turn to and fro, a slow rotation, bursts.
+- missing: `ConditionalFill` at four sites by default, after ten rounds, and means; least and
+  largest variance of the components over those of the whole rows, and excess error for these.
+- intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
+  means of their own; shares of repetitions with the population's value, 95 % stated.
+"""
+
+import warnings
+from itertools import product
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import scale
+
+from benchmarks._tools import load, table
+from fedpca_sklearn import (
+    ConditionalFill,
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceTracker,
+    excess_error,
+    jackknife_intervals,
+    subspace_distance,
+)
+
+BATCH = 40
+
+
+# ------------------------------------------------------------------------------------- forgetting
+
+
+def days(n, period, seed, d=30, k=12):
+    """Sensors that see nothing at night, of more directions by day than are tracked."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((k, d)) * np.geomspace(5, 0.5, k)[:, None]
+    Z = rng.standard_normal((n, k))
+    for i in range(1, n):
+        Z[i] = 0.95 * Z[i - 1] + 0.3 * Z[i]
+    light = np.maximum(np.sin(2 * np.pi * np.arange(n) / period), 0)[:, None]
+    return (Z + 1) * light ** np.linspace(1, 4, k) @ A + 0.05 * rng.standard_normal((n, d))
+
+
+def of_subspaces(n, seed, kind, d=40, k=5):
+    """Rows near subspaces that change as the kind says, with noise."""
+    rng = np.random.default_rng(seed)
+    A, B = (rng.standard_normal((k, d)) * np.array([[5, 4, 3, 2, 1.5]]).T for _ in range(2))
+    t, scores = np.arange(n), rng.standard_normal((n, k))
+    if kind == "heavy tails":
+        return rng.standard_t(3, (n, k)) @ A + 0.3 * rng.standard_t(3, (n, d))
+    if kind == "bursts":
+        X = 0.05 * scores @ A
+        for at in rng.integers(0, n - 30, n // 200):
+            X[at : at + 30] += 5 * rng.standard_normal((30, 1)) @ rng.standard_normal((1, d))
+        return X + 0.02 * rng.standard_normal((n, d))
+    turn = {
+        "one subspace": np.zeros(n),
+        "a change": (t >= n // 2) * np.pi / 2,
+        "to and fro": (t // 400 % 2) * np.pi / 2,
+        "a slow rotation": 3 * np.pi * t / n,
+    }[kind][:, None]
+    X = np.cos(turn) * (scores @ A) + np.sin(turn) * (scores @ B)
+    return X + 0.3 * rng.standard_normal((n, d))
+
+
+def streams(quick):
+    """Rows in order, by name."""
+    n = 1200 if quick else 4000
+    data = {"digits": load_digits().data.astype(np.float64)}
+    for name in ("motes_light.npz", "wine_redwhite.npz"):
+        path = load(name)
+        if path is not None:
+            X = np.load(path)["X"].astype(np.float64)
+            data[name.partition(".")[0]] = X[:n] if quick else X
+    for period in (200, 400, 800):
+        data[f"days of {period} rows"] = days(n, period, seed=period)
+    for kind in ("one subspace", "heavy tails", "a change", "to and fro", "a slow rotation"):
+        data[kind] = of_subspaces(n, 3, kind)
+    data["bursts"] = of_subspaces(n, 3, "bursts")
+    return data
+
+
+def loss(model, Y):
+    """Squared residuals of rows beyond a model."""
+    Z = Y - model.mean_
+    return float(np.sum((Z - Z @ model.components_.T @ model.components_) ** 2))
+
+
+def losses(model, X):
+    """Of each batch by the model before it, and of all rows by the last one."""
+    ahead = 0.0
+    for at in range(0, len(X), BATCH):
+        if at >= 3 * BATCH:
+            ahead += loss(model, X[at : at + BATCH])
+        model.partial_fit(X[at : at + BATCH])
+    return ahead, loss(model, X)
+
+
+def forgetting(quick):
+    for name, X in streams(quick).items():
+        k = 5 if X.shape[1] > 20 else 3
+        models = {
+            "by default": SubspaceTracker(k),
+            "all count": SubspaceTracker(k, forgetting_factor=1.0),
+            "StreamingPCA": StreamingPCA(k),
+        }
+        found = {label: losses(model, X) for label, model in models.items()}
+        least = min(ahead for ahead, _ in found.values())
+        best = loss(PCA(k).fit(X), X)
+        yield {
+            "rows": name,
+            **{f"next, {label}": ahead / least for label, (ahead, _) in found.items()},
+            **{f"all, {label}": after / best for label, (_, after) in found.items()},
+        }
+
+
+# ---------------------------------------------------------------------------------------- missing
+
+
+def spiked(n, variances, seed, tails=False, d=20):
+    """Rows of a few strong directions and unit noise."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, len(variances))))[0].T
+    shape = n, len(variances)
+    Z = rng.standard_t(5, shape) if tails else rng.standard_normal(shape)
+    return Z * np.sqrt(variances) @ V + rng.standard_normal((n, d)) + rng.standard_normal(d)
+
+
+def whole_rows(quick):
+    """Rows without holes, by name, and the number of components."""
+    yield "variances 100, 50, 25", spiked(2000, (100, 50, 25), 1), 3
+    yield "variances 10, 7, 5", spiked(2000, (10, 7, 5), 2), 3
+    yield "variances 4, 3, 2.5", spiked(2000, (4, 3, 2.5), 3), 3
+    yield "heavy tails", spiked(2000, (100, 50, 25), 4, tails=True), 3
+    if quick:
+        return
+    for name, loaded in (("wine", load_wine), ("cancer", load_breast_cancer)):
+        X = scale(loaded().data)
+        yield name, X, 5 if X.shape[1] > 20 else 3
+    X = load_digits().data
+    yield "digits", scale(X[:, X.std(axis=0) > 0]), 5
+
+
+def missing(quick):
+    for name, X, k in whole_rows(quick):
+        clients, whole = np.arange(len(X)) % 4, FederatedPCA(k).fit(X)
+        for share in (0.3, 0.5, 0.7):
+            holes = np.where(np.random.default_rng(5).random(X.shape) < share, np.nan, X)
+            by_means = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+            fills = {"by default": ConditionalFill(), "10 rounds": ConditionalFill(10)}
+            models = {
+                label: FederatedPCA(k, missing=fill).fit(holes, clients=clients)
+                for label, fill in fills.items()
+            }
+            models["means"] = FederatedPCA(k).fit(by_means, clients=clients)
+            row = {"rows": name, "missing": share}
+            for label, model in models.items():
+                ratios = model.explained_variance_ / whole.explained_variance_
+                row[label] = f"{ratios.min():.2f} to {ratios.max():.2f}"
+                row[f"excess, {label}"] = excess_error(X, model.components_, model.mean_)
+            yield row
+
+
+# -------------------------------------------------------------------------------------- intervals
+
+SIZES = {
+    "10 of 200": np.full(10, 200),
+    "10 of 1,000 to 15": np.geomspace(1000, 15, 10).astype(int),
+    "25 of 1,000 to 15": np.geomspace(1000, 15, 25).astype(int),
+}
+MEANS = {"none": np.zeros(12), "of all columns": 0.7 * np.sqrt([10, 4] + [0.09] * 10)}
+MEANS["of two columns"] = np.sqrt([10, 4] + [0] * 10)
+
+
+def drawn_sites(rng, sizes, deviation):
+    """Rows of sites whose means have these deviations."""
+    scale_of = np.sqrt([10, 4] + [1] * 10)
+    return [
+        rng.standard_normal((n, 12)) * scale_of + deviation * rng.standard_normal(12) for n in sizes
+    ]
+
+
+def intervals(quick):
+    for (name, sizes), (kind, deviation) in product(SIZES.items(), MEANS.items()):
+        rng, hits, warned = np.random.default_rng(0), [], 0
+        variance = np.array([10, 4]) + deviation[:2] ** 2
+        for _ in range(20 if quick else 500):
+            parts = drawn_sites(rng, sizes, deviation)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = jackknife_intervals([Subspace.from_rows(rows) for rows in parts], 2)
+            warned += bool(caught)
+            ends = found.explained_variance_interval
+            W = PCA(2).fit(np.concatenate(parts)).components_
+            sine = subspace_distance(W, np.eye(2, 12))
+            inside = (ends[:, 0] <= variance) & (variance <= ends[:, 1])
+            hits.append([*inside, sine <= found.subspace_sine_bound, *(ends[:, 1] / ends[:, 0])])
+        hits = np.array(hits)
+        yield {
+            "sites": name,
+            "means": kind,
+            "first variance": hits[:, 0].mean(),
+            "second": hits[:, 1].mean(),
+            "angle": hits[:, 2].mean(),
+            "end over end": float(np.median(hits[:, 3:])),
+            "warned": warned / len(hits),
+        }
+
+
+def main(quick=False):
+    for section in (forgetting, missing, intervals):
+        print(f"\n{section.__name__}")
+        table(f"calibrated_{section.__name__}", list(section(quick)))
