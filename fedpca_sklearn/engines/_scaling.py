@@ -38,7 +38,7 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
 @fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites) -> FederatedScaler:
     estimator._start()
-    return _with_moments(estimator, sites.ask("moments", _moments_told))
+    return with_moments(estimator, sites.ask("moments", _moments_told))
 
 
 @partial_fit_estimator.register
@@ -46,10 +46,10 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int) -> FederatedScaler |
     if not hasattr(estimator, "communication_"):
         estimator._start()
     found = sites.ask_batch("moments_of_batch", _moments_told, batch)
-    return _with_moments(estimator, found) if found else None
+    return with_moments(estimator, found) if found else None
 
 
-def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
+def with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
     """Scaler that has taken in what sites sent."""
     scaler.n_features_in_ = len(next(iter(found.values())).mean)
     scaler._show(list(found), found.values())

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _secure_columns, _secure_kernels, _secure_refinements, _secure_tracking  # noqa: F401
+from . import (  # noqa: F401
+    _secure_columns,
+    _secure_kernels,
+    _secure_refinements,
+    _secure_scaling,
+    _secure_tracking,
+)
 from ._answering import Seal
 from ._secure import SecureAggregation
 from ._secure_fits import fit_securely, secure_tasks

@@ -15,7 +15,7 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..communication._fixed_point import exponent_of
-from ..federated import DistributedPCA
+from ..federated import DistributedPCA, TruncatedDistributedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
@@ -54,9 +54,9 @@ def secure_work(estimator: Any) -> dict[str, Task]:
     bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
     if not bounded or any(task.bound is None for task in bounded.values()):
         raise TypeError(
-            "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, "
-            "FederatedSubspaceTracker, VerticalFederatedPCA, or tasks that have a bound each, got "
-            f"{type(estimator).__name__}."
+            "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, FederatedScaler, "
+            "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
+            f"that have a bound each, got {type(estimator).__name__}."
         )
     summed = {
         kind: Summed(**{**vars(task), "begins": False}, grids=partial(_grids_of, task))
@@ -135,6 +135,14 @@ def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     site_work(estimator)  # refuses what cannot be fitted over a network
     second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(estimator._asks()), "second_moments": second}
+
+
+@secure_work.register
+def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
+    raise ValueError(
+        "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add up. "
+        "DistributedPCA is exact, and its sums do."
+    )
 
 
 @secure_work.register

@@ -85,7 +85,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
-    def summary(site, X, *, weight, columns, of_filled=None):
+    def summarised(site, X, weight, columns, of_filled=None):
         local = clone(estimator)
         know_columns(local, columns)
         prototype = local._client(X, "fit", weight is not None)
@@ -95,8 +95,11 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         found = found if of_filled is None else of_filled(found)
         return summary_sent(found) | rows_sent(X, weight)
 
+    def summary(site, X, *, weight, columns):
+        return summarised(site, X, weight, columns)
+
     if isinstance(estimator.missing, ConditionalFill):
-        return fill_tasks(estimator, summary)
+        return fill_tasks(estimator, summarised)
     if estimator.missing is not None:
         return pair_tasks(estimator.missing)
     own = estimator.estimator is not None

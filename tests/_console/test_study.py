@@ -219,6 +219,8 @@ def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
     while Study("whole").next() is None:
         for path in sorted(Path("whole").glob("*.question")):
             site = path.stem[5:]
+            if path.with_suffix(".answer").exists():
+                continue
             answer_of_site(path, path.with_suffix(".answer"), parts[site], state=f"state {site}")
     assert main(["next", "whole"]) == 0
     whole = Subspace.load("whole/model.subspace")

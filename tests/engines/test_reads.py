@@ -112,6 +112,11 @@ SECURE = [
             **dict.fromkeys(("columns_bound", "times_columns", "scatter", "parts"), IN_COMMON),
         },
     ),
+    (
+        VerticalFederatedKernelPCA(3),
+        {"keys": KEYS, **dict.fromkeys(("columns_bound", "kernel_part"), IN_COMMON)},
+    ),
+    (FederatedScaler(), {}),
 ]
 
 
@@ -154,6 +159,8 @@ def test_every_estimator_is_in_the_list():
             for kind in function.registry
             if kind is not object and kind.__module__.startswith("fedpca_sklearn.")
         }
+        # summaries that were cut do not add up, and the error says so
+        known -= {TruncatedDistributedPCA} if function is _secure_fits.secure_work else set()
         assert known <= {type(estimator) for estimator, _ in cases}
 
 
