@@ -12,7 +12,7 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from engines.test_files import HOLES, LABELS, PARTS, WIDE, X, by_files, parts_of
+from engines.test_files import HOLES, WIDE, X, by_files, parts_of
 from engines.test_flower import InProcessGrid
 
 from fedpca_sklearn import (
@@ -133,13 +133,11 @@ def rows_of(estimator):
         here = clone(estimator).set_params(batch_size=120, init_size=120)
         labels = np.tile(np.repeat(list(parts), 40), 2)
         return parts, here.fit(np.concatenate(batches), clients=labels)
-    if getattr(estimator, "missing", None) is not None:
-        return parts_of(HOLES), clone(estimator).fit(HOLES, clients=LABELS)
-    if getattr(estimator, "n_refinements", 0):
-        parts = parts_of(WIDE)
-        labels = np.repeat(list(parts), [len(part) for part in parts.values()])
-        return parts, clone(estimator).fit(WIDE, clients=labels)
-    return PARTS, clone(estimator).fit(X, clients=LABELS)
+    rows = HOLES if getattr(estimator, "missing", None) is not None else X
+    rows = WIDE if getattr(estimator, "n_refinements", 0) else rows
+    parts = parts_of(rows)
+    labels = np.repeat(list(parts), [len(part) for part in parts.values()])
+    return parts, clone(estimator).fit(rows, clients=labels)
 
 
 def over_flower(folder, estimator, parts, policies, secure):
