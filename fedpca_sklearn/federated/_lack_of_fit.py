@@ -13,6 +13,10 @@ from ..summary import Subspace
 # Factor of the squared residuals of another merge from which components fit worse; and the same
 # where weights by noise keep components from fitting noise, which alone may be a tenth.
 MORE, MORE_BY_NOISE = 1.1, 1.25
+# Factor of the squared residuals of the others up to which suspects do them little harm.
+HARMLESS = 1.2
+# Factor of those of all rows from which suspects are broken.
+BROKEN = 3.0
 # Evidence, in units of the limit, beyond which a suspect is broken and not unlike.
 FAR = 6.0
 
@@ -56,7 +60,8 @@ def warn_of_suspects(
     """
     lost, gained = times_as_much(parts, found, plain), times_as_much(trusted, plain, found)
     n, strongest = len(suspects), max(map(max, suspects))
-    if lost > MORE and ((gained < lost and strongest < FAR) or 2 * n >= len(parts)):
+    harmless = lost < BROKEN and gained < min(lost, HARMLESS) and strongest < FAR
+    if lost > MORE and (harmless or 2 * n >= len(parts)):
         warnings.warn(
             f"{n} of {len(parts)} sites {'is a suspect' if n == 1 else 'are suspects'} and left "
             f"out: the components leave {lost:.2f} times the squared residuals of SubspaceMerge in "
