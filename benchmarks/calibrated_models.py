@@ -8,6 +8,8 @@
   largest variance of the components over those of the whole rows, and excess error for these.
 - intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
   means of their own; shares of repetitions with the population's value, 95 % stated.
+- merges: `RobustMerge` and `NoiseAwareMerge` on honest sites that differ, periods of rows in order;
+  squared error of every fourth row, which no site has, over that of `SubspaceMerge`.
 """
 
 import warnings
@@ -22,6 +24,8 @@ from benchmarks._tools import load, table
 from fedpca_sklearn import (
     ConditionalFill,
     FederatedPCA,
+    NoiseAwareMerge,
+    RobustMerge,
     StreamingPCA,
     Subspace,
     SubspaceTracker,
@@ -213,7 +217,29 @@ def intervals(quick):
         }
 
 
+# ----------------------------------------------------------------------------------------- merges
+
+
+def merges(quick):
+    data = {name: X for name, X in streams(quick).items() if name != "one subspace"}
+    for name, X in data.items():
+        X, k = scale(X[:, X.std(axis=0) > 0]), 5 if X.shape[1] > 20 else 3
+        held, sites = np.arange(len(X)) % 4 == 0, np.arange(len(X)) * 20 // len(X)
+        plain = FederatedPCA(k).fit(X[~held], clients=sites[~held])
+        row = {"rows": name}
+        for merge in (RobustMerge(), NoiseAwareMerge()):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = FederatedPCA(k, merge=merge).fit(X[~held], clients=sites[~held])
+            label = type(merge).__name__
+            row[label] = loss(model, X[held]) / loss(plain, X[held])
+            row[f"{label} warned"] = len(caught)
+            if isinstance(merge, RobustMerge):
+                row["suspects"] = len(model.suspects_)
+        yield row
+
+
 def main(quick=False):
-    for section in (forgetting, missing, intervals):
+    for section in (forgetting, missing, intervals, merges):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))

@@ -13,6 +13,7 @@ from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._along import along
 from ..summary._merging import pooled_moments
+from ._lack_of_fit import warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
 
 __all__ = ["NoiseAwareMerge"]
@@ -47,6 +48,12 @@ class NoiseAwareMerge(MergeStrategy):
     noise_variances_ : dict
         Position of a summary -> variance of its noise per direction outside the components. On
         `FederatedPCA` the keys are the labels of the clients.
+
+    Warns
+    -----
+    UserWarning
+        If the components leave more than 1.25 times the squared residuals of `SubspaceMerge` in the
+        rows of all sites, as where sites see different things.
 
     See Also
     --------
@@ -103,7 +110,9 @@ class NoiseAwareMerge(MergeStrategy):
         if V is None:
             return merge_subspaces(parts, rank)
         total, factor = moments_and_factor(parts)
-        return along(total, V, factor(V))
+        merged = along(total, V, factor(V))
+        warn_of_weights(parts, merged, merge_subspaces(parts, rank))
+        return merged
 
 
 def noise_and_directions(

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._validation.intervals import Interval
 from ..summary import merge_subspaces
+from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
 from ._screening import evidence, for_each_pair, most_bad, shares_trusted
@@ -46,6 +47,13 @@ class RobustMerge(MergeStrategy):
         keys are the labels of the clients.
     evidence_ : dict
         The same for all.
+
+    Warns
+    -----
+    UserWarning
+        By "filter", of suspects that may be honest: `SubspaceMerge` leaves clearly less of the rows
+        of all sites (1.1 to 3 times), and they are within six limits, and it loses less in the rows
+        of the others than it gains and less than a fifth; or they are half of the sites.
 
     See Also
     --------
@@ -128,7 +136,11 @@ class RobustMerge(MergeStrategy):
             if share
         ]
         if self.method == "filter":
-            return merge_subspaces(trusted, rank)
+            merged = merge_subspaces(trusted, rank)
+            if self.suspects_ and 0 < len(trusted) < len(parts):
+                plain, suspects = merge_subspaces(parts, rank), self.suspects_.values()
+                warn_of_suspects(parts, trusted, merged, plain, suspects)
+            return merged
         weights = median_weights([part.components[:rank] for part in trusted])
         leading = [part.truncate(rank) for part in trusted]
         return projection_average(leading, rank, weights.tolist())[0]
