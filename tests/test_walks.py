@@ -83,7 +83,8 @@ WALKS = [
     (SPIRIT(), "fit", 27, 1092),
     (FrequentDirections(3), "fit", 26, 862),
     (StreamingPowerMethod(3, random_state=0), "fit", 26, 343),
-    (SubspaceMonitor(StreamingPCA(3)), "fit", 38, 351),
+    (SubspaceMonitor(StreamingPCA(3), limits="chi2"), "fit", 38, 376),
+    (SubspaceMonitor(StreamingPCA(3)), "fit", 39, 2243),  # six fits
 ]
 # Classes of the package in the method resolution order, at most.
 OWN = {

@@ -8,26 +8,43 @@ from typing import Any
 import numpy as np
 
 from ._model import MonitorModel
+from ._recent import ByScores, ByVariances, Limit
+
+# Scores are finite, also of rows whose squares overflow.
+_MOST_UNLIKE = 1e200
 
 
 class JudgingMixin:
-    """scikit-learn's methods of outlier detectors, and contributions, by a model and an offset."""
-
-    @property
-    @abstractmethod
-    def offset_(self) -> float:
-        """Least score of a row that is not an outlier."""
+    """scikit-learn's methods of outlier detectors, and contributions, by a model and its limits."""
 
     @abstractmethod
     def _now(self) -> MonitorModel:
         """The model of all rows."""
+
+    # How p-values are combined, and the limit of what is combined.
+    _scale: ByScores | ByVariances
+    _limit: Limit
+
+    def _unlike(self, surprises: np.ndarray) -> np.ndarray:
+        """Minus the logarithms of combined p-values."""
+        return np.minimum(self._scale.combined(surprises), _MOST_UNLIKE)
+
+    @property
+    def offset_(self) -> float:
+        """Least score of a row that is not an outlier."""
+        self._now()
+        return -self._limit.value
+
+    def _limits(self, model: MonitorModel, size: np.ndarray) -> np.ndarray:
+        """Limits of the three distances of rows with so many entries, (n, 3)."""
+        return model.limits(self._scale.parts(self._limit.value), size)
 
     @abstractmethod
     def _checked(self, X: Any, reset: bool = False) -> Any:
         """Rows of floats, dense or CSR."""
 
     def statistics(self, X: Any) -> np.ndarray:
-        """Squared prediction error and T2 of rows, over their limits.
+        """Squared prediction error and T2 of rows, over limits of theirs.
 
         Parameters
         ----------
@@ -37,14 +54,18 @@ class JudgingMixin:
         Returns
         -------
         shares : ndarray of shape (n, 2)
-            Q over its limit and T2 over its limit, by ``limits="chi2"``. Times ``q_limit_`` and
-            ``t2_limit_``, over minus ``offset_``, they are Q and T2 of whole rows.
+            Q and T2 over ``q_limit_`` and ``t2_limit_``; of rows with missing entries over limits
+            for so many entries. A row with a number above 1 is an outlier. So is one whose squared
+            distance as a whole is too large, which is measured beside them.
         """
         model = self._now()
-        return model.shares(self._checked(X))
+        distances, size = model.distances(self._checked(X))
+        limits = self._limits(model, size)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isinf(limits), 0.0, distances / limits)[:, :2]
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Minus the larger of Q and T2 over their limits: the less, the more unlike.
+        """How unlike rows are by their least p-value: the less, the more unlike.
 
         Parameters
         ----------
@@ -54,9 +75,10 @@ class JudgingMixin:
         Returns
         -------
         scores : ndarray of shape (n,)
-            0 for the mean, below -1 above a limit.
+            Logarithm of the p-value: 0 for the mean, below ``offset_`` for outliers.
         """
-        return -self.statistics(X).max(axis=1)
+        model = self._now()
+        return -self._unlike(model.surprises(*model.distances(self._checked(X))))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score of rows less ``offset_``.

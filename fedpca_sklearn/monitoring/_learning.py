@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,15 @@ from .._validation.containers import validate_data
 from ..summary import Subspace
 from ._judging import JudgingMixin
 from ._model import MonitorModel
-from ._recent import DriftTest, RecentScores
+from ._recent import ByScores, ByVariances, DriftTest, Limit, RecentScores
 
 # Every so many-th row is held out, and so often, for quantiles of scores of new rows.
 _FOLDS = 5
-# Of single rows in a stream, so many are scored by one model; at first a 50th of those before.
+# Of single rows in a stream, so many are scored by one model; at first a 50th of those before. The
+# same of the scores on which limits rest.
 _ROWS_A_MODEL = 50
+# Limits of rows that come one by one wait for so many rows where many of these are flagged.
+_HOLD = 20
 
 
 def _apart(fitted: Any) -> Any:
@@ -42,6 +46,8 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
     estimator: Any
     contamination: float
     limits: str
+    _renewed_at: int
+    _flagged_since: int
     drift_window: int
     drift_level: float
     recent_scores_: np.ndarray
@@ -51,31 +57,60 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
     _scores: RecentScores
     _drift: DriftTest
 
-    def _take(self, X: Any, y: Any, clients: Any, sample_weight: Any) -> None:
+    def _take(self, X: Any, y: Any, **given: Any) -> None:
         first = not hasattr(self, "estimator_")
         self._validate_params()
         X = self._checked(X, reset=first)
-        extra = self._handed_on(X.shape[0], clients, sample_weight)
+        extra = self._handed_on(X.shape[0], **given)
         if first:
-            fitted = clone(self.estimator).partial_fit(X, y, **extra)
-            self._begin(fitted, self._model_of(fitted, X.shape[0]))
+            fitted, n = self._fitted("partial_fit", X, y, extra)
+            self._begin(fitted, self._model_of(fitted, n))
             self.recent_scores_ = np.full(X.shape[0], np.nan)
             return
         if self._behind >= min(_ROWS_A_MODEL, self._model.n_samples / _ROWS_A_MODEL):
             self._catch_up()
-        unlike = self._model.shares(X).max(axis=1)
-        rows, weight = self._within_limits(X, unlike), extra.get("sample_weight")
+        distances, size = self._model.distances(X)
+        surprises = self._model.surprises(distances, size)
+        unlike = self._unlike(surprises)
+        rows = self._within_limits(X, unlike, distances, size)
+        weight = extra.get("sample_weight")
+        learnt = self._learnt(rows)
+        rows, extra = rows[learnt], {name: value[learnt] for name, value in extra.items()}
         if X.shape[0] == 1:
-            self._note(unlike, weight)
-            self.estimator_.partial_fit(rows, y, **extra)  # last, as only this is not undone
-            self._behind += 1
+            self._note(unlike, surprises, weight)
+            if rows.shape[0]:
+                self.estimator_.partial_fit(rows, y, **extra)  # last, as only this is not undone
+                self._behind += 1
             return
-        learnt = _apart(self.estimator_)
-        learnt.partial_fit(rows, y, **extra)
-        self.estimator_ = learnt
-        self._behind += X.shape[0]
-        self._catch_up()
-        self._note(unlike, weight)
+        if rows.shape[0]:
+            estimator = _apart(self.estimator_)
+            estimator.partial_fit(rows, y, **extra)
+            self.estimator_ = estimator
+            self._behind += rows.shape[0]
+            self._catch_up()
+        self._note(unlike, surprises, weight)
+
+    def _fitted(self, method: str, X: Any, y: Any, extra: dict[str, Any]) -> tuple[Any, int]:
+        """A fitted clone of the estimator, and the number of rows it was given."""
+        learnt = self._learnt(X)
+        if isinstance(learnt, np.ndarray):
+            if not learnt.any():
+                raise ValueError(
+                    f"X must have rows without NaN for {type(self.estimator).__name__}, which "
+                    "takes no missing entries, got none. SubspaceTracker and PETRELS take them."
+                )
+            X, extra = X[learnt], {name: value[learnt] for name, value in extra.items()}
+        return getattr(clone(self.estimator), method)(X, y, **extra), X.shape[0]
+
+    def _learnt(self, X: Any) -> Any:
+        """Which rows the estimator is given: those without NaN, or all if it takes missing ones."""
+        values = X.data if sp.issparse(X) else X
+        if get_tags(self.estimator).input_tags.allow_nan or not np.isnan(values).any():
+            return slice(None)
+        if not sp.issparse(X):
+            return ~np.isnan(X).any(axis=1)
+        holes = sp.csr_array((np.isnan(values), X.indices, X.indptr), X.shape)
+        return np.asarray(holes.sum(axis=1)).ravel() == 0
 
     @contextmanager
     def _unchanged_on_error(self):
@@ -93,22 +128,59 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
             state["estimator_"] = _apart(state["estimator_"])
         return state
 
-    def _note(self, unlike: np.ndarray, weight: np.ndarray | None) -> None:
-        """Keep what is to be known of rows that were scored."""
+    def _note(self, unlike: np.ndarray, surprises: np.ndarray, weight: np.ndarray | None) -> None:
+        """Keep what is to be known of rows that were scored, and renew the limits."""
         self.recent_scores_ = -unlike
-        counted = unlike if weight is None else unlike[weight > 0]
-        quantile = self.limits == "quantile"
-        m = len(self._scores.values) if quantile and self._has_quantile else self._model.n_samples
-        self._drift = self._drift.after(counted > -self.offset_, self.contamination, m)
-        if quantile:
-            self._scores = self._scores.extended(counted)
+        if weight is not None:
+            unlike, surprises = unlike[weight > 0], surprises[weight > 0]
+        flagged = unlike > self._limit.value
+        m = self._limit.n_rows if isinstance(self._scale, ByScores) else self._model.n_samples
+        drift = self._drift.after(flagged, self.contamination, m)
+        alarm = drift.points is not self._drift.points
+        self._drift = drift
+        if self.limits == "quantile":
+            self._move_limits(flagged, surprises, alarm)
+
+    def _move_limits(self, flagged: np.ndarray, surprises: np.ndarray, alarm: bool) -> None:
+        """Keep the scores, those after an alarm if there was one, and move the limits."""
+        at = len(flagged) - int(self._drift.since) if alarm else len(flagged)
+        self._limit = self._limit.after(flagged[:at], self.contamination)
+        self._flagged_since += int(flagged[:at].sum())
+        if alarm:
+            self._scores, self._renewed_at, surprises = self._no_scores(), 0, surprises[at:]
+            self._flagged_since = 0
+        self._scores = self._scores.extended(surprises)
+        self._renew_limits()
+
+    def _renew_limits(self) -> None:
+        """Take p-values and their limit from the scores, if they are enough and many are new.
+
+        Not where an alarm may be about to come: the first rows of a change would hide the others.
+        After an alarm, until they are enough, a row is flagged that is above the limit of before
+        and above all rows since.
+        """
+        values, n = self._scores.values, self._scores.n_rows
+        if len(values) >= self._enough:
+            new, due = n - self._renewed_at, min(_ROWS_A_MODEL, max(n / _ROWS_A_MODEL, 10))
+            many = new < _HOLD and not self._drift.lasts and self._flagged_since > 3 + new / 10
+            if new >= due and not many:
+                self._scale, self._renewed_at, self._flagged_since = ByScores.of(values), n, 0
+                self._limit = self._limit.by(self._scale.combined(values))
+        elif len(values) and self._drift.points:
+            most = float(self._scale.combined(values).max())
+            self._limit = replace(self._limit, value=max(self._limit.value, most))
+
+    def _no_scores(self) -> RecentScores:
+        return RecentScores(int(np.ceil(200 / self.contamination)), self._enough, np.empty((0, 3)))
 
     def _begin(self, fitted: Any, model: MonitorModel) -> None:
         self.estimator_ = fitted
         self._model, self._behind, self._shown = model, 0, (None, model)
         self._first_basis = fitted.components_.copy()
-        self._scores = RecentScores(int(np.ceil(200 / self.contamination)))
-        self._drift = DriftTest(self.drift_window, self.drift_level)
+        scale = ByVariances(-float(np.log(model.level)))
+        self._scores, self._scale, self._renewed_at = self._no_scores(), scale, 0
+        self._limit = Limit(scale.limit, self.contamination, model.n_samples)
+        self._drift, self._flagged_since = DriftTest(self.drift_window, self.drift_level), 0
         self.recent_scores_ = np.empty(0)
 
     def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
@@ -140,14 +212,22 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
         if self._behind:
             self._model = self._newest()
             self._behind, self._shown = 0, (None, self._model)
+            begins = isinstance(self._scale, ByVariances) and not self._drift.points
+            if self.limits == "chi2" or begins:
+                self._scale = ByVariances(-float(np.log(self._model.level)))
+                self._limit = replace(self._limit, value=self._scale.limit)
 
-    def _within_limits(self, X: Any, unlike: np.ndarray) -> Any:
+    def _within_limits(
+        self, X: Any, unlike: np.ndarray, distances: np.ndarray, size: np.ndarray
+    ) -> Any:
         """Rows, of which those above the limit are moved towards the mean until they are at it."""
-        flagged = np.flatnonzero(unlike > -self.offset_)
+        flagged = np.flatnonzero(unlike > self._limit.value)
         if not len(flagged):
             return X
-        factor = np.sqrt(-self.offset_ / unlike[flagged])[:, None]
-        mean = self._model.mean
+        limits = self._limits(self._model, size[flagged])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.sqrt(np.fmin.reduce(limits / distances[flagged], axis=1))[:, None]
+        mean, factor = self._model.mean, np.minimum(factor, 1.0)
         if not sp.issparse(X):
             X = X.copy()
             X[flagged] = mean + factor * (X[flagged] - mean)
@@ -157,27 +237,29 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
         order = np.argsort(np.concatenate([others, flagged]))
         return sp.csr_array(sp.vstack([X[others], moved]))[order]
 
-    def _held_out_scores(self, X: Any, extra: dict[str, Any]) -> np.ndarray:
-        """Scores of rows by models of the others; none where there are too few rows."""
-        n, size = X.shape[0], self._enough * 100
-        step = max(_FOLDS, n // size)
-        if n < self._enough:
-            return np.empty(0)
+    def _held_out_scores(self, X: Any, extra: dict[str, Any], least: int) -> np.ndarray:
+        """p-values of rows by models of the others; none where these are no more than ``least``."""
+        n, enough = X.shape[0], self._enough
+        step = max(_FOLDS, n // (100 * enough))
+        if n < enough or n - n // step <= least:
+            return np.empty((0, 3))
         scores: list[np.ndarray] = []
-        for first in range(min(step, int(np.ceil(size * step / n)))):
+        for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
             out = np.arange(n) % step == first
             parts = {name: value[~out] for name, value in extra.items()}
-            fitted = clone(self.estimator).fit(X[~out], None, **parts)
-            scores.append(self._model_of(fitted, int((~out).sum())).shares(X[out]).max(axis=1))
+            try:
+                fitted, m = self._fitted("fit", X[~out], None, parts)
+                model = self._model_of(fitted, m)
+            except ValueError:  # too few rows without NaN, of a site, or with a weight
+                return np.empty((0, 3))
+            counted = out & (extra["sample_weight"] > 0) if "sample_weight" in extra else out
+            if counted.any():
+                scores.append(model.surprises(*model.distances(X[counted])))
         return np.concatenate(scores)
 
     @property
     def _enough(self) -> int:
         return int(np.ceil(2 / self.contamination))
-
-    @property
-    def _has_quantile(self) -> bool:
-        return self.limits == "quantile" and len(self._scores.values) >= self._enough
 
     def _check_fitted(self) -> None:
         if "estimator_" not in vars(self):
@@ -194,12 +276,12 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
             self._shown = shown
         return shown[1]
 
-    def _handed_on(self, n: int, clients: Any, sample_weight: Any) -> dict[str, Any]:
+    def _handed_on(self, n: int, **given: Any) -> dict[str, Any]:
         """What the estimator is given for each row beside the rows, as arrays."""
-        weight = check_weight(sample_weight, n)
+        weight = check_weight(given["sample_weight"], n)
         if weight is not None and not weight.any():
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        given = {"clients": clients, "sample_weight": weight}
+        given["sample_weight"] = weight
         taken = {name: np.asarray(value) for name, value in given.items() if value is not None}
         for name, value in taken.items():
             if not has_fit_parameter(self.estimator, name):
@@ -226,5 +308,5 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
         )
-        check_finite(X, allow_nan=tags.allow_nan)
+        check_finite(X, allow_nan=True)
         return X

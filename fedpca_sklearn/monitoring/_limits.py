@@ -7,10 +7,12 @@ moments here are those that new normal rows have, estimated from the eigenvalues
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import fdtri, ndtri
-from scipy.stats import chi2
+from scipy.special import betaincinv, chdtrc, chdtri, fdtrc, fdtri, log_ndtr, ndtri_exp
 
 from ..summary import Subspace
 
@@ -23,9 +25,10 @@ def completed_spectrum(subspace: Subspace, k: int) -> np.ndarray:
     their squares can be. At most n - 1 are not zero.
     """
     known = subspace.explained_variance
-    rest = max(subspace.total_variance - float(known.sum()), 0.0)
+    total = subspace.total_variance
+    rest = max(total - float(known.sum()), 0.0)
     m = int(min(subspace.n_features, max(subspace.n_samples - 1, 1))) - len(known)
-    if m < 1 or rest <= 1e-12 * subspace.total_variance:
+    if m < 1 or rest <= 1e-12 * total:
         return known
     start = known[-1] if len(known) > k else 0.0
     if not 0 < rest < start * m:
@@ -45,9 +48,9 @@ def variances_of_new_rows(spectrum: np.ndarray, k: int, degrees: float) -> np.nd
     and an imaginary part of one over the root of the degrees of freedom. Eigenvalues among the k
     are left out: what these directions take from each other stays in their span.
     """
-    rest, step = spectrum[k:], 1 + 1j / np.sqrt(degrees)
-    pulls = [np.sum(rest / (value * step - rest)) / degrees for value in spectrum[:k]]
-    return spectrum[:k] / np.abs(1 + np.array(pulls, dtype=complex)) ** 2
+    values, rest, step = spectrum[:k], spectrum[k:], 1 + 1j / np.sqrt(degrees)
+    pulls = np.sum(rest / (values[:, None] * step - rest), axis=1) / degrees
+    return values / np.abs(1 + pulls) ** 2
 
 
 def moments_of_the_rest(
@@ -60,7 +63,7 @@ def moments_of_the_rest(
     (Fisher, Sun and Gallagher 2010), of n - 1 - k degrees of freedom.
     """
     k = len(variances)
-    first, second, third = (float(np.sum(spectrum[k:] ** power)) for power in (1, 2, 3))
+    first, second, third = np.sum(spectrum[k:] ** np.arange(1.0, 4.0)[:, None], axis=1)
     new = max(float(spectrum.sum() - variances.sum()), 0.0) * (1 + 1 / n)
     if not first > 0 or not new > 0:
         return np.zeros(3)
@@ -73,38 +76,109 @@ def moments_of_the_rest(
     return np.array([new, squares * (new / first) ** 2, cubes * (new / first) ** 3])
 
 
-def limit_of_q(moments: np.ndarray, level: float) -> float:
-    """What a sum of squares of independent normal variables exceeds with probability ``level``.
+def normal_power(moments: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What `surprise_of_q` needs of a sum of squares of independent normal variables.
 
     Parameters
     ----------
-    moments : ndarray of shape (3,)
+    moments : ndarray of shape (..., 3)
         Sums of their variances, of the squares and of the cubes of the variances.
-    level : float
-        In (0, 1).
 
     Returns
     -------
-    limit : float
-        Jackson and Mudholkar (1979). Where one variance outweighs the others so far that their
-        exponent h0 is not positive, Pearson's chi-square with three moments (Imhof 1961), as sums
-        exceed theirs too rarely there.
+    first, second, third : ndarray
+        The moments.
+    h : ndarray
+        Exponent h0 of Jackson and Mudholkar, by which the power of the sum is nearly normal.
+    middle, spread : ndarray
+        Mean and deviation of the power of the sum over its mean.
     """
-    first, second, third = moments
-    if not first > 0:
-        return 0.0
-    h = 1 - 2 * first * third / (3 * second**2)
-    if h <= 0:
-        degrees = second**3 / third**2
-        return float(first + third / second * (chi2.isf(level, degrees) - degrees))
-    base = 1 - ndtri(level) * h * np.sqrt(2 * second) / first + second * h * (h - 1) / first**2
-    return float(first * base ** (1 / h))
+    first, second, third = np.moveaxis(np.asarray(moments, dtype=float), -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        h = 1 - 2 * first * third / (3 * second**2)
+        middle = 1 + second * h * (h - 1) / first**2
+        return first, second, third, h, middle, h * np.sqrt(2 * second) / first
 
 
-def limit_of_t2(k: int, n: float, level: float) -> float:
-    """What T2 of a new row exceeds with probability ``level``, by the F distribution.
+def surprise_of_q(q: Any, power: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Minus the logarithm of the probability that a sum of squares exceeds q.
 
-    k (n^2 - 1) / (n (n - k)) times the quantile of F with k and n - k degrees of freedom, for k
+    Parameters
+    ----------
+    q : ndarray
+    power : tuple of ndarray
+        From `normal_power`, of a shape that goes with that of q.
+
+    Returns
+    -------
+    surprise : ndarray of the shape of q
+        By Jackson and Mudholkar (1979). Where one variance outweighs the others so far that their
+        exponent h0 is not positive, by Pearson's chi-square with three moments (Imhof 1961), as
+        sums exceed their limits too rarely there. 0 without variance.
+    """
+    first, second, third, h, middle, spread = power
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found = -log_ndtr((middle - (q / first) ** h) / spread)
+        if not (h > 0).all():
+            degrees = second**3 / third**2
+            x = np.maximum((q - first) * second / third + degrees, 0.0)
+            beyond = _surprise(chdtrc(degrees, x), x, lambda: _quantile_of_chi2(degrees, _MOST))
+            found = np.where(h > 0, found, np.where(first > 0, beyond, 0.0))
+    return found
+
+
+def limit_of_q(moments: np.ndarray, surprise: float) -> np.ndarray:
+    """The q of this surprise, see `surprise_of_q`; 0 without variance."""
+    first, second, third, h, middle, spread = normal_power(moments)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        base = middle - ndtri_exp(-surprise) * spread
+        found = first * np.maximum(base, 0.0) ** (1 / h)
+        if not (h > 0).all():
+            degrees = second**3 / third**2
+            x = _quantile_of_chi2(degrees, surprise)
+            found = np.where(h > 0, found, first + third / second * (x - degrees))
+    return np.where(first > 0, np.maximum(found, 0.0), 0.0)
+
+
+def surprise_of_t2(t2: Any, k: Any, n: float) -> np.ndarray:
+    """Minus the logarithm of the probability that T2 of a new row exceeds this, by the F law.
+
+    T2 in k dimensions is k (n^2 - 1) / (n (n - k)) times F with k and n - k degrees of freedom, for
     variances that are estimated from n rows with their mean (Tracy, Young and Mason 1992).
     """
-    return float(k * (n**2 - 1) / (n * (n - k)) * fdtri(k, n - k, 1 - level))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x = t2 * (n * (n - k) / (n**2 - 1)) / k
+        found = _surprise(fdtrc(k, n - k, x), x, lambda: _quantile_of_f(k, n - k, _MOST))
+        return np.where(np.greater(k, 0), found, 0.0)
+
+
+def limit_of_t2(k: Any, n: float, surprise: float) -> np.ndarray:
+    """The T2 of this surprise in k dimensions, see `surprise_of_t2`."""
+    k = np.asarray(k, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x = _quantile_of_f(k, n - k, surprise)
+        return np.where(k > 0, k * (n**2 - 1) / (n * (n - k)) * x, np.inf)
+
+
+# Surprise from which on it grows with the statistic, as probabilities underflow.
+_MOST = 600.0
+
+
+def _surprise(p: np.ndarray, x: np.ndarray, last: Callable[[], np.ndarray]) -> np.ndarray:
+    """Minus log p; where p underflows it goes on from ``last()``, the x where it is the most."""
+    tiny = p < np.exp(-_MOST)
+    if not tiny.any():
+        return -np.log(p)
+    found = -np.log(np.where(tiny, 1.0, p))
+    return np.where(tiny, _MOST * np.maximum(x / last(), 1.0), found)
+
+
+def _quantile_of_chi2(degrees: np.ndarray, surprise: float) -> np.ndarray:
+    return chdtri(degrees, np.exp(-min(surprise, _MOST))) * max(surprise / _MOST, 1.0)
+
+
+def _quantile_of_f(k: np.ndarray, m: Any, surprise: float) -> np.ndarray:
+    p = np.exp(-min(surprise, _MOST))
+    if p > 1e-9:
+        return fdtri(k, m, 1 - p)
+    return m * (1 / betaincinv(m / 2, k / 2, p) - 1) / k * max(surprise / _MOST, 1.0)

@@ -1,8 +1,9 @@
-"""How unlike rows are: squared prediction error and T2 beside their limits, and which entries."""
+"""How unlike rows are: three distances as p-values, and which entries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,60 @@ from ._limits import (
     limit_of_q,
     limit_of_t2,
     moments_of_the_rest,
+    normal_power,
+    surprise_of_q,
+    surprise_of_t2,
     variances_of_new_rows,
 )
 
 # Degrees of freedom of the rest of the rows, below which nothing is said of new ones.
 _LEAST_DEGREES = 3
+# Most directions of the distance of whole rows, and least rows for each.
+_MOST_DIRECTIONS, _ROWS_A_DIRECTION = 64, 5
+# Surprise of what is outside the subspace where nothing has been, and is no rounding.
+_FAR = 1e3
+# Share of the variance from which on a direction counts in that distance.
+_RESOLVED = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Orthonormal directions, and what new normal rows do along them and outside.
+
+    ``basis`` is (k, d), ``variances`` (k,) are those along it, ``moments`` of the rest, see
+    `moments_of_the_rest`, in units of the variance ``unit``, so that their cubes are finite, and
+    ``noise`` is its variance in a direction.
+    """
+
+    basis: np.ndarray
+    variances: np.ndarray
+    moments: np.ndarray
+    unit: float
+    noise: float
+
+    @classmethod
+    def of(
+        cls, basis: np.ndarray, spectrum: np.ndarray, n: float, total: float, least: float
+    ) -> Directions:
+        """From all eigenvalues of n rows, of which the leading ones are along the directions.
+
+        ``least`` is the share of the largest variance below which noise is not.
+        """
+        (k, d), noise = basis.shape, total / basis.shape[1]
+        variances, moments = spectrum[:k], np.zeros(3)
+        unit = float(np.ldexp(1.0, np.frexp(total)[1] - 1)) if total > 0 else 1.0
+        if n - 1 - k >= _LEAST_DEGREES:
+            variances = variances_of_new_rows(spectrum / unit, k, n - 1) * unit
+            moments = moments_of_the_rest(spectrum / unit, variances / unit, n, max(d - k, 1))
+            noise = moments[0] / max(d - k, 1) * unit
+        least *= float(variances.max(initial=noise))
+        noise = max(noise, least, np.finfo(float).tiny)
+        return cls(basis.astype(np.float64), variances, moments, unit, noise)
+
+    @property
+    def seen(self) -> SeenModel:
+        """The marginal distributions of some entries."""
+        return SeenModel.of(self.basis, self.variances, self.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +80,19 @@ class MonitorModel:
     """A subspace, and what new normal rows do along it and outside.
 
     Rows are about ``mean``, and divided by ``scale`` if there is one; all else is of such rows.
-    ``basis`` (k, d) are the directions with a variance, ``variances`` (k,) those of new rows along
-    them, ``moments`` of the rest, see `moments_of_the_rest`, in units of the variance ``unit``, so
-    that their cubes are finite, and ``noise`` its variance in a direction. ``level`` is the false
-    alarm rate of either statistic. ``t2_limits[j]`` is the limit of T2 in j dimensions.
+    ``within`` has the components, ``whole`` these and further ones that are known, by which the
+    squared distance of whole rows from the mean is measured in units of their covariance.
+    ``level`` is the false alarm rate of Q and of T2 alone, ``least_q`` what rounding leaves of Q.
     """
 
     mean: np.ndarray
     scale: np.ndarray | None
-    basis: np.ndarray
-    variances: np.ndarray
-    moments: np.ndarray
-    unit: float
-    noise: float
+    within: Directions
+    whole: Directions
     n_samples: float
     level: float
-    q_limit: float
-    t2_limits: np.ndarray
+    least_q: float
+    says: bool
     weights: np.ndarray
 
     @classmethod
@@ -76,103 +122,148 @@ class MonitorModel:
         """
         d, n = subspace.n_features, subspace.n_samples
         spectrum = completed_spectrum(subspace, len(components))
-        eps = RANK_EPS * np.finfo(components.dtype).eps
-        total = subspace.total_variance
-        k = min(len(components), int(np.sum(subspace.explained_variance > eps * total)))
-        level = 1 - np.sqrt(1 - contamination) if 0 < k < d else contamination
-        limits, q_limit, noise = np.full(k + 1, np.inf), np.inf, total / d
-        variances, moments = spectrum[:k], np.zeros(3)
-        unit = float(np.ldexp(1.0, np.frexp(total)[1] - 1)) if total > 0 else 1.0
-        if n - 1 - k >= _LEAST_DEGREES:
-            variances = variances_of_new_rows(spectrum / unit, k, n - 1) * unit
-            moments = moments_of_the_rest(spectrum / unit, variances / unit, n, max(d - k, 1))
-            noise = moments[0] / max(d - k, 1) * unit
-            size = eps * (mean if scale is None else mean / scale)
-            rounding = eps * total + float(size @ size)
-            if k < d:
-                q_limit = max(limit_of_q(moments, level) * unit, rounding, np.finfo(float).tiny)
-            limits[1:] = [limit_of_t2(j, n, level) for j in range(1, k + 1)]
-        largest = float(variances.max(initial=noise))
+        eps, total = RANK_EPS * np.finfo(components.dtype).eps, float(spectrum.sum())
+        values = spectrum[: subspace.n_components]
+        k = min(len(components), int(np.sum(values > eps * total)))
+        known = int(np.sum(values > _RESOLVED * total))
+        more = max(k, min(known, _MOST_DIRECTIONS, int(n / _ROWS_A_DIRECTION)))
+        within = Directions.of(components[:k], spectrum, n, total, np.finfo(float).eps)
+        basis = components[:k]
+        if more > k:
+            basis = np.concatenate([basis, subspace.components[k:more]])
+        whole = Directions.of(basis, spectrum, n, total, _RESOLVED)
+        size = eps * (mean if scale is None else mean / scale)
         with np.errstate(over="ignore"):
-            of_t2 = np.minimum(1 / (variances * limits[-1]), np.finfo(float).max)
+            weights = np.zeros((len(whole.basis), 3))
+            weights[:k, 0] = 1
+            weights[:k, 1] = np.minimum(1 / within.variances, np.finfo(float).max)
+            weights[:, 2] = np.minimum(1 / whole.variances, np.finfo(float).max)
         return cls(
             mean=mean,
             scale=scale,
-            basis=components[:k].astype(np.float64),
-            variances=variances,
-            moments=moments,
-            unit=unit,
-            noise=max(noise, np.finfo(float).eps * largest, np.finfo(float).tiny),
+            within=within,
+            whole=whole,
             n_samples=n,
-            level=level,
-            q_limit=q_limit,
-            t2_limits=limits,
-            weights=np.column_stack([np.ones(k), of_t2]),
+            level=1 - np.sqrt(1 - contamination) if 0 < k < d else contamination,
+            least_q=max(eps * total + float(size @ size), np.finfo(float).tiny),
+            says=n - 1 - k >= _LEAST_DEGREES,
+            weights=weights,
         )
 
-    def shares(self, X: Any) -> np.ndarray:
-        """Q and T2 of rows over their limits, of shape (n, 2); NaN is a missing entry."""
-        norms = np.empty(X.shape[0])
-        Z = coordinates_and_norms(X, self.basis, self.mean, norms, self.scale)
-        if np.isnan(norms).any():
-            with np.errstate(over="ignore", invalid="ignore"):
-                return self._shares_of_seen(self._centred(X))
+    def distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Q, T2 and the squared distance of rows, of shape (n, 3), and how many entries they have.
+
+        NaN is a missing entry. The distance is in units of the covariance of what is there.
+        """
+        n, d = X.shape
+        norms, basis = np.empty(n), self.whole.basis
+        Z = coordinates_and_norms(X, basis, self.mean, norms, self.scale)
         with np.errstate(over="ignore", invalid="ignore"):
+            if np.isnan(norms).any():
+                Y = self._centred(X)
+                return self._of_seen(Y), (~np.isnan(Y)).sum(axis=1)
             Z *= Z
             sums = Z @ self.weights
             sums[:, 0] = np.maximum(norms - sums[:, 0], 0.0)
-            sums[np.isinf(norms)] = np.inf
-            sums[:, 0] /= self.q_limit
-        return sums
+            if len(basis) < d:
+                outside = norms - Z.sum(axis=1)
+                sums[:, 2] += np.maximum(outside - self.least_q, 0.0) / self.whole.noise
+        sums[np.isinf(norms) | np.isnan(sums).any(axis=1)] = np.inf
+        return sums, np.full(n, d)
 
-    def _shares_of_seen(self, Y: np.ndarray) -> np.ndarray:
+    def _of_seen(self, Y: np.ndarray) -> np.ndarray:
         """The same for the entries of centred rows that are there.
 
         Their marginal distribution has a part along the basis and one outside, as that of whole
         rows: the residual of least squares, with as many dimensions as there are entries more than
         directions, and the coordinates of least squares, in units of their own covariance.
         """
-        k = len(self.basis)
-        seen, result = ~np.isnan(Y), np.empty((len(Y), 2))
-        model = SeenModel.of(self.basis, self.variances, self.noise)
-        for group in patterns_of(seen, k):
+        basis, k = self.within.basis, len(self.within.basis)
+        seen, result = ~np.isnan(Y), np.empty((len(Y), 3))
+        within, whole = self.within.seen, self.whole.seen
+        for group in patterns_of(seen, len(self.whole.basis)):
             there, y = seen[group.rows], Y[group.rows]
-            inverses, _ = model.factors(group.seen)
-            fitted = coordinates(y, self.basis)[0] @ self.basis
+            fitted = coordinates(y, basis)[0] @ basis
             y = np.where(there, y, 0.0)
-            c = model.posterior(y, there, inverses[group.of_row])
-            rest, gap = np.where(there, y - fitted, 0.0), np.where(there, fitted - c @ model.W, 0.0)
+            rest = np.where(there, y - fitted, 0.0)
             result[group.rows, 0] = np.einsum("ij,ij->i", rest, rest)
-            t2 = np.einsum("ij,ij->i", gap, gap) / model.noise + np.einsum("ij,ij->i", c, c)
-            result[group.rows, 1] = t2
-        size = seen.sum(axis=1)
+            for model, rows, column in ((within, fitted, 1), (whole, y, 2)):
+                inverses = model.factors(group.seen)[0][group.of_row]
+                c = model.posterior(y, there, inverses)
+                gap = np.where(there, rows - c @ model.W, 0.0)
+                squares = np.einsum("ij,ij->i", gap, gap) / model.noise
+                result[group.rows, column] = squares + np.einsum("ij,ij->i", c, c)
         result[np.isnan(result)] = np.inf
-        result[size <= k, 0] = 0.0  # what is fitted exactly leaves rounding errors
-        result /= np.column_stack([self._q_limits(size), self.t2_limits[np.minimum(size, k)]])
+        result[seen.sum(axis=1) <= k, 0] = 0.0  # what is fitted exactly leaves rounding errors
         return result
+
+    def surprises(self, distances: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Minus the logarithms of the p-values of distances of new normal rows, shape (n, 3)."""
+        result = np.zeros(distances.shape)
+        if not self.says:
+            return result
+        d, k = len(self.mean), len(self.within.basis)
+        if size.min(initial=d) == d:
+            power = self._power_of_whole_rows
+        else:
+            at, back = np.unique(size, return_inverse=True)
+            power, k = normal_power(self._moments(at)[back]), np.minimum(size, k)
+        squares = distances[:, ::2] / (self.within.unit, 1.0)
+        result[:, ::2] = surprise_of_q(squares, power)
+        result[:, 1] = surprise_of_t2(distances[:, 1], k, self.n_samples)
+        over = distances[:, 0] > self.least_q
+        if not over.all():
+            result[~over, 0] = 0.0
+        if not self.within.moments[0] > 0:  # whatever is outside is unlike
+            far = _FAR * distances[over, 0] / self.least_q
+            result[over, 0] = far if len(self.within.basis) < d else 0.0
+        return result
+
+    @cached_property
+    def _power_of_whole_rows(self) -> tuple[np.ndarray, ...]:
+        return normal_power(self._moments(np.array([len(self.mean)]))[0])
+
+    def limits(self, surprises: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """The distances of given surprises (3,), for rows with so many entries, (n, 3)."""
+        result = np.full((len(size), 3), np.inf)
+        if self.says:
+            at, back = np.unique(size, return_inverse=True)
+            of_q, of_whole = np.moveaxis(self._moments(at), 1, 0)
+            q = limit_of_q(of_q, surprises[0]) * self.within.unit
+            k = len(self.within.basis)
+            if k < len(self.mean):
+                result[:, 0] = np.maximum(q, self.least_q)[back]
+            t2 = limit_of_t2(np.minimum(at, k), self.n_samples, surprises[1])
+            result[:, 1] = t2[back]
+            result[:, 2] = limit_of_q(of_whole, surprises[2])[back]
+        return result
+
+    def _moments(self, size: np.ndarray) -> np.ndarray:
+        """Moments of Q and of the squared distance of rows with so many entries, (n, 2, 3).
+
+        Entries outside the directions take an equal share of their moments each. Distances by
+        variances of few rows are larger.
+        """
+        n, d, power = self.n_samples, len(self.mean), np.arange(1, 4)
+        k, more = len(self.within.basis), len(self.whole.basis)
+        of_q = np.maximum(size - k, 0)[:, None] / max(d - k, 1) * self.within.moments
+        rest = np.maximum(size - more, 0)[:, None] / max(d - more, 1) * self.whole.moments
+        factor = (n**2 - 1) / (n * max(n - more - 2, 1.0))
+        units = min(self.whole.unit / self.whole.noise, 1e90)  # or nothing is there
+        along = np.minimum(size, more)[:, None] * factor**power
+        return np.stack([of_q, along + rest * units**power], axis=1)
 
     def _centred(self, X: Any) -> np.ndarray:
         """Dense rows about the mean, and scaled."""
         Y = (X.toarray() if sp.issparse(X) else X) - self.mean
         return Y if self.scale is None else Y / self.scale
 
-    def _q_limits(self, size: np.ndarray) -> np.ndarray:
-        """Limits of Q for rows with so many entries; the others take an equal share each."""
-        k, d = self.basis.shape
-        free, at = np.unique(np.maximum(size - k, 0), return_inverse=True)
-        if not np.isfinite(self.q_limit):
-            return np.full(len(size), np.inf)
-        shares = free / max(d - k, 1)
-        limits = [limit_of_q(self.moments * share, self.level) * self.unit for share in shares]
-        least = np.finfo(float).tiny if self.moments[0] > 0 else self.q_limit
-        return np.maximum(limits, least)[at]
-
     def deviations(self, X: Any) -> np.ndarray:
         """By how much each entry is off what the others of its row predict, of shape (n, d)."""
         Y = self._centred(X)
         seen, result = ~np.isnan(Y), np.full(Y.shape, np.nan)
-        model = SeenModel.of(self.basis, self.variances, self.noise)
-        for group in patterns_of(seen, len(self.basis)):
+        model = self.within.seen
+        for group in patterns_of(seen, len(self.within.basis)):
             there = seen[group.rows]
             y = np.where(there, Y[group.rows], 0.0)
             inverses, _ = model.factors(group.seen)

@@ -30,10 +30,10 @@ class SubspaceMonitor(LearningMixin):
 
     This is anomaly detection (outlier or novelty detection): the monitor is put around an
     estimator, which is the model of the usual rows. `predict` returns -1 for a row that does not
-    fit the model, else 1. Two numbers of each row are compared with their limits: Q, the squared
-    distance of the row from the subspace, and Hotelling's T2, the squared distance of its
-    projection from the mean in units of the variances. A row does not fit if one of them is above
-    its limit.
+    fit the model, else 1. Three distances of each row become p-values: Q, the squared distance of
+    the row from the subspace; Hotelling's T2, the squared distance of its projection from the mean
+    in units of the variances; and the squared distance of the whole row in units of its covariance.
+    A row does not fit if the least of them is below its limit.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class SubspaceMonitor(LearningMixin):
         before.
     contamination : float in (0, 0.5], default=0.05
         Share of new rows without anything unusual that are flagged, by Q and T2 together.
-    limits : {"chi2", "quantile"}, default="chi2"
-        "chi2": limits for normal rows, from variances alone: Jackson and Mudholkar's [1]_ for Q, by
-        the F distribution for T2, either at ``1 - sqrt(1 - contamination)``. "quantile": the same
-        limits times the factor that this share of recent rows exceeded, for rows of any
-        distribution.
+    limits : {"quantile", "chi2"}, default="quantile"
+        "quantile": p-values are ranks among recent rows, and the limit is the quantile of theirs,
+        for rows of any distribution; as "chi2" until there are ``2 / contamination`` scores.
+        "chi2": p-values of Q and T2 of normal rows, from variances alone, by Jackson and Mudholkar
+        [1]_ and the F distribution, either at ``1 - sqrt(1 - contamination)``. No row is held out.
     drift_window : int, default=100
         Rows of a window of the test for drift, at most 1,000,000.
     drift_level : float in (0, 1), default=0.001
@@ -60,15 +60,17 @@ class SubspaceMonitor(LearningMixin):
     estimator_ : estimator
         The fitted estimator.
     offset_ : float
-        ``decision_function(X)`` is ``score_samples(X) - offset_``: -1, or minus the factor.
+        ``decision_function(X)`` is ``score_samples(X) - offset_``: the limit of the logarithms of
+        p-values as it is now.
     q_limit_, t2_limit_ : float
-        Limits of whole rows, as they are scaled. Infinity where fewer than k + 4 rows have been
-        seen, and of Q where there is nothing outside the components.
+        Limits of whole rows, as they are scaled: a row above one is an outlier. Infinity where
+        fewer than k + 4 rows have been seen, and of Q where nothing is outside the components.
     recent_scores_ : ndarray of shape (n,)
         `score_samples` of the rows of the last `partial_fit`, by the model before it; NaN if there
         was none.
     drift_points_ : ndarray of shape (n_alarms,)
-        Numbers of rows of `partial_fit` scored when an alarm was raised, the last 1,000.
+        Numbers of rows of `partial_fit` scored when an alarm was raised, the last 1,000. One for
+        each lasting change.
     drift_angle_ : float
         Sine of the largest angle between the first subspace and the one now.
     n_features_in_ : int
@@ -92,9 +94,11 @@ class SubspaceMonitor(LearningMixin):
     scikit-learn's estimators, they are taken to be equal, and the limit of Q is too low if
     they are not. The number of rows is the sum of their weights, also with forgetting.
 
-    **Quantiles** are of the last ``200 / contamination`` scores: in `partial_fit` of rows before
-    they are learnt, in `fit` of rows held out from models of the others, at most five more fits.
-    Until there are ``2 / contamination`` scores the factor is 1.
+    **Quantiles** are of recent scores: in `partial_fit` of rows before they are learnt, the last
+    half since the start or the last alarm, ``200 / contamination`` at most; in `fit` of rows held
+    out from models of the others, at most five more fits, none with a mechanism, which has no
+    account of them. The level of the quantile grows while too few rows of a stream are flagged and
+    falls while too many are [2]_, so that the share is right while scores change.
 
     **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
     moved towards the mean until it is at the limit, so that no row has more influence than one
@@ -103,17 +107,27 @@ class SubspaceMonitor(LearningMixin):
     rows as they are.
 
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
-    limits allow. Outliers beyond ``contamination`` count as drift.
+    limits allow. Outliers beyond ``contamination`` count as drift. After an alarm limits start anew
+    from the rows that follow, and there is no other alarm until a window is usual again. So who can
+    send ``2 / contamination`` rows in a row decides what is usual, as a lasting change does; until
+    then no row is learnt as more than the limit of before or the rows since the alarm.
 
-    **Missing entries** are taken if the estimator takes them. Q and T2 are then those of the
-    marginal distribution of the entries that are there, with limits for that number of entries.
+    **Missing entries** are NaN. Q, T2 and the distance are then those of the marginal distribution
+    of the entries that are there, and so are their p-values. Where the estimator takes no NaN, rows
+    with NaN are scored, and those without are learnt.
 
-    A row costs O(d k); rows with p patterns of missing entries O(p k^2 (d + k)) more.
+    **The distance of whole rows** is by all directions that the estimator keeps, 64 at most and one
+    for five rows. The p-value of T2 counts twice, as T2 is a part of it. "chi2" leaves it out.
+
+    A row costs O(d k), with k the directions kept; rows with p patterns of missing entries
+    O(p k^2 (d + k)) more.
 
     References
     ----------
     .. [1] J. E. Jackson and G. S. Mudholkar, "Control procedures for residuals associated with
        principal component analysis", Technometrics 21, 1979.
+    .. [2] I. Gibbs and E. Candes, "Adaptive conformal inference under distribution shift", NeurIPS
+       2021.
 
     Examples
     --------
@@ -123,15 +137,15 @@ class SubspaceMonitor(LearningMixin):
     >>> X += np.random.default_rng(1).standard_normal(X.shape)
     >>> monitor = SubspaceMonitor(StreamingPCA(3)).fit(X[:1000])
     >>> round(float(np.mean(monitor.predict(X[1000:]) == -1)), 3)
-    0.049
+    0.047
     >>> row = X[:1].copy()
     >>> row[0, 7] += 8
     >>> monitor.predict(row), monitor.contributions(row).round(1)[0, 6:8]
     (array([-1]), array([-0.5,  8.6]))
     """
 
-    __metadata_request__fit = {"clients": True}
-    __metadata_request__partial_fit = {"clients": True}
+    __metadata_request__fit = {"clients": True, "times": True}
+    __metadata_request__partial_fit = {"clients": True, "times": True}
 
     _parameter_constraints: dict = {
         "estimator": [HasMethods(["fit"])],
@@ -146,7 +160,7 @@ class SubspaceMonitor(LearningMixin):
         estimator: Any,
         *,
         contamination: float = 0.05,
-        limits: str = "chi2",
+        limits: str = "quantile",
         drift_window: int = 100,
         drift_level: float = 0.001,
     ):
@@ -170,7 +184,7 @@ class SubspaceMonitor(LearningMixin):
         Returns
         -------
         monitor : SubspaceMonitor
-            With the limits "chi2" until `partial_fit` has scored enough rows.
+            With limits from variances until `partial_fit` has scored enough rows.
         """
         check_is_fitted(estimator)
         monitor = cls(clone(estimator), **parameters)
@@ -210,45 +224,56 @@ class SubspaceMonitor(LearningMixin):
     # ---------------------------------------------------------------- fitting
 
     def fit(
-        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        clients: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
     ) -> SubspaceMonitor:
         """Fit the estimator and find the limits.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
-            Rows, which should be as the others are to be; NaN if the estimator takes it.
+            Rows, which should be as the others are to be; NaN is a missing entry.
         y : Ignored
             Not used; there because scikit-learn's pipelines pass it.
         clients : array-like of shape (n,), default=None
             Labels of the rows' clients, for estimators that take them.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows, for estimators that take them.
+        times : array-like of shape (n,), default=None
+            Times of the rows, for estimators with a ``half_life`` in time.
 
         Returns
         -------
         self : SubspaceMonitor
             The fitted monitor.
         """
+        given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
             self._validate_params()
             X = self._checked(X, reset=True)
-            extra = self._handed_on(X.shape[0], clients, sample_weight)
-            if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is not None:
-                raise ValueError(
-                    'limits="quantile" fits the estimator to parts of the rows several times, for '
-                    'which its mechanism has no account; take limits="chi2".'
-                )
-            fitted = clone(self.estimator).fit(X, y, **extra)
-            model = self._model_of(fitted, X.shape[0])
-            scores = self._held_out_scores(X, extra) if self.limits == "quantile" else np.empty(0)
+            extra = self._handed_on(X.shape[0], **given)
+            fitted, n = self._fitted("fit", X, y, extra)
+            model, scores = self._model_of(fitted, n), np.empty((0, 3))
+            # a mechanism has no account of more fits
+            if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is None:
+                scores = self._held_out_scores(X, extra, len(fitted.components_))
             self._begin(fitted, model)
-            self._scores = self._scores.extended(scores)
+            self._scores = self._scores.begun(scores)
+            self._renew_limits()
         return self
 
     @available_if(_can_go_on)
     def partial_fit(
-        self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        clients: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
     ) -> SubspaceMonitor:
         """Score rows, look for drift, and learn the rows; see Notes.
 
@@ -262,33 +287,34 @@ class SubspaceMonitor(LearningMixin):
             Labels of the rows' clients, for estimators that take them.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows, for estimators that take them.
+        times : array-like of shape (n,), default=None
+            Times of the rows, for estimators with a ``half_life`` in time.
 
         Returns
         -------
         self : SubspaceMonitor
             With what the rows were, before they were learnt, in ``recent_scores_``.
         """
+        given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
-            self._take(X, y, clients, sample_weight)
+            self._take(X, y, **given)
         return self
 
     # ---------------------------------------------------------------- limits
 
     @property
-    def offset_(self) -> float:
-        """Least score of a row that is not an outlier."""
-        self._check_fitted()
-        return -self._scores.limit(self.contamination) if self._has_quantile else -1.0
-
-    @property
     def q_limit_(self) -> float:
         """Limit of the squared prediction error of whole rows."""
-        return -self.offset_ * self._now().q_limit
+        return self._limit_of(0)
 
     @property
     def t2_limit_(self) -> float:
         """Limit of Hotelling's T2 of whole rows."""
-        return -self.offset_ * float(self._now().t2_limits[-1])
+        return self._limit_of(1)
+
+    def _limit_of(self, which: int) -> float:
+        model = self._now()
+        return float(self._limits(model, np.array([len(model.mean)]))[0, which])
 
     @property
     def drift_points_(self) -> np.ndarray:
@@ -305,5 +331,5 @@ class SubspaceMonitor(LearningMixin):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator).input_tags
-        tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
+        tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, True
         return tags

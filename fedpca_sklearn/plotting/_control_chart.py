@@ -37,14 +37,14 @@ class ControlChartDisplay(_LineDisplay):
     >>> from sklearn.datasets import load_digits
     >>> from fedpca_sklearn import ControlChartDisplay, StreamingPCA, SubspaceMonitor
     >>> X = load_digits().data
-    >>> monitor = SubspaceMonitor(StreamingPCA(20), limits="quantile").fit(X[:1000])
+    >>> monitor = SubspaceMonitor(StreamingPCA(20)).fit(X[:1000])
     >>> display = ControlChartDisplay.from_estimator(monitor, X[1000:])
     >>> len(display.line_.get_xdata()), len(display.flagged_line_.get_xdata())
-    (797, 105)
+    (797, 74)
     """
 
     _xlabel = "row"
-    _ylabel = "Q or T2 over its limit"
+    _ylabel = "minus log p-value"
     _marker = "."
 
     def __init__(self, scores: Sequence[float], offset: float, *, estimator_name: Any = None):

@@ -16,6 +16,9 @@ from fedpca_sklearn.monitoring._limits import (
     completed_spectrum,
     limit_of_q,
     limit_of_t2,
+    normal_power,
+    surprise_of_q,
+    surprise_of_t2,
     variances_of_new_rows,
 )
 
@@ -42,7 +45,30 @@ def test_the_limit_of_q_by_the_formula_of_jackson_and_mudholkar():
     h0 = 1 - 2 * t1 * t3 / (3 * t2**2)
     c = stats.norm.ppf(0.95)
     inner = c * np.sqrt(2 * t2 * h0**2) / t1 + 1 + t2 * h0 * (h0 - 1) / t1**2
-    assert_allclose(limit_of_q(moments(variances), 0.05), t1 * inner ** (1 / h0), rtol=1e-12)
+    assert_allclose(
+        limit_of_q(moments(variances), -np.log(0.05)), t1 * inner ** (1 / h0), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("surprise", [0.2, 0.7, 3.0, 40.0, 599.0, 650.0, 1100.0])
+def test_limits_are_those_of_their_surprise(surprise):
+    for variances in (np.ones(17), 0.5 ** np.arange(9), [20, 10, 5, 1], [30.0]):
+        m = moments(variances)
+        assert_allclose(
+            surprise_of_q(limit_of_q(m, surprise), normal_power(m)), surprise, rtol=1e-9
+        )
+    for k, n in ((1, 12), (3, 200), (40, 1e6)):
+        t2 = limit_of_t2(k, n, surprise)
+        assert_allclose(surprise_of_t2(t2, k, n), surprise, rtol=1e-6)
+    assert_allclose(
+        surprise_of_q(np.array(9.0), normal_power(moments(np.ones(4)))),
+        -stats.chi2.logsf(9, 4),
+        0.01,
+    )
+    found = surprise_of_t2(np.array([7.0, 1e9]), 1, 30.0)
+    factor = (30**2 - 1) / (30 * 29)
+    assert_allclose(found[0], -stats.f.logsf(7.0 / factor, 1, 29), rtol=1e-9)
+    assert found[1] > found[0]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +78,7 @@ def test_the_limit_of_q_by_the_formula_of_jackson_and_mudholkar():
 @pytest.mark.parametrize("level", [0.05, 0.0253])
 def test_sums_of_squares_exceed_the_limit_of_q(variances, level):
     squares = np.random.default_rng(0).standard_normal((100_000, len(variances))) ** 2
-    found = np.mean(squares @ variances > limit_of_q(moments(variances), level))
+    found = np.mean(squares @ variances > limit_of_q(moments(variances), -np.log(level)))
     assert 0.88 * level < found < 1.12 * level  # five deviations are .0034 and .0025
 
 
@@ -63,7 +89,7 @@ def test_the_limit_of_t2_is_that_of_estimated_variances(k, n):
         X, y = rng.standard_normal((n, k)), rng.standard_normal((200, k))
         y -= X.mean(axis=0)
         t2 = np.einsum("ij,ij->i", y @ np.linalg.inv(np.cov(X.T)), y)
-        over.append(np.mean(t2 > limit_of_t2(k, n, 0.05)))
+        over.append(np.mean(t2 > limit_of_t2(k, n, -np.log(0.05))))
     assert 0.044 < np.mean(over) < 0.056
 
 
@@ -84,10 +110,11 @@ def test_new_rows_vary_less_along_what_was_fitted():
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize(("d", "k"), [(12, 4), (90, 3), (90, 7), (150, 5)])
-def test_false_alarms_of_new_rows(spectrum, d, k):
+@pytest.mark.parametrize("limits", ["chi2", "quantile"])
+def test_false_alarms_of_new_rows(limits, spectrum, d, k):
     rng, variances, found = np.random.default_rng(d + k), SPECTRA[spectrum](d), []
     for _ in range(8):
-        monitor = SubspaceMonitor(StreamingPCA(k)).fit(draw(rng, 500, variances))
+        monitor = SubspaceMonitor(StreamingPCA(k), limits=limits).fit(draw(rng, 500, variances))
         found.append(np.mean(monitor.predict(draw(rng, 4000, variances)) == -1))
     assert 0.04 <= np.mean(found) <= 0.06
 
@@ -108,7 +135,7 @@ def test_a_coordinator_has_the_limits_of_all_rows():
     X, Y = draw(rng, 900, variances), draw(rng, 4000, variances)
     parts = [Subspace.from_rows(X[i::3]) for i in range(3)]
     there = SubspaceMonitor.from_subspace(merge_subspaces(parts), 5)
-    here = SubspaceMonitor(StreamingPCA(5)).fit(X)
+    here = SubspaceMonitor(StreamingPCA(5), limits="chi2").fit(X)
     assert_allclose(there.q_limit_, here.q_limit_, rtol=1e-8)
     assert_allclose(there.t2_limit_, here.t2_limit_, rtol=1e-8)
     assert_allclose(there.score_samples(Y), here.score_samples(Y), rtol=1e-6)
@@ -132,6 +159,6 @@ def test_directions_that_are_kept_stand_for_those_that_are_not(spectrum):
 def test_white_noise_needs_no_further_directions():
     rng, variances = np.random.default_rng(4), SPECTRA["spiked"](60)
     X = draw(rng, 5000, variances)
-    theirs = SubspaceMonitor(PCA(5)).fit(X)
-    assert_allclose(theirs.q_limit_, SubspaceMonitor(StreamingPCA(5)).fit(X).q_limit_, rtol=0.01)
+    theirs, ours = (SubspaceMonitor(pca, limits="chi2").fit(X) for pca in (PCA(5), StreamingPCA(5)))
+    assert_allclose(theirs.q_limit_, ours.q_limit_, rtol=0.01)
     assert abs(np.mean(theirs.predict(draw(rng, 8000, variances)) == -1) - 0.05) < 0.01
