@@ -80,9 +80,11 @@ class StreamingModSuLQ(ModSuLQ):
     >>> FederatedPCA(3, mechanism=published).fit(X).explained_variance_.round()
     array([179., 164., 142.])
     >>> noisy = published.set_params(epsilon=1000.0)
-    >>> FederatedPCA(3, mechanism=noisy, random_state=0).fit(X).explained_variance_.round()
-    array([291., 282., 257.])
+    >>> FederatedPCA(2, mechanism=noisy, random_state=0).fit(X).explained_variance_.round()
+    array([291., 282.])
     """
+
+    _SYMMETRIC = False
 
     def column_blocks(self, n_features, max_keep):
         """Columns of the second moment that are released at a time."""
