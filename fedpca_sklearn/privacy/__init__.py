@@ -7,6 +7,7 @@ from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._mod_sulq import ModSuLQ
+from ._plan import PrivacyPlan
 from ._private_center import PrivateCenter
 from ._private_norm import PrivacyBoundWarning, PrivateNorm
 from ._second_moment import SecondMomentMechanism
@@ -24,6 +25,7 @@ __all__ = [
     "PrivacyLeakWarning",
     "PrivacyLedger",
     "PrivacyNoiseWarning",
+    "PrivacyPlan",
     "PrivacySpent",
     "PrivateCenter",
     "PrivateNorm",
