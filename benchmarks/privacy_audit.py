@@ -5,7 +5,8 @@ mirrored. Their messages, or the attributes of estimators fitted of them, are dr
 linear discriminant and its threshold are chosen on one half of the runs; on the other half
 Clopper-Pearson intervals of the two error rates give a lower bound of epsilon at the stated delta,
 which is too high with a probability of 1e-4. Above the stated epsilon a promise is broken. The same
-attack has to catch five faults that are put into copies of the mechanisms.
+attack has to catch five faults that are put into copies of the mechanisms, and five in the searches
+for a private norm and a private centre.
 """
 
 import math
@@ -28,8 +29,16 @@ from fedpca_sklearn import (
     StreamingModSuLQ,
 )
 from fedpca_sklearn.federated import _private
+from fedpca_sklearn.privacy import (
+    PrivacyBoundWarning,
+    PrivateCenter,
+    PrivateNorm,
+    _private_center,
+    _private_norm,
+)
 from fedpca_sklearn.privacy._accounts import Accounts
-from fedpca_sklearn.privacy._rows import ClippedRows
+from fedpca_sklearn.privacy._gaussian import epsilon_of
+from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
 from fedpca_sklearn.rounds._private_client import PrivateClient
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
@@ -293,8 +302,107 @@ def attacked(fault, n_messages):
     return {"fault": fault.name, "stated": epsilon, "lower bound": bound, "verdict": says}
 
 
+# ------------------------------------------------------------------------------ searches
+
+# A search is two outcomes at worst, which are told apart best at a large delta.
+DELTA_OF_NORM = 0.3
+SEARCHES = {
+    "norm": AnalyzeGauss(4.0, DELTA, PrivateNorm(share=0.45)),
+    # one norm, so that the noise on the means is all that there is
+    "centre": AnalyzeGauss(2.0, DELTA, R, center=PrivateCenter((R, 1.01 * R), share=0.45)),
+}
+
+
+def rows_of_search(what, side):
+    """Rows of which one is mirrored; or is nothing, or very long.
+
+    Of 100 rows 40 are very long and 6 of length 1, so that norms below and above 1 have about equal
+    losses, which the row in question moves in opposite directions.
+    """
+    if what == "centre":
+        return clients_of(PAIRS["mirrored"][side], 1)[0]
+    X = np.zeros((100, 1))
+    X[:40], X[40:46], X[-1] = 1e100, 1.0, 1e200 * side
+    return X
+
+
+def found_in(what, side, n_runs):
+    """What a search releases, in each run, and mu^2 of it."""
+    mechanism, X = SEARCHES[what], rows_of_search(what, side)
+    costs = mechanism.costs(X.shape[1], 1)
+    rngs = (np.random.default_rng([side, run]) for run in range(n_runs))
+    if what == "centre":
+        terms = mechanism.terms(X, costs)
+        found = [mechanism.searched(X, terms, rng).center for rng in rngs]
+        return np.array(found), costs.searches
+    search = mechanism.searches["row_norm"]
+    norms = _private_norm.norms_between(search.bounds)
+    of = _private_norm.losses(row_norms(X, None), norms, _private_norm.FOR_MOMENTS)
+    mu2 = mechanism._search_costs()["row_norm"]
+    found = [_private_norm.least_privately(of, _private_norm.SPAN, mu2, rng) for rng in rngs]
+    return np.log(norms[found])[:, None], costs.searches
+
+
+def search_audited(what, n_runs):
+    """Stated epsilon of a search, and its lower bound."""
+    (here, mu2), (there, _) = (found_in(what, side, n_runs) for side in (0, 1))
+    delta = DELTA if what == "centre" else DELTA_OF_NORM
+    return epsilon_of(math.sqrt(mu2), delta), lower_bound(here, there, delta)
+
+
+def _patched(module, name, make):
+    return lambda: mock.patch.object(module, name, make(getattr(module, name)))
+
+
+def _free(costs):
+    return lambda self, *arguments: costs(self, *arguments)._replace(searches=1e-12)
+
+
+SEARCH_FAULTS = {
+    "half of the noise on losses": (
+        "norm",
+        _patched(
+            _private_norm,
+            "least_privately",
+            lambda draw: lambda of, span, mu2, rng: draw(of, span, 4 * mu2, rng),
+        ),
+    ),
+    "weights without a bound": (
+        "norm",
+        _patched(
+            _private_norm,
+            "weights",
+            lambda weights: lambda rows, norm: weights(rows, norm) * np.where(rows > 1e150, 4, 1),
+        ),
+    ),
+    "a search that is not charged": ("norm", _patched(AnalyzeGauss, "costs", _free)),
+    "means of rows as they are": (
+        "centre",
+        _patched(
+            _private_center.ClippedRows,
+            "of",
+            lambda of: staticmethod(lambda X, c, r: of(X, c, 9 * r)),
+        ),
+    ),
+    "half of the noise on means": (
+        "centre",
+        _patched(AnalyzeGauss, "_sum_std", lambda std: lambda *of: std(*of) / 2),
+    ),
+}
+
+
+def search_attacked(name, n_runs):
+    """Row of the table for a fault in a search."""
+    what, fault = SEARCH_FAULTS[name]
+    with fault():
+        epsilon, bound = search_audited(what, n_runs)
+    says = "caught" if bound > epsilon else "MISSED"
+    return {"fault": name, "stated": epsilon, "lower bound": bound, "verdict": says}
+
+
 def main(quick=False):
     warnings.simplefilter("ignore", PrivacyNoiseWarning)  # there is nothing but two rows to find
+    warnings.simplefilter("ignore", PrivacyBoundWarning)
     n_messages, n_fits = (2000, 100) if quick else (16_000, 500)
     rows = []
     for mechanism in mechanisms():
@@ -306,4 +414,10 @@ def main(quick=False):
     print(f"{len(rows)} attacks, {len(broken)} above what is stated.\n")
     rows = [attacked(fault, 8000 if quick else n_messages) for fault in FAULTS]
     table("privacy_audit_faults", rows)
+    print(f"{sum(row['verdict'] == 'caught' for row in rows)} of {len(rows)} faults are caught.")
+    n_runs = 4000 if quick else n_messages
+    rows = [verdict({"search": what}, *search_audited(what, n_runs)) for what in SEARCHES]
+    table("privacy_audit_searches", rows)
+    rows = [search_attacked(name, n_runs) for name in SEARCH_FAULTS]
+    table("privacy_audit_search_faults", rows)
     print(f"{sum(row['verdict'] == 'caught' for row in rows)} of {len(rows)} faults are caught.")

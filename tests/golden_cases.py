@@ -73,6 +73,7 @@ FederatedPCA(2, merge=NoiseAwareMerge())
 FederatedPCA(2, merge=RobustMerge())
 FederatedPCA(2, merge=RobustMerge("median", max_bad=1))
 FederatedPCA(2, mechanism=AnalyzeGauss(4.0, 1e-3, 60.0), random_state=0)
+FederatedPCA("above_noise", mechanism=AnalyzeGauss(9.0, 1e-3, "private", center="private"), random_state=0)
 FederatedPCA(2, mechanism=StreamingModSuLQ(4.0, 1e-3, 60.0, trust="sum"), random_state=0)
 FederatedPCA(3, missing=AvailablePairs())
 FederatedPCA(3, missing=ConditionalFill(3))
@@ -162,7 +163,7 @@ VerticalFederatedKernelPCA(1, feature_groups=2, aggregation="paper", topology=Co
 VerticalFederatedKernelPCA(1, feature_groups=2, n_landmarks=20, random_state=0)
 VerticalFederatedKernelPCA(1, feature_groups=3, aggregation="paper", projection="features", random_state=0)
 SubspaceMonitor(StreamingPCA(2))
-SubspaceMonitor(StreamingPCA(2), contamination=0.1, limits="quantile")
+SubspaceMonitor(StreamingPCA(2), contamination=0.1, limits="chi2")
 SubspaceMonitor(FederatedPCA(2), drift_window=20, drift_level=0.01)
 """  # noqa: E501
 

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..federated import FederatedPCA
-from ..federated._private import Release, private_directions, private_summary, stated
+from ..federated._private import Release, norm_found, private_directions, private_summary, stated
 from ..privacy import PrivacyNoiseWarning
 from ..privacy._accounts import Account, Accounts
 from ..privacy._rows import ClippedRows
@@ -59,11 +59,9 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
             seeds = tuple(int(word) for word in rng.integers(2**32, size=4))
             release = Release(mechanism, mechanism.terms(X, costs), X, seeds, keep)
             found = private_summary(site.name, release)
-            return np.frombuffer(found._replace(privacy=privacy()).to_bytes(), np.uint8)
-
-        def privacy():
             site.state_spent(mechanism)
-            return stated(mechanism, site.privacy["mu2"])
+            privacy = stated(mechanism, site.privacy["mu2"], norm_found(found))
+            return np.frombuffer(found._replace(privacy=privacy).to_bytes(), np.uint8)
 
         return {"summary": site.release("summary", mechanism, mu2, make)}
 

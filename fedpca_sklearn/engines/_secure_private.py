@@ -23,7 +23,7 @@ from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
-from ..federated._private import noise_of_releases, private_directions, stated
+from ..federated._private import private_directions, show_above_noise, shown_first, stated
 from ..privacy import Mechanism
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
@@ -185,9 +185,9 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         summary = mechanism.summary(iter([M]), total, max(1, round(count)), terms, keep, dtype)
         mu2 = max(spent for spent, _ in sums.sites.spent.values())
         summary = summary._replace(privacy=stated(mechanism, mu2))
-        fitted = FederatedPCA.from_subspaces([summary], estimator.n_components)
+        fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
         fitted.set_params(**estimator.get_params(deep=False))
-        return _shown(fitted, sums, noise_of_releases(fitted, terms, len(sums.sites.names)))
+        return _shown(fitted, sums, show_above_noise(fitted, terms, len(sums.sites.names)))
 
     return until_nobody_is_lost(fit)
 

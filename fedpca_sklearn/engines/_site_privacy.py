@@ -150,6 +150,8 @@ def check_trust(mechanism: Mechanism, secure: Any = None) -> None:
             "trust='sum' over a network needs secure sums: here the server sees the message of "
             f"each site, which has a part of the noise only, got {mechanism!r}."
         )
+    if secure is not None:
+        mechanism.refuse_searches("secure sums have one norm and centre for all sites")
     if secure is not None and mechanism.noise is None:
         raise ValueError(
             "a mechanism over secure sums needs noise that survives integers: "

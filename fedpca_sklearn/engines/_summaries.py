@@ -14,7 +14,7 @@ from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
-from ..federated._private import noise_of_releases
+from ..federated._private import show_above_noise, shown_first
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
@@ -134,13 +134,13 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
 def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     summaries = sites.ask("summary", with_spent(sites, _private_summary)).items()
     named = [summary._replace(site=site) for site, summary in summaries]
-    fitted = FederatedPCA.from_subspaces(named, estimator.n_components, merge=estimator.merge)
+    fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
     show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
     terms = mechanism.terms(np.empty((0, d)), costs)
-    warn_of_noise(noise_of_releases(fitted, terms, n_sources=1))
+    warn_of_noise(show_above_noise(fitted, terms, n_sources=1))
     return fitted
 
 

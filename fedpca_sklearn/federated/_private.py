@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -28,7 +28,7 @@ from ..privacy._accounts import Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
 from ..privacy._seeds import seeds_of
-from ..privacy._useless import edge, edge_of_sum, noise_message
+from ..privacy._useless import beyond_message, count_above, edge, edge_of_sum, noise_message
 from ..summary import Subspace, merge_subspaces
 from ..summary._origin import StatedPrivacy
 from ._clients import rows_of
@@ -36,6 +36,10 @@ from ._local_fit import Site
 
 # In the place of a client where only sums over clients are known.
 _SUM = 0
+# ``n_components`` for as many as are above the noise of a mechanism.
+ABOVE_NOISE = "above_noise"
+# Number of the noise of searches, which no message has.
+_SEARCHES = 2**31
 
 
 def refuse_weight(weight: Any) -> None:
@@ -111,6 +115,14 @@ class Release:
     seeds: tuple[int, ...]
     max_keep: int | None
 
+    def searched(self) -> Release:
+        """With the norm and the centre that are found privately, if any are."""
+        if not self.mechanism.searches:
+            return self
+        rng = np.random.default_rng([*self.seeds, _SEARCHES])
+        terms = self.mechanism.searched(check_rows(self.rows), self.terms, rng)
+        return replace(self, terms=terms)
+
     def clipped(self) -> ClippedRows:
         """The rows as the mechanism may use them."""
         return ClippedRows.of(check_rows(self.rows), self.terms.center, self.terms.row_norm)
@@ -135,18 +147,34 @@ class Release:
         return self.mechanism.summary(messages, total, n, self.terms, self.max_keep, dtype)
 
 
-def stated(mechanism: SecondMomentMechanism, mu2: float) -> StatedPrivacy:
-    """What a client's summary states about its rows after all its releases."""
-    row_norm = None if mechanism.row_norm == "data" else float(mechanism.row_norm)
+def stated(
+    mechanism: SecondMomentMechanism, mu2: float, row_norm: float | None = None
+) -> StatedPrivacy:
+    """What a client's summary states about its rows after all its releases.
+
+    ``row_norm`` is the norm that the client found privately.
+    """
+    if "row_norm" not in mechanism.searches:
+        row_norm = None if mechanism.row_norm == "data" else float(mechanism.row_norm)
     spent = mechanism.spent(mu2)
     return StatedPrivacy(*spent, row_norm, type(mechanism).__name__, mechanism.trust)
 
 
 def private_summary(label: Any, release: Release) -> Subspace:
-    """Local work of one client: its private summary."""
+    """Local work of one client: its private summary, which states the norm of the rows."""
+    release = release.searched()
     rows = release.clipped()
     messages = (release.message(rows, *part) for part in release.parts())
-    return release.summary(messages, rows.n_rows)
+    found = release.summary(messages, rows.n_rows)
+    if "row_norm" in release.mechanism.searches:
+        privacy = stated(release.mechanism, 0.0, release.terms.row_norm)
+        found = found._replace(privacy=privacy)
+    return found
+
+
+def norm_found(summary: Subspace) -> float | None:
+    """The norm that a client has found privately, None if it has not searched for one."""
+    return None if summary.privacy is None else StatedPrivacy(*summary.privacy).row_norm
 
 
 def _clipped(label: Any, release: Release) -> tuple[Any, Release, ClippedRows]:
@@ -195,8 +223,11 @@ def release_of_clients(
         found = {_SUM: summary_of_sums(federation, releases)}
     else:
         found = dict(pca._map(private_summary, releases, shards))
-    spent = {label: accounts.mu2(None if mechanism.trust == "sum" else label) for label in found}
-    privacy = {mu2: stated(mechanism, mu2) for mu2 in set(spent.values())}
+    spent = {
+        label: (accounts.mu2(None if mechanism.trust == "sum" else label), norm_found(summary))
+        for label, summary in found.items()
+    }
+    privacy = {terms: stated(mechanism, *terms) for terms in set(spent.values())}
     made = {
         label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
         for label, summary in found.items()
@@ -218,24 +249,61 @@ def private_directions(wanted: int | float | None, d: int) -> int | None:
     return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
 
 
-def noise_of_releases(pca: Any, terms: Terms, n_sources: int) -> str | None:
-    """Text of a warning if the first releases of all clients together look like noise.
+def _noise_terms(pca: Any, terms: Terms) -> Terms:
+    """Terms with the largest norm that a client has found, where they search for it."""
+    found = [norm_found(site.summary) for site in pca._clients.values()]
+    largest = max((norm for norm in found if norm is not None), default=terms.row_norm)
+    return replace(terms, row_norm=largest) if math.isnan(terms.row_norm) else terms
 
-    Each summary has the noise of ``n_sources`` clients.
+
+def shown_first(pca: Any) -> Any:
+    """``n_components`` of the components that are shown before noise is looked at."""
+    return None if pca.n_components == ABOVE_NOISE else pca.n_components
+
+
+def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -> str | None:
+    """Set ``n_components_above_noise_``; text of a warning if components look like noise.
+
+    Each summary has the noise of ``n_sources`` clients in each of ``n_calls`` calls. Also set the
+    number of components where that is asked for.
     """
-    d, shares = len(pca.mean_), math.sqrt(n_sources)
-    summaries = [site.summary for site in pca._clients.values()]
+    terms, d, shares = _noise_terms(pca, terms), len(pca.mean_), math.sqrt(n_sources)
+    sites = [site.summary for site in pca._clients.values() if site.n_rows]
+    summaries = [summary for summary in sites for _ in range(n_calls)]
     size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
     spike = of_means = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
-        distances = [np.linalg.norm(s.mean - terms.origin(d)) for s in summaries]
-        spike = float(max(distances)) * t * math.sqrt(d)
+        spike = _distance_of_means(pca, terms, sites, t) * t * math.sqrt(d)
         if len(summaries) > 1:  # and the means of clients differ by their noise
             n = pca.n_samples_ / len(summaries)
             of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
             of_means = min(of_means, pca.n_samples_ * terms.row_norm**2)
-    spectra = [s.singular_values.astype(np.float64) ** 2 for s in summaries]
-    noise = edge_of_sum(edge(size, d, spike), spectra, d) + of_means
-    largest = float(pca.subspace_.singular_values.max(initial=0.0)) ** 2
-    return noise_message(largest, noise, d)
+    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in summaries]
+    scatters = None
+    if pca.mechanism._SYMMETRIC:
+        scatters = [float(s.scatter) / n_calls for s in summaries]
+    merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
+    noise = edge(size, d, spike)
+    above = count_above(merged, spectra, scatters, noise, d) if noise else len(merged)
+    pca.n_components_above_noise_ = above
+    if pca.n_components == ABOVE_NOISE:
+        pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
+    of_all = edge_of_sum(noise, spectra, d) + of_means
+    message = noise_message(float(merged.max(initial=0.0)) + of_means, of_all, d)
+    asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
+    if message is None and noise and asked and len(summaries) == 1:  # where the edge is exact
+        return beyond_message(above, pca.n_components_)
+    return message
+
+
+def _distance_of_means(pca: Any, terms: Terms, summaries: list[Subspace], t: float) -> float:
+    """Largest distance of a mean to the centre that its rows were clipped about, or its size."""
+    d = len(pca.mean_)
+    if "center" not in pca.mechanism.searches:
+        origin = terms.origin(d)
+        return max(float(np.linalg.norm(s.mean - origin)) for s in summaries)
+    search = pca.mechanism._search_costs()["center"]  # about 2 R apart in its last round
+    of_search = 2 * terms.row_norm * pca.mechanism._sum_std(search / 4, d)
+    n = pca.n_samples_ / len(summaries)
+    return math.sqrt(d) * math.hypot(t, of_search) / n

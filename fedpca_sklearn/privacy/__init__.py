@@ -7,6 +7,9 @@ from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._mod_sulq import ModSuLQ
+from ._plan import PrivacyPlan
+from ._private_center import PrivateCenter
+from ._private_norm import PrivacyBoundWarning, PrivateNorm
 from ._second_moment import SecondMomentMechanism
 from ._streaming_mod_sulq import StreamingModSuLQ
 from ._useless import PrivacyNoiseWarning
@@ -17,11 +20,15 @@ __all__ = [
     "FedPowerNoise",
     "Mechanism",
     "ModSuLQ",
+    "PrivacyBoundWarning",
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
     "PrivacyLedger",
     "PrivacyNoiseWarning",
+    "PrivacyPlan",
     "PrivacySpent",
+    "PrivateCenter",
+    "PrivateNorm",
     "SecondMomentMechanism",
     "StreamingModSuLQ",
     "gaussian_cost",

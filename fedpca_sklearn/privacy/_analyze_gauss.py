@@ -29,12 +29,15 @@ class AnalyzeGauss(SecondMomentMechanism):
         Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
     delta : float
         Between 0 and 1; should be far below one over the number of rows.
-    row_norm : float or "data"
-        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. Must
-        be known without a look at the rows. "data" takes the largest norm, is not private, and
-        warns with `PrivacyLeakWarning`.
-    center : float, array-like of shape (n_features,) or None, default=None
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. A number
+        must be known without a look at the rows. "private": each client finds its own within the
+        budget, ``PrivateNorm()``. "data" takes the largest norm, is not private, and warns with
+        `PrivacyLeakWarning`.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
         Public point about which rows are clipped, or a number for all features. None: the origin.
+        "private": each client finds its own within the budget, ``PrivateCenter()``.
     mean : {"private", "fixed"}, default="private"
         "fixed": rows are centred at ``center``, which costs nothing.
     mean_share : float, default=0.2

@@ -7,6 +7,7 @@ releases with sigma protect as one with sigma / sqrt(T) does.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import scipy.optimize
@@ -27,6 +28,7 @@ def log_delta(epsilon: float, mu: float) -> float:
     return float(first + np.log(share)) if share > 0 else -math.inf
 
 
+@lru_cache(maxsize=1024)
 def mu_of(epsilon: float, delta: float) -> float:
     """Largest mu that is (epsilon, delta)-private; infinite for an infinite epsilon.
 

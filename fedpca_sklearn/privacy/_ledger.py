@@ -51,8 +51,9 @@ class PrivacyLedger:
     the text of their labels, without spaces around it and in composed Unicode (NFC): 1, "1" and
     " 1" are one client. Rows without labels belong to clients 0, 1, ... in every fit.
 
-    A line is JSON: label, mu2, time, mechanism, epsilon, delta, share (of ``n_releases``), id, and
-    chain, the SHA-256 of the line and of the chain before it. Every call reads what was added since
+    A line is JSON: label, mu2, time, mechanism, epsilon, delta, share (of ``n_releases``), release
+    ("row_norm" or "center", where that is found privately), id, and chain, the SHA-256 of the line
+    and of the chain before it. Every call reads what was added since
     the last one, and a ledger that is new to a process reads the file once. Refused with a
     ValueError: a line that does not continue the chain, and a file that has become shorter than
     this object, or the pickle that it came from, has seen it.
@@ -152,8 +153,9 @@ class PrivacyLedger:
             self._refuse(known, accounts, owner or mechanism, mu2)
             known, lines = known._replace(totals=dict(known.totals)), []
             for name in accounts:
-                lines.append(_line(known, name, mechanism, mu2))
-                known = _after(known, lines[-1], name, mu2)
+                for release, cost in mechanism.itemised(mu2):
+                    lines.append(_line(known, name, mechanism, cost, release))
+                    known = _after(known, lines[-1], name, cost)
             append_flushed(file, b"".join(lines), self._known.size, self.path)
             self._known = known
         return known.totals
@@ -243,7 +245,9 @@ def _after(known: _Known, line: bytes, name: str, mu2: float) -> _Known:
     return _Known(size, line, chain_of(line, known.chain), number, known.totals)
 
 
-def _line(known: _Known, name: str, mechanism: Any, mu2: float) -> bytes:
+def _line(
+    known: _Known, name: str, mechanism: Any, mu2: float, release: str | None = None
+) -> bytes:
     """A line of the file; without a mechanism, one in place of a line that was cut off."""
     entry = {
         "label": name,
@@ -259,6 +263,8 @@ def _line(known: _Known, name: str, mechanism: Any, mu2: float) -> bytes:
             "delta": float(mechanism.delta),
             "share": 1 / mechanism.n_releases,
         }
+    if release is not None:
+        entry["release"] = release
     return chained({**entry, "id": known.n_lines + 1}, known.chain)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger
+from ._private_center import PrivateCenter
+from ._private_norm import PrivateNorm
 from ._rows import row_norms
 
 __all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
@@ -36,6 +38,7 @@ class Costs(NamedTuple):
 
     product: float
     mean: float | None  # None: no release, the mean is fixed
+    searches: float = 0.0  # of a private norm and centre
 
     @property
     def product_std(self) -> float:
@@ -120,8 +123,18 @@ class Mechanism(BaseEstimator, ABC):
     _parameter_constraints: dict = {
         "epsilon": [Interval(Real, 1e-6, None, closed="both")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
-        "row_norm": [Interval(Real, 1e-60, 1e60, closed="both"), StrOptions({"data"})],
-        "center": ["array-like", Real, None],
+        "row_norm": [
+            Interval(Real, 1e-60, 1e60, closed="both"),
+            StrOptions({"data", "private"}),
+            InstanceOf(PrivateNorm, "privacy.PrivateNorm"),
+        ],
+        "center": [
+            StrOptions({"private"}),
+            InstanceOf(PrivateCenter, "privacy.PrivateCenter"),
+            "array-like",
+            Real,
+            None,
+        ],
         "mean": [StrOptions({"private", "fixed"})],
         "mean_share": [Interval(Real, 0, 1, closed="neither")],
         "trust": [StrOptions({"client", "sum"})],
@@ -131,6 +144,9 @@ class Mechanism(BaseEstimator, ABC):
 
     # size of the noise off the diagonal of a second moment, over that on it
     _OFF_DIAGONAL = 1.0
+
+    # whether the noise is symmetric, so that eigenvalues are about zero and no singular values
+    _SYMMETRIC = True
 
     # releases that the budget is split over
     n_releases = 1
@@ -161,6 +177,38 @@ class Mechanism(BaseEstimator, ABC):
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
+        if self.trust == "sum":
+            self.refuse_searches("trust='sum' has one norm and centre for all")
+
+    @property
+    def searches(self) -> dict[str, PrivateCenter | PrivateNorm]:
+        """What is found privately before the release, by the name of its parameter, in order."""
+        found: dict[str, PrivateCenter | PrivateNorm] = {}
+        for name, kind in (("center", PrivateCenter), ("row_norm", PrivateNorm)):
+            value = getattr(self, name)
+            if isinstance(value, kind):
+                found[name] = value
+            elif isinstance(value, str) and value == "private":
+                found[name] = kind()
+        return found
+
+    def refuse_searches(self, why: str) -> None:
+        """Raise if a norm or a centre is to be found privately.
+
+        Parameters
+        ----------
+        why : str
+            Begin of the sentence that says why it cannot be.
+        """
+        for name in self.searches:
+            raise ValueError(
+                f"{why}: {name} must be known in advance, got {name}={getattr(self, name)!r}."
+            )
+
+    def _search_costs(self) -> dict[str, float]:
+        """What the searches of one release cost, as mu^2, by name."""
+        budget = self.budget() / self.n_releases
+        return {name: search.share * budget for name, search in self.searches.items()}
 
     def budget(self) -> float:
         """mu^2 of the whole budget.
@@ -194,12 +242,21 @@ class Mechanism(BaseEstimator, ABC):
             mu^2 of one product and, unless the mean is fixed, of the mean.
         """
         share = self.mean_share if self.mean == "private" else 0.0
+        searches = sum((search.share for search in self.searches.values()), 0.0)
+        of_searches = self.budget() * fraction * searches if searches else 0.0
+        fraction *= 1 - searches
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         mean = self.budget() * fraction * share if share else None
         if self.noise is not None:
             product = self.noise.gaussian_part(product, n_features**2 + 1)
             mean = mean and self.noise.gaussian_part(mean, n_features)
-        return Costs(product, mean)
+        return Costs(product, mean, of_searches)
+
+    def _sum_std(self, mu2: float, n_features: int) -> float:
+        """Noise on a sum of rows of norm 1 that costs some mu^2."""
+        if self.noise is not None:
+            mu2 = self.noise.gaussian_part(mu2, n_features)
+        return Costs(math.inf, mu2).mean_std
 
     def cost(self, costs: Costs, n_features: int, n_products: int = 1, n_shares: int = 1) -> float:
         """mu^2 of a mean and some products with noise; infinite for a bound from the data.
@@ -230,7 +287,23 @@ class Mechanism(BaseEstimator, ABC):
             mu2 = n_products * self._noise_cost(costs.product_std, n_features, n_shares)
         if costs.mean is not None:
             mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
-        return mu2
+        return mu2 + costs.searches
+
+    def itemised(self, mu2: float) -> list[tuple[str | None, float]]:
+        """Lines of a ledger for one release: its searches by name, and None for the others.
+
+        Parameters
+        ----------
+        mu2 : float
+            What the release costs, searches included.
+
+        Returns
+        -------
+        lines : list of tuple (name, mu2)
+            Their costs add up to ``mu2``.
+        """
+        searches = self._search_costs() if math.isfinite(mu2) else {}
+        return [*searches.items(), (None, mu2 - sum(searches.values()))]
 
     def _noisy(self, values: np.ndarray, std: float, rng: np.random.Generator) -> np.ndarray:
         """Values with independent noise of a standard deviation."""
@@ -303,9 +376,10 @@ class Mechanism(BaseEstimator, ABC):
         terms : Terms
             Bound of the rows, public centre, and the scale of the noise.
         """
-        d = X.shape[1]
-        center, row_norm = self._center_of(d), self.row_norm
-        if row_norm == "data":
+        d, searches = X.shape[1], self.searches
+        center = None if "center" in searches else self._center_of(d)
+        row_norm = math.nan if "row_norm" in searches else self.row_norm
+        if self.row_norm == "data":
             warnings.warn(
                 "row_norm='data' takes the largest norm of the rows, which depends on one of them: "
                 "the result is not differentially private. Give a number known in advance.",
@@ -314,6 +388,31 @@ class Mechanism(BaseEstimator, ABC):
             )
             row_norm = row_norms(check_rows(X), center).max() or 1.0
         return Terms(float(row_norm), center, costs, n_shares if self.trust == "sum" else 1)
+
+    def searched(self, X: Any, terms: Terms, rng: np.random.Generator) -> Terms:
+        """Terms with the norm and the centre that are found privately, if any are.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            Finite rows of the client, whose account has been charged.
+        terms : Terms
+            As `terms` returns them.
+        rng : Generator
+            Random bits of the searches.
+
+        Returns
+        -------
+        terms : Terms
+            With both.
+        """
+        for name, mu2 in self._search_costs().items():
+            search = self.searches[name]
+            if isinstance(search, PrivateCenter):
+                terms = replace(terms, center=search.found(X, self, mu2, rng))
+            else:
+                terms = replace(terms, row_norm=search.found(X, terms.center, mu2, rng))
+        return terms
 
     def _center_of(self, d: int) -> np.ndarray | None:
         """The public point as an array; a number stands for all features."""

@@ -14,6 +14,7 @@ from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, Terms
+from ._plan import PrivacyPlan, planned
 from ._rows import ClippedRows
 
 __all__ = ["SecondMomentMechanism"]
@@ -39,10 +40,11 @@ class SecondMomentMechanism(Mechanism):
         As in `AnalyzeGauss`, like all others; a subclass without ``__init__`` has them all.
     delta : float
         Between 0 and 1.
-    row_norm : float or "data"
+    row_norm : float, "private", PrivateNorm or "data"
         Bound on the norms of the rows about ``center``.
-    center : float, array-like of shape (n_features,) or None, default=None
-        Public point about which rows are clipped.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Point about which rows are clipped.
     mean : {"private", "fixed"}, default="private"
         Whether the mean is released, or is ``center``.
     mean_share : float, default=0.2
@@ -99,6 +101,44 @@ class SecondMomentMechanism(Mechanism):
             Consecutive blocks of columns, together all of them; here one block.
         """
         return [slice(0, n_features)]
+
+    def plan(self, n: int, d: int, n_components: int, *, spectrum: Any = None) -> PrivacyPlan:
+        """What this budget is expected to give, without a row: nothing is spent.
+
+        Parameters
+        ----------
+        n : int
+            Rows of a client.
+        d : int
+            Columns.
+        n_components : int
+            Components whose error is of interest.
+        spectrum : array-like of shape (m,), default=None
+            Variances that the rows are believed to have along their principal directions, m of them
+            up to d, the others 0; not to be taken from the rows. None: 1 / i^2, in units in which
+            rows are about as long as ``row_norm``.
+
+        Returns
+        -------
+        plan : PrivacyPlan
+            Expected error and components above noise, and the same for half and twice the epsilon.
+
+        Notes
+        -----
+        Up to 20 draws of the mechanism's own noise, O(d^3) each, on the second moment that normal
+        rows of these variances are expected to have. Of a private norm and centre the cost is
+        counted, and not their error, so that a plan for few rows is too good.
+
+        Examples
+        --------
+        >>> from fedpca_sklearn import AnalyzeGauss
+        >>> plan = AnalyzeGauss(1.0, 1e-5, row_norm="private").plan(10_000, 50, 2)
+        >>> round(plan.error, 2), round(plan.half.error, 2), round(plan.twice.error, 2)
+        (0.02, 0.04, 0.01)
+        >>> plan.n_components_above_noise
+        10.2
+        """
+        return planned(self, n, d, n_components, spectrum)
 
     def noisy_sum(self, rows: ClippedRows, terms: Terms, rng: np.random.Generator) -> np.ndarray:
         """A client's sum of y, with its noise.

@@ -228,6 +228,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     def _check_mechanism(self, mechanism: FedPowerNoise) -> None:
         mechanism.validate()
+        mechanism.refuse_searches("rounds of products have one norm and centre for all")
         if self.channel is not None and self.channel.compares_clients:
             hides = "trust='sum' hides" if mechanism.trust == "sum" else "mechanism adds noise to"
             raise ValueError(

@@ -1,5 +1,6 @@
 """Mechanisms at sites: the same distribution as in one process, and the account of the ledgers."""
 
+import json
 import os
 import secrets
 
@@ -22,7 +23,8 @@ from fedpca_sklearn import (
     PrivacyLedger,
     Subspace,
 )
-from fedpca_sklearn.engines.flower import SitePolicy, client_app, fit_sites
+from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
+from fedpca_sklearn.privacy import DiscreteGaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 N_RUNS = 120
@@ -105,3 +107,29 @@ def test_a_merged_model_states_what_sites_promised(tmp_path):
     assert fitted.subspace_.privacy[:3] == pytest.approx((8.0, 1e-3, 4.0))
     assert fitted.subspace_.privacy.mechanism == "AnalyzeGauss"
     assert fitted.mechanism.ledger is None
+
+
+def test_sites_find_norms_and_centres_of_their_own(tmp_path):
+    """With so much budget that noise is small, beside one process: norms, mean, components."""
+    private = AnalyzeGauss(1e4, 1e-3, "private", center="private")
+    estimator = FederatedPCA("above_noise", mechanism=private)
+    policies = iter(SitePolicy(ledger=tmp_path / site) for site in PARTS)
+    fitted = fit_sites(grid_with(estimator, policies), estimator, wait=0)
+    here = clone(estimator).set_params(random_state=0).fit(ROWS, clients=LABELS)
+    norm = fitted.subspace_.privacy.row_norm
+    assert norm / here.subspace_.privacy.row_norm == pytest.approx(1, rel=0.1)
+    assert fitted.n_components_ == fitted.n_components_above_noise_
+    assert fitted.mean_ == pytest.approx(here.mean_, abs=0.05)
+    assert fitted.privacy_spent_.epsilon == pytest.approx(1e4, rel=1e-6)
+    for site in PARTS:
+        lines = [json.loads(line) for line in (tmp_path / site).read_text().splitlines()]
+        assert [line.get("release") for line in lines] == ["center", "row_norm", None]
+
+
+def test_secure_sums_have_one_norm_for_all():
+    noise = {"trust": "client", "noise": DiscreteGaussian()}
+    estimator = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, "private", **noise))
+    with pytest.raises(ValueError, match="row_norm must be known in advance"):
+        client_app(
+            lambda context: ROWS, estimator, secure=SecureAggregation(threshold=2, restarts=0)
+        )

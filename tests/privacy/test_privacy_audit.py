@@ -18,6 +18,7 @@ from benchmarks import privacy_audit as audit
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.privacy.PrivacyBoundWarning"),
 ]
 
 
@@ -78,3 +79,14 @@ def test_faults_are_caught(fault):
     row = audit.attacked(fault, 8000)
     assert row["verdict"] == "caught"
     assert row["lower bound"] > row["stated"]
+
+
+@pytest.mark.parametrize("what", audit.SEARCHES)
+def test_searches_give_away_no_more_than_is_stated(what):
+    epsilon, bound = audit.search_audited(what, 3000)
+    assert 0.1 < bound <= epsilon  # a bound that can be broken
+
+
+@pytest.mark.parametrize("name", audit.SEARCH_FAULTS)
+def test_faults_of_searches_are_caught(name):
+    assert audit.search_attacked(name, 3000)["verdict"] == "caught"
