@@ -52,6 +52,14 @@ def add(commands: Any) -> None:
         "--ledger", help=of_study + "file of what noise has cost these rows", metavar="FILE"
     )
     parser.add_argument(
+        "--estimator", help=of_study + "the only one that is answered for", metavar="ESTIMATOR"
+    )
+    parser.add_argument(
+        "--mechanism",
+        help=of_study + "the owner's, whose budget counts, with a ledger",
+        metavar="MECHANISM",
+    )
+    parser.add_argument(
         "--secure",
         type=count,
         help=of_study + "refuse it unless it is of secure sums over at least N sites",
@@ -66,7 +74,7 @@ def run(options: argparse.Namespace) -> Report:
     checked_site(options)
     if is_letter(options.query):
         return answered(options)
-    for name in ("state", "ledger", "secure"):
+    for name in ("state", "ledger", "secure", "estimator", "mechanism"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name} is of questions of a study, and {options.query} is none.")
     query = load(options.query)

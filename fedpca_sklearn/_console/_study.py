@@ -131,6 +131,7 @@ def answered(options: argparse.Namespace) -> Report:
         raise ValueError(f"{options.query}: it is for site {named!r}, not {options.site!r}.")
     keeping = argparse.Namespace(**{**vars(options), "fill": not options.drop_missing})
     rows = Rows(options.rows, keeping, options.columns)
+    given = None if options.estimator is None else constructed(options.estimator)
     loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
     make_log(options)
     policy = SitePolicy(
@@ -138,12 +139,19 @@ def answered(options: argparse.Namespace) -> Report:
         min_rows=options.min_rows,
         max_rounds=options.max_rounds or _MAX_ROUNDS,
         log=log_of(options),
+        mechanism=None if options.mechanism is None else constructed(options.mechanism),
         ledger=options.ledger,
     )
     state = options.state or f"{log_of(options)}.studies"
     secure = None if options.secure is None else SecureAggregation(threshold=options.secure)
     refusal = answer_of_site(
-        options.query, options.output, loaded, state=state, policy=policy, secure=secure
+        options.query,
+        options.output,
+        loaded,
+        state=state,
+        estimator=given,
+        policy=policy,
+        secure=secure,
     )
     estimator = str(letter.about.get("estimator"))
     said = f"refuses: {refusal}" if refusal else f"answers a question of {letter.message.kind!r}"

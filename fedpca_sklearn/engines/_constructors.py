@@ -106,9 +106,10 @@ def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("parameters are written one by one, not as **.")
         named = {str(keyword.arg): _built(keyword.value, known) for keyword in node.keywords}
-        if own := named.keys() & _OWN:
+        given = inspect.signature(kind).bind(*(_built(one, known) for one in node.args), **named)
+        if own := given.arguments.keys() & _OWN:
             raise ValueError(f"{min(own)} is of one process, and plays no part by files.")
-        return kind(*(_built(given, known) for given in node.args), **named)
+        return kind(*given.args, **given.kwargs)
     if isinstance(node, ast.List | ast.Tuple):
         made = [_built(one, known) for one in node.elts]
         return made if isinstance(node, ast.List) else tuple(made)

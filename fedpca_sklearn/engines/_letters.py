@@ -14,6 +14,8 @@ from ._records import Array, Message
 _MAGIC = b"fedpca message 1\n"
 # Bytes of a header, and of a whole file, that are read.
 _HEADER, _LARGEST = 2**26, 2**36
+# Kinds of what is sent beside arrays.
+_PLAIN = bool, int, float, str, bytes
 # Bytes of a digest at the end, by which damage is noticed.
 _DIGEST = 32
 
@@ -53,6 +55,7 @@ class Letter(NamedTuple):
             header = json.loads(data[start : start + size], object_hook=_with_bytes)
             about, kind, config = (header[name] for name in ("about", "kind", "config"))
             fits = isinstance(about, dict) and isinstance(kind, str) and isinstance(config, dict)
+            fits = fits and all(map(_is_plain, config.values()))
             at, arrays = start + size, {}
             for name, shape, dtype, stype, length in header["arrays"]:
                 end = at + length
@@ -96,6 +99,13 @@ def write_bytes(path: Any, data: bytes) -> None:
 def digest_of(data: bytes) -> str:
     """What tells a file from every other one."""
     return hashlib.sha256(data).hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, bytes, or a list of one of these kinds."""
+    if isinstance(value, list):
+        return len({type(one) for one in value}) < 2 and all(type(one) in _PLAIN for one in value)
+    return type(value) in _PLAIN
 
 
 def _without_bytes(value: Any) -> Any:

@@ -281,6 +281,7 @@ def answer(
     rows: Any,
     *,
     state: str | os.PathLike,
+    estimator: Any = None,
     policy: SitePolicy | None = None,
     secure: SecureAggregation | None = None,
     known: Sequence[type] = (),
@@ -295,8 +296,12 @@ def answer(
         The same in all questions of a study.
     state : str or path-like
         Folder of the site, which nobody else may read: what was asked, answered, and released.
+    estimator : object or None, default=None
+        The owner's own, as in `client_app`: a question for another one is refused, and the refusal
+        names what differs. None: that of the question, which the coordinator has chosen.
     policy : SitePolicy or None, default=None
-        The owner's rules; None: ``SitePolicy()``, at least 10 rows. A mechanism needs its ledger.
+        The owner's rules; None: ``SitePolicy()``, at least 10 rows. A mechanism needs its ledger,
+        and a mechanism of the owner's in it or in ``estimator``: its budget is the one that counts.
     secure : SecureAggregation or None, default=None
         Of an owner who takes part in secure sums only, with this threshold or a larger one, and
         with this identity. None: as the question says.
@@ -325,8 +330,12 @@ def answer(
     site = _State.of(state, about, os.fspath(question))
     if site.known.get("question") != digest:
         site.check(about, rows)
-        estimator = constructed(str(about.get("estimator")), known)
-        message = _replied(letter, site, rows, estimator, policy or SitePolicy(), secure)
+        asked = constructed(str(about.get("estimator")), known)
+        estimator = asked if estimator is None else estimator
+        policy = policy or SitePolicy()
+        if getattr(asked, "mechanism", None) is not None and estimator is asked:
+            _check_owner(policy)
+        message = _replied(letter, site, rows, estimator, policy, secure)
         site.keep(about, digest, Letter({"asked": digest}, message).to_bytes())
     write_bytes(output, site.sent)
     return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
@@ -352,6 +361,15 @@ def _replied(
     if message.kind not in app.kinds:
         raise ValueError(f"a question of the kind {shown(message.kind)!r}, which nobody answers.")
     return app.reply(message, context)
+
+
+def _check_owner(policy: SitePolicy) -> None:
+    """Raise unless the owner says how much may be spent."""
+    if policy.mechanism is None:
+        raise ValueError(
+            "the question is of a mechanism with a budget of the coordinator's choice: "
+            "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
+        )
 
 
 def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:
@@ -389,7 +407,7 @@ class _State:
             return
         letter, _ = read_letter(path)
         self.known = letter.about
-        self.records = {name: dict(record) for name, record in letter.message.config.items()}
+        self.records = {name: dict(record) for name, record in self.known.pop("records").items()}
         for name, array in letter.message.arrays.items():
             record, _, key = name.partition("/")
             if not record:
@@ -446,4 +464,5 @@ class _State:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.path.exists():
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        write_bytes(self.path, Letter(self.known, Message("state", config, arrays)).to_bytes())
+        letter = Letter({**self.known, "records": config}, Message("state", {}, arrays))
+        write_bytes(self.path, letter.to_bytes())

@@ -94,9 +94,13 @@ def test_a_ledger_at_the_prompt(tables):
     ask(tables, "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 300.0))")
     question = "study/0001.a.question"
     message = refused(tables, "answer", question, "a.csv", "-o", "out")
-    assert "ledger" in message
+    assert "a budget of the coordinator's choice" in message
+    owner = "AnalyzeGauss(1.0, 1e-3, 300.0)"
+    assert "ledger" in refused(
+        tables, "answer", question, "a.csv", "-o", "out", "--mechanism", owner
+    )
     for name in SITES:
-        answer_all(tables, 1, "--ledger", f"{name}.ledger", sites=[name])
+        answer_all(tables, 1, "--ledger", f"{name}.ledger", "--mechanism", owner, sites=[name])
         assert Path(f"{name}.ledger").exists()
     assert tables("next", "study")[0] == 0
     assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
@@ -117,6 +121,7 @@ def test_what_a_site_refuses(tables):
     for options, says in {
         ("--allow", "FederatedPCA"): "the estimator must be FederatedPCA, got FederatedPowerPCA",
         ("--min-rows", "18"): "fewer than min_rows=18 rows",
+        ("--estimator", "FederatedPowerPCA(3)"): "n_components is 3, got 2",
     }.items():  # in the answer, for the coordinator to read
         state = f"state of {options[0]}"
         code, out, _ = run(

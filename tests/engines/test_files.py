@@ -180,7 +180,10 @@ def test_secure_sums_by_files(estimator, tmp_path):
 )
 @pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 def test_private_fits_by_files(estimator, tmp_path):
-    policies = {site: SitePolicy(ledger=tmp_path / f"{site}.ledger") for site in PARTS}
+    policies = {
+        site: SitePolicy(ledger=tmp_path / f"{site}.ledger", mechanism=estimator.mechanism)
+        for site in PARTS
+    }
     found = by_files(tmp_path / "study", estimator, PARTS, policies)
     assert found.privacy_spent_.epsilon == pytest.approx(4.0, rel=1e-9)
     # what was asked is asked again: the answer that was written comes, and nothing is charged
@@ -328,6 +331,46 @@ def test_an_owner_of_secure_sums_answers_no_other_question(tmp_path):
             state=tmp_path / "new",
             secure=SecureAggregation(),
         )
+
+
+def test_a_budget_is_the_owners(tmp_path):
+    # a coordinator that asks for epsilon = 1e9 would get the rows
+    greedy = FederatedPCA(2, mechanism=AnalyzeGauss(1e9, 1e-3, 60.0))
+    Study.begin(tmp_path, greedy, list(PARTS))
+    Study(tmp_path).next()
+    asks = asked(tmp_path, 1), tmp_path / "out", PARTS["east"]
+    ledger = tmp_path / "ledger"
+    with pytest.raises(ValueError, match="a budget of the coordinator's choice"):
+        answer(*asks, state=tmp_path / "1", policy=SitePolicy(ledger=ledger))
+    own = SitePolicy(ledger=ledger, mechanism=AnalyzeGauss(1.0, 1e-3, 60.0))
+    refusal = answer(*asks, state=tmp_path / "2", policy=own)
+    assert "no budget is left for one more release: the owner's is epsilon=1" in refusal
+    refusal = answer(
+        *asks,
+        state=tmp_path / "3",
+        policy=SitePolicy(ledger=ledger),
+        estimator=FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 60.0)),
+    )
+    assert "epsilon" in refusal
+    assert "the parameters must be those of the site" in refusal
+
+
+def test_an_owners_estimator_is_the_only_one(tmp_path):
+    Study.begin(tmp_path, ROUNDS, list(PARTS))
+    Study(tmp_path).next()
+    asks = asked(tmp_path, 1), tmp_path / "out", PARTS["east"]
+    refusal = answer(*asks, state=tmp_path / "1", estimator=FederatedPowerPCA(2, n_rounds=4))
+    assert "n_components is 2, got 3" in refusal
+    assert answer(*asks, state=tmp_path / "2", estimator=clone(ROUNDS)) == ""
+
+
+def test_what_is_sent_beside_arrays_is_plain(tmp_path):
+    begun(tmp_path)
+    letter, _ = read_letter(asked(tmp_path))
+    for value in ({"a": 1}, None, [1, "a"], [[1]], [None]):
+        message = replace(letter.message, config={"columns": value})
+        with pytest.raises(ValueError, match="it is not whole"):
+            Letter.from_bytes(letter._replace(message=message).to_bytes())
 
 
 def test_too_few_rows_are_refused_in_the_answer(tmp_path):
@@ -523,6 +566,8 @@ def test_arrays_and_infinities_are_constructed():
         "FederatedPCA(merge=open)",
         "FederatedPCA(**{})",
         "FederatedPCA(n_jobs=2)",
+        "AnalyzeGauss(1.0, 1e-5, ledger='x')",
+        "FederatedPCA(1, 2)",
         "[x for x in ()]",
         "FederatedPCA.fit",
         "(" * 1000 + ")" * 1000,

@@ -168,7 +168,8 @@ def test_a_cell_of_the_table(estimator, mode, transport, tmp_path):
     parts, here = rows_of(estimator)
     policies = None
     if "mechanism" in mode:
-        policies = {site: SitePolicy(ledger=tmp_path / f"{site}.ledger") for site in parts}
+        owner = {"mechanism": wanted.mechanism}
+        policies = {site: SitePolicy(ledger=tmp_path / f"{site}.ledger", **owner) for site in parts}
     fit = over_flower if transport == "Flower" else by_files
     found = fit(tmp_path / "study", wanted, parts, policies, secure)
     if "mechanism" in mode:  # the noise is the operating system's: its distribution is tested
