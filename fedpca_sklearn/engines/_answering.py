@@ -10,7 +10,7 @@ from typing import Any
 
 from .._validation.texts import check_text
 from ._messages import arrays_of, sizes_of
-from ._parameters import check_same_estimator
+from ._parameters import check_same_estimator, parameters_of
 from ._questions import RefusedError, Task, asked, nonce_of
 from ._records import Array, Context, Message
 from ._rows import KeptMoments, asked_rows
@@ -38,6 +38,7 @@ def answering(
 
     With ``seal`` the numbers of the task stay at the site, and what it makes of them is sent.
     """
+    parameters = parameters_of(estimator)
 
     def reply(message: Message, context: Context) -> Message:
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
@@ -50,7 +51,7 @@ def answering(
             check_text("site", site)
             config["site"] = site
             policy.check_estimator(estimator)
-            check_same_estimator(message, estimator, seal is not None)
+            check_same_estimator(message, estimator, seal is not None, parameters)
             if kind not in tasks:
                 raise RefusedError(f"the estimator has no question of the kind {kind!r}")
             who = Site(site, context, exchange)

@@ -62,12 +62,16 @@ _DEEPEST = 4
 
 def stated(estimator: Any) -> dict[str, Any]:
     """What each question for an estimator says of it."""
-    texts = [f"{name}={text}" for name, text in sorted(_parameters(estimator).items())]
+    texts = [f"{name}={text}" for name, text in sorted(parameters_of(estimator).items())]
     return {"protocol": PROTOCOL, "estimator": type(estimator).__name__, "parameters": texts}
 
 
-def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None:
+def check_same_estimator(
+    message: Message, estimator: Any, secure: bool, own: Mapping[str, str] | None = None
+) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
+
+    ``own`` are the `parameters_of` the estimator, where they are known.
 
     Raises
     ------
@@ -85,7 +89,8 @@ def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own, theirs = _parameters(estimator), _read(config.get("parameters"))
+    own = parameters_of(estimator) if own is None else own
+    theirs = _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}
@@ -99,7 +104,7 @@ def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None
         raise RefusedError(f"the parameters must be those of the site: {named}{more}")
 
 
-def _parameters(estimator: Any) -> dict[str, str]:
+def parameters_of(estimator: Any) -> dict[str, str]:
     """Text of each parameter, also of what the estimator is made of, by name."""
     found = {
         name: _bounded(_text(value))
@@ -117,7 +122,7 @@ def _of_the_server(estimator: Any, secure: bool) -> set[str]:
         *(names for kind, names in _OF_THE_SERVER.items() if isinstance(estimator, kind))
     )
     if isinstance(getattr(estimator, "missing", None), AvailablePairs):
-        return set(_parameters(estimator)) - {"missing"}
+        return set(parameters_of(estimator)) - {"missing"}
     if isinstance(estimator, DistributedPCA) and not secure:
         found |= {"partial_out", "scale"}
     return found

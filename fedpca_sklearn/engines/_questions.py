@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,8 +155,13 @@ class Task:
         return {p.name for p in self._parameters if p.kind is p.KEYWORD_ONLY}
 
     @property
-    def _parameters(self) -> Iterable[inspect.Parameter]:
-        return inspect.signature(self.work).parameters.values()
+    def _parameters(self) -> tuple[inspect.Parameter, ...]:
+        return _parameters_of(self.work)
+
+
+@lru_cache(maxsize=256)
+def _parameters_of(work: Callable) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(work).parameters.values())
 
 
 def nonce_of(message: Message) -> str:
