@@ -15,7 +15,6 @@ WITHOUT_SCENARIO = {
     "JackknifeIntervals": "what jackknife_intervals returns",
     "LeftVectors": "what a VerticalMethod returns",
     "MergeStrategy": "a base class",
-    "FillAnswer": "what a site with missing entries answers; scenarios use ConditionalFill",
     "iter_batches": "a way to read rows; tests/test_sources.py bounds its memory",
     "NpyRows": "a way to read rows; tests/streaming/test_out_of_core.py bounds its memory",
     "PairMoments": "what a client with missing entries sends; scenarios use AvailablePairs",

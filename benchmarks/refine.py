@@ -5,9 +5,12 @@ the rows; a second pass over a dense stream, beside randomized PCA, and over spa
 problems, of which none may be further off than its bound; and the same by files.
 """
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 
 from benchmarks._tools import claim, interleaved, load, picture, table
@@ -16,7 +19,6 @@ from benchmarks.sparse_text import in_batches, text_matrix
 from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
-    RefinementAnswer,
     RefinementDisplay,
     StreamingPCA,
     SubspaceMerge,
@@ -25,6 +27,7 @@ from fedpca_sklearn import (
     make_spiked,
     subspace_distance,
 )
+from fedpca_sklearn.engines.files import Study, answer
 
 # Errors below this are rounding errors, beside which no bound is tight.
 ROUNDING = 1e-10
@@ -297,19 +300,21 @@ def random_problems(quick=False):
 def by_files(X, sites, rank):
     """Distance between a refinement in one process and the same by files."""
     parts = {f"site {i}": X[sites == i] for i in np.unique(sites)}
-    made = [StreamingPCA(rank).fit(part).subspace_._replace(site=s) for s, part in parts.items()]
-    here, there = (FederatedPCA.from_subspaces(made, rank) for _ in range(2))
-    query = there.refinement_query().to_bytes()
-    read = type(made[0]).from_bytes(query)
-    answers = [
-        RefinementAnswer.from_rows(read, rows, site=s).to_bytes() for s, rows in parts.items()
-    ]
-    there.refine_from([RefinementAnswer.from_bytes(answer) for answer in answers])
-    here.refine(X, clients=sites)
+    pca = FederatedPCA(rank, n_refinements=1)
+    here = clone(pca).fit(X, clients=sites)
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        study = Study.begin(folder, pca, list(parts))
+        while (there := study.next()) is None:
+            for path in study.awaited:
+                site = path.stem.split(".", 1)[1]
+                question = path.with_suffix(".question")
+                answer(question, path, parts[site], state=folder / f"state {site}")
+        sizes = [path.stat().st_size for path in sorted(folder.glob("0002.*"))]
     best = pooled(X, rank)[0]
     return {
-        "bytes, query": len(query),
-        "bytes, answer": len(answers[0]),
+        "bytes, query": sizes[1],
+        "bytes, answer": sizes[0],
         "distance, one process": subspace_distance(here.components_, best),
         "distance, files": subspace_distance(there.components_, best),
         "apart": subspace_distance(here.components_, there.components_),

@@ -1,6 +1,7 @@
 """Files of rows, a command in an empty folder, and what its failures must look like."""
 
 import csv
+import json
 import os
 
 import numpy as np
@@ -74,6 +75,22 @@ def refused(run, *arguments):
     assert err.strip().isprintable()
     assert {file: os.lstat(file).st_mtime_ns for file in os.listdir()} == before
     return err
+
+
+def by_study(run, estimator, sites, *options, kind="csv"):
+    """What next says at the end of a study whose sites have a file of rows each."""
+    assert run("ask", "study", estimator, "--sites", ",".join(sites))[0] == 0
+    for number in range(1, 40):
+        for site in sites:
+            letter = f"study/{number:04}.{site}"
+            rows = f"{letter}.question", f"{site}.{kind}", "-o", f"{letter}.answer"
+            code, out, err = run("answer", *rows, *options)
+            assert code == 0, out + err
+        code, out, err = run("next", "study", "--json")
+        assert code == 0, err
+        if json.loads(out)["done"]:
+            return json.loads(out)
+    raise AssertionError("the study does not end")
 
 
 def assert_is_of(summary, rows):

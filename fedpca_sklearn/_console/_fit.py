@@ -9,13 +9,11 @@ from typing import Any
 from .._base.adjusting import confounders_of
 from .._validation.files import written
 from ..streaming import StreamingPCA
-from ._answer import fill_answer, no_row
 from ._output import Report, add_output, check_output
-from ._owner import add_min_rows, add_rules, asked, check_rules, log_of, noted_in
+from ._owner import add_min_rows
 from ._rows import Rows, add_rows
 from ._summaries import (
     add_adjusting,
-    add_fill,
     add_site,
     checked_site,
     load,
@@ -45,10 +43,7 @@ def add(commands: Any) -> None:
     )
     add_adjusting(parser)
     add_min_rows(parser)
-    gaps = parser.add_mutually_exclusive_group()
-    gaps.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
-    add_fill(gaps, "keep rows with gaps, and send the means of columns: rounds follow")
-    add_rules(parser)
+    parser.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
     parser.set_defaults(command=run)
 
 
@@ -74,21 +69,18 @@ class _EnoughRows(Rows):
 def run(options: argparse.Namespace) -> Report:
     """Go over the rows once."""
     check_output(options, [*options.rows, *([options.like] if options.like else [])])
-    check_rules(options)
     site = checked_site(options)
     like = load(options.like) if options.like else None
     if like is not None and like.feature_names is None:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
     rows = _EnoughRows(options, None if like is None else like.feature_names)
-    if options.fill:
-        return _means(options, rows)
     pca = StreamingPCA(options.n_components, scale=options.scale)
     for batch in rows:
         if options.partial_out and pca.partial_out is None:
             pca.partial_out = confounders_of(options.partial_out, batch.shape[1], rows.names)
         pca.partial_fit(batch)
     if not hasattr(pca, "components_"):
-        raise no_row(options)
+        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
     summary = pca.subspace_._replace(feature_names=rows.names)
     if site is not None:
         summary = summary._replace(site=site)
@@ -105,18 +97,3 @@ def run(options: argparse.Namespace) -> Report:
         who = [site_of(like, options.like), site_of(summary, options.output)]
         warnings = unlike_units([like, summary], who)
     return Report(text, report, warnings=warnings)
-
-
-def _means(options: argparse.Namespace, rows: Rows) -> Report:
-    """The first of the answers with which rows are filled in, of their means."""
-    if options.n_components is not None or options.scale or options.partial_out:
-        raise ValueError("--fill sends means of columns, without -n, --scale and --partial-out.")
-    check_output(options, [log_of(options)])
-    with asked(options, "means", b"") as answering:
-        answer = fill_answer(options, None, rows, answering)
-    n, share = answer.summary.n_samples, float(answer.missing.sum())
-    share /= n * len(answer.missing)
-    text = f"{printable(options.output)}\n  means of {n:.6g} rows, {share:.1%} missing"
-    text += f"\n{noted_in(options)}"
-    report = {"output": options.output, "rows": n, "missing": answer.missing}
-    return Report(text, {**report, "log": log_of(options)})

@@ -85,10 +85,11 @@ class Rows:
     ----------
     paths : sequence of str
     options : Namespace
-        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out; with
-        ``fill`` they are kept.
+        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out.
     names : sequence of str, default=None
         Columns that are asked for, in this order, where the files know names.
+    keep_missing : bool, default=False
+        Whether rows with a missing value are no error.
     """
 
     def __init__(
@@ -96,10 +97,12 @@ class Rows:
         paths: Sequence[str],
         options: argparse.Namespace,
         names: Sequence[str] | None = None,
+        *,
+        keep_missing: bool = False,
     ):
         self._files = [_opened(path, options) for path in paths]
         self._drop_missing: bool | None = getattr(options, "drop_missing", None)
-        self._keep_missing: bool = getattr(options, "fill", False)
+        self._keep_missing = keep_missing
         self.n_dropped = 0
         self._columns = []
         wanted = names if options.columns is None else options.columns
@@ -148,7 +151,10 @@ class Rows:
         i, j = np.argwhere(missing | np.isinf(of_rows))[0]
         column = f"column {j + 1}" if self.names is None else f"column {self.names[j]!r}"
         if missing[i, j]:
-            hint = "; --drop-missing leaves such rows out, --fill keeps them"
+            hint = (
+                "; --drop-missing leaves such rows out, fedpca ask with missing=ConditionalFill() "
+                "fills them in"
+            )
             hint = "" if self._drop_missing is None else hint
             raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
         raise ValueError(f"{column} is infinite in row {before + i + 1}.")

@@ -1,4 +1,4 @@
-"""ask and next: a fit of any estimator by files; and what a site answers to its questions."""
+"""ask, answer and next: a fit of any estimator by files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from typing import Any
 
 from .._validation.files import written
 from ..engines._constructors import constructed, construction_of, public_class
-from ..engines._letters import is_letter, read_letter
+from ..engines._letters import read_letter
 from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
 from ..engines.files import answer as answer_of_site
 from ..federated import FederatedScaler
-from ._output import Report, check_output
-from ._owner import log_of, make_log
-from ._rows import Rows
+from ._output import Report, add_output, check_output
+from ._owner import add_min_rows, add_rules, log_of, make_log
+from ._rows import Rows, add_rows
 from ._scale import moments_written
-from ._summaries import checked_site, stating_model
+from ._summaries import add_site, checked_site, stating_model
 from ._texts import count, described, names_in, printable
 from ._texts import facts as facts_of
-
-__all__ = ["add_ask", "add_next", "answered", "is_letter"]
-
-# Questions about the same rows: ten fits of a hundred rounds.
-_MAX_ROUNDS = 1000
 
 
 def add_ask(commands: Any) -> None:
@@ -121,23 +116,58 @@ def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str
 # -------------------------------------------------------------------- a site
 
 
-def answered(options: argparse.Namespace) -> Report:
+def add_answer(commands: Any) -> None:
+    """Add the command of a site to the parser."""
+    parser = commands.add_parser("answer", help="answer a question of ask and next")
+    parser.add_argument("question", metavar="QUESTION")
+    parser.add_argument("rows", nargs="+", metavar="ROWS", help="the same for all questions")
+    add_output(parser)
+    add_rows(parser)
+    add_site(parser)
+    parser.add_argument("--drop-missing", action="store_true", help="leave out rows with gaps")
+    add_min_rows(parser)
+    add_rules(parser)
+    parser.add_argument(
+        "--state",
+        help="folder of what this site keeps of a study (default: beside the log)",
+        metavar="FOLDER",
+    )
+    parser.add_argument("--ledger", help="file of what noise has cost these rows", metavar="FILE")
+    parser.add_argument(
+        "--estimator", help="the only one that is answered for", metavar="ESTIMATOR"
+    )
+    parser.add_argument(
+        "--mechanism",
+        help="the owner's, whose budget counts, with a ledger",
+        metavar="MECHANISM",
+    )
+    parser.add_argument(
+        "--secure",
+        type=count,
+        help="refuse a question unless it is of secure sums over at least N sites",
+        metavar="N",
+    )
+    parser.set_defaults(command=_answer)
+
+
+def _answer(options: argparse.Namespace) -> Report:
     """Answer a question of a study with the rows of files."""
-    if options.fill or options.n_components is not None:
-        raise ValueError("--fill and -n are of refinements; a study says what it asks.")
-    letter, _ = read_letter(options.query)
+    check_output(options, [options.question, *options.rows, log_of(options)])
+    site = checked_site(options)
+    letter, _ = read_letter(options.question)
     named = str(letter.about.get("site"))
-    if checked_site(options) not in (None, named):
-        raise ValueError(f"{options.query}: it is for site {named!r}, not {options.site!r}.")
-    keeping = argparse.Namespace(**{**vars(options), "fill": not options.drop_missing})
-    rows = Rows(options.rows, keeping, options.columns)
+    if site not in (None, named):
+        raise ValueError(f"{options.question}: it is for site {named!r}, not {site!r}.")
+    rows = Rows(options.rows, options, options.columns, keep_missing=not options.drop_missing)
     given = None if options.estimator is None else constructed(options.estimator)
     loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
+    if not loaded:
+        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
     make_log(options)
     policy = SitePolicy(
         estimators=_allowed(options.allow),
         min_rows=options.min_rows,
-        max_rounds=options.max_rounds or _MAX_ROUNDS,
+        max_rounds=options.max_rounds,
         log=log_of(options),
         mechanism=None if options.mechanism is None else constructed(options.mechanism),
         ledger=options.ledger,
@@ -145,7 +175,7 @@ def answered(options: argparse.Namespace) -> Report:
     state = options.state or f"{log_of(options)}.studies"
     secure = None if options.secure is None else SecureAggregation(threshold=options.secure)
     refusal = answer_of_site(
-        options.query,
+        options.question,
         options.output,
         loaded,
         state=state,

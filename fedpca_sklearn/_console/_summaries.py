@@ -11,7 +11,7 @@ from typing import Any
 from .._base.adjusting import confounders_of
 from .._validation.files import written
 from .._validation.texts import check_text
-from ..federated import ConditionalFill, FederatedPCA
+from ..federated import FederatedPCA
 from ..summary import Subspace
 from ..summary._origin import StatedModel
 from ._align import aligned
@@ -30,11 +30,6 @@ from ._texts import (
 from ._units import unlike_units
 
 _OTHER_MODEL = "leave the option out, or make another model by merge."
-# Which commands take a file that is no summary.
-_TAKERS = {
-    "an answer of filled rows": "merge --fill takes those of fit --fill, refine --fill others.",
-    "an answer to a refinement": "refine takes it.",
-}
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +53,6 @@ def add_adjusting(parser: argparse.ArgumentParser) -> None:
         help="confounders, with commas, whose effects are taken out of the other columns",
         metavar="COLUMNS",
     )
-
-
-def add_fill(parser: Any, text: str) -> None:
-    """Option of commands for rows whose missing entries are filled in, in rounds."""
-    parser.add_argument("--fill", action="store_true", help=text)
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
@@ -90,16 +80,10 @@ def add_sites(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load(file: str, kind: Any = Subspace) -> Any:
-    """Read a summary, or what else can be loaded; errors name the file, and who takes it."""
+def load(file: str) -> Subspace:
+    """Read a summary; errors name the file."""
     with errors_of(file):
-        try:
-            return kind.load(file)
-        except ValueError as error:
-            takers = [who for what, who in _TAKERS.items() if f"it is {what}." in str(error)]
-            if kind is not Subspace or not takers:
-                raise
-            raise ValueError(f"{error} {takers[0]}") from error
+        return Subspace.load(file)
 
 
 def site_of(summary: Subspace, file: str) -> str:
@@ -144,7 +128,6 @@ def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> Fede
     return FederatedPCA.from_subspaces(
         summaries,
         options.n_components,
-        missing=ConditionalFill() if getattr(options, "fill", False) else None,
         scale=options.scale,
         partial_out=options.partial_out,
     )
@@ -207,15 +190,13 @@ def report_of(
     """Write the summary of a fit, and tell what is in it.
 
     Of columns as they are it is cut to the components. Scaled ones, and those without confounders,
-    follow from the summary of the columns as they are, which is written whole. Means that rounds
-    begin with are no model yet.
+    follow from the summary of the columns as they are, which is written whole.
     """
     adjusted = bool(options.scale or options.partial_out)
     summary = fitted.subspace_
     if not adjusted:
         summary = summary.truncate(fitted.n_components_)
-    if not getattr(options, "fill", False):
-        summary = stating_model(fitted, summary)
+    summary = stating_model(fitted, summary)
     with written(options.output) as path:
         summary.save(path)
     found, model = {"output": options.output, **facts(summary)}, {}

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -135,32 +134,6 @@ class SiteMoments(RowMoments):
             raise too_large("sum of products", weight=weight)
         return found
 
-    @classmethod
-    def of_batches(cls, batches: Iterable[tuple[Any, np.ndarray | None]]) -> SiteMoments | None:
-        """Moments of rows that come in batches with weights or None; None if there is no batch."""
-        found, wide = None, []
-        for X, weight in batches:
-            if X.shape[1] > MOST_COLUMNS:
-                wide.append((X, weight))
-            else:
-                part = cls.of(X, weight)
-                found = part if found is None else found + part
-        return found if not wide else cls.of(*_stacked(wide))
-
-    def __add__(self, other: SiteMoments) -> SiteMoments:
-        """Moments of the rows of both, of up to `MOST_COLUMNS` columns."""
-        n = self.n_samples + other.n_samples
-        if not (isinstance(self._scatter, np.ndarray) and isinstance(other._scatter, np.ndarray)):
-            raise TypeError("moments of so many columns are those of all rows at once")
-        share = other.n_samples / n
-        gap = (other._shift - self._shift) + (other._offset - self._offset)
-        with np.errstate(over="ignore", invalid="ignore"):
-            S = self._scatter + other._scatter + self.n_samples * share * np.outer(gap, gap)
-            found = type(self)(n, self._shift, self._offset + share * gap, S, self.dtype)
-            if not math.isfinite(found.scatter_about(np.zeros(len(gap)))):
-                raise too_large("sum of products")
-        return found
-
     @property
     def mean(self) -> np.ndarray:
         """Mean of the rows, of shape (d,)."""
@@ -222,16 +195,6 @@ class _HiddenScatter:
         noise *= _NOISE * np.outer(np.abs(V) @ self._roots, self._roots)
         noise += scatter_product(self._X, self.mean, V, self._weight)
         return noise
-
-
-def _stacked(parts: list[tuple[Any, np.ndarray | None]]) -> tuple[Any, np.ndarray | None]:
-    """Rows of all batches, and their weights if any batch has some."""
-    rows = [X for X, _ in parts]
-    X = sp.vstack(rows, format="csr") if any(map(sp.issparse, rows)) else np.vstack(rows)
-    if all(weight is None for _, weight in parts):
-        return X, None
-    weights = [np.ones(X.shape[0]) if weight is None else weight for X, weight in parts]
-    return X, np.concatenate(weights)
 
 
 def _column_scatter(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> np.ndarray:

@@ -15,10 +15,10 @@ from ..federated import FederatedPCA
 from ..federated._conditional_fill import (
     entries_of_client,
     filled_rows,
+    means_only,
     pooled_means,
     with_covariance,
 )
-from ..federated._fill_answers import means_only
 from ..federated._local_fit import Site
 from ..summary import Subspace
 from ._estimators import (
@@ -28,7 +28,6 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_patterns
-from ._site_holes import check_entries
 from ._sites import Sites
 
 # Share by which the weight of a site's rows may differ from one answer to the next.
@@ -92,7 +91,11 @@ def _check_few(
     rows = X if weight is None else X[weight > 0]
     check_patterns(rows, min_rows_of_pattern)
     _, there = entries_of_client(None, rows, None)
-    check_entries(there, rows.shape[0], min_rows)
+    if any(((n > 0) & (n < min_rows)).any() for n in (there, rows.shape[0] - there)):
+        raise RefusedError(
+            f"a column that fewer than min_rows={min_rows} rows have, or have not: what is sent "
+            "would tell them"
+        )
 
 
 def fit_by_filling(

@@ -70,12 +70,6 @@ class Letter(NamedTuple):
         return cls(about, Message(kind, config, arrays))
 
 
-def is_letter(path: Any) -> bool:
-    """Whether a file says that it is a message."""
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
 def read_letter(path: Any) -> tuple[Letter, str]:
     """A letter in a file, and the digest of the file."""
     with open(path, "rb") as file:

@@ -36,9 +36,6 @@ class Tally(NamedTuple):
         Questions, also those that were refused.
     mu2 : float
         Largest account of privacy that an answer stated.
-    answered : frozenset of str
-        Digests of what was asked and answered, where lines have one as "asked". The same question
-        again counts for nothing.
     """
 
     size: int = 0
@@ -48,7 +45,6 @@ class Tally(NamedTuple):
     asked_today: int = 0
     rounds: int = 0
     mu2: float = 0.0
-    answered: frozenset[str] = frozenset()
 
     def after(self, line: bytes, entry: dict[str, Any]) -> Tally:
         """The tally with one more line."""
@@ -56,11 +52,6 @@ class Tally(NamedTuple):
         if date.fromisoformat(day).isoformat() != day:
             raise ValueError(f"it has no date, got {day!r}")
         asked = event == "question" or (event == "refusal" and "of" not in entry)
-        answered = self.answered
-        if self.has_answered(entry.get("asked")):
-            asked = False
-        elif event == "answer" and "asked" in entry:
-            answered |= {entry["asked"]}
         return Tally(
             self.size + len(line),
             entry["chain"],
@@ -69,12 +60,7 @@ class Tally(NamedTuple):
             self.asked_on(day) + asked,
             self.rounds + asked,
             max(self.mu2, float(entry.get("mu2", 0.0))),
-            answered,
         )
-
-    def has_answered(self, asked: str | None) -> bool:
-        """Whether the same was asked before, and answered."""
-        return asked in self.answered
 
     def asked_on(self, day: str) -> int:
         """Questions that count for a day."""

@@ -184,12 +184,7 @@ class Exchange:
 
     def question(self, content: dict[str, Any]) -> None:
         """Note a question before anything is done about it, or refuse it."""
-
-        def check(tally: Tally) -> None:
-            if not tally.has_answered(self.what.get("asked")):
-                self.policy._check_counts(tally)
-
-        self.asked = self._write({"event": "question", **content}, check)
+        self.asked = self._write({"event": "question", **content}, self.policy._check_counts)
 
     def answer(self, content: dict[str, Any]) -> None:
         """Note an answer before it is sent."""

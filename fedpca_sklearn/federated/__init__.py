@@ -5,7 +5,6 @@ from ._conditional_fill import ConditionalFill
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
-from ._fill_answers import FillAnswer
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
@@ -21,7 +20,6 @@ __all__ = [
     "DistributedPCA",
     "FederatedPCA",
     "FederatedScaler",
-    "FillAnswer",
     "MergeStrategy",
     "NoiseAwareMerge",
     "OnlineDistributedPCA",

@@ -78,8 +78,8 @@ class ConditionalFill(MissingStrategy):
     Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
     1); ``communication_`` counts summaries and models as rounds of their own. The covariances are
     in the summaries, whose size stays. A row costs O(d k^2) a round, and with missing entries as
-    much as k rows of the summary; the rows are copied. Sites that exchange files begin with
-    `FederatedPCA.from_fills`, and Flower's sites are fitted as ever.
+    much as k rows of the summary; the rows are copied. Sites take
+    the same rounds over Flower (`fit_sites`) and by files (`engines.files.Study`).
 
     No row leaves its client, but summaries of the same rows, filled in differently, differ by the
     rows with missing entries: a server that follows the protocol learns more of these than of
@@ -132,6 +132,12 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
         raise ValueError(f"column {lost[0]} is observed in 0 rows of all clients; leave it out.")
     origin = means[np.argmax(counts, axis=0), np.arange(means.shape[1])]
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
+
+
+def means_only(means: np.ndarray, n_samples: float) -> Subspace:
+    """The model that fills rows in by means."""
+    d = len(means)
+    return Subspace(np.zeros((0, d)), np.zeros(0), means, n_samples, 0.0)
 
 
 def noise_of(query: Subspace) -> float:

@@ -275,7 +275,6 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
         n_components: int | float | str | None = None,
         *,
         merge: Any = None,
-        missing: Any = None,
         scale: bool = False,
         partial_out: Any = None,
     ) -> FederatedPCA:
@@ -294,9 +293,6 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             a larger number than that is an error.
         merge : MergeStrategy or None, default=None
             Strategy that makes one summary of all; None: ``SubspaceMerge()``.
-        missing : ConditionalFill or None, default=None
-            ``ConditionalFill()``: the summary is that of rows that sites fill in, which rounds go
-            on from; see `from_fills`.
         scale : bool, default=False
             As in `FederatedPCA`. Sites need not know, unless they cut directions: the summaries are
             those of the rows. A warning tells if more than 5 % of the variance of scaled columns is
@@ -311,10 +307,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
             of these, as `StreamingPCA.from_subspace` does.
         """
-        if missing is not None and not isinstance(missing, ConditionalFill):
-            raise TypeError(f"missing must be ConditionalFill() or None, got {missing!r}.")
-        adjusting = {"scale": scale, "partial_out": partial_out}
-        pca = cls(n_components, merge=merge, missing=missing, **adjusting)
+        pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
         return pca._from(subspaces)
 
     def _from(self, subspaces: Sequence[Subspace]) -> Any:
@@ -330,7 +323,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             for label, s in zip(labels_of_sites(subspaces), subspaces, strict=True)
         }
         self._merge_all()
-        beyond = None if self.missing is not None else self._beyond_the_summary()
+        beyond = self._beyond_the_summary()
         if beyond is not None:
             raise ValueError(beyond)
         self.clients_ = _sorted(self._clients)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from inspect import signature
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._base.batches import float_dtype
 from .._dask import RowChunks
-from ..communication import CommunicationLog
 from ..communication._federation import Message
 from ..summary import Subspace
 from ..summary._merging import in_float64
 from ._clients import label_order, rows_of
 from ._conditional_fill import (
-    ConditionalFill,
     check_entries_enough,
     entries_of_client,
     filled_rows,
     groups_apart,
+    means_only,
     noise_of,
     pooled_means,
     unattenuated,
@@ -29,13 +26,8 @@ from ._conditional_fill import (
     with_covariance,
     with_unseen_noise,
 )
-from ._fill_answers import FillAnswer, digest_of, means_only
-from ._local_fit import Site, labels_of_sites
-from ._missing_rows import rows_of_summary
-from ._refined import RefinesMixin, check_answers
-
-# Share by which the weight of rows may differ from that of the first answers.
-_SAME_COUNT = 1e-9
+from ._local_fit import Site
+from ._refined import RefinesMixin
 
 
 class FillingMixin(RefinesMixin):
@@ -46,113 +38,6 @@ class FillingMixin(RefinesMixin):
     """
 
     missing: Any
-
-    @classmethod
-    def from_fills(
-        cls,
-        answers: Iterable[FillAnswer],
-        n_components: int | float,
-        *,
-        missing: ConditionalFill | None = None,
-        merge: Any = None,
-    ) -> Any:
-        """Begin rounds by files in which sites fill their rows in.
-
-        Parameters
-        ----------
-        answers : iterable of FillAnswer
-            The first one of each site, about no query.
-        n_components : int or float
-            As in the constructor; rows are filled in by so many components.
-        missing : ConditionalFill or None, default=None
-            That of the estimator; None: ``ConditionalFill()``.
-        merge : MergeStrategy or None, default=None
-            As in the constructor.
-
-        Returns
-        -------
-        pca : FederatedPCA
-            With the means of all entries, and no directions yet. ``n_rounds + 1`` times
-            `refinement_query` and `refine_from` lead to the numbers of a fit in one process.
-        """
-        if "missing" not in signature(cls).parameters:
-            raise TypeError(f"{cls.__name__} fills no rows in.")
-        missing = ConditionalFill() if missing is None else missing
-        if not isinstance(missing, ConditionalFill):
-            raise TypeError(f"missing must be ConditionalFill() or None, got {missing!r}.")
-        answers = list(answers)
-        check_answers(answers, FillAnswer, lambda answer: answer.query == 0)
-        pca = cls(n_components, missing=missing, merge=merge)
-        pca._check_filling()
-        pca._from([answer.summary for answer in answers])
-        means, _ = pooled_means([answer.entries for answer in answers])
-        subspace = pca.subspace_._part(0)._replace(mean=means)
-        pca._set_fitted(subspace, n_components, pca.n_samples_)
-        pca.communication_ = CommunicationLog()  # without directions the summaries are means
-        pca._record_means(len(answers), len(means))
-        return pca
-
-    def refinement_query(self) -> Subspace:
-        """Return the directions that sites are asked about, to be sent as a file.
-
-        Returns
-        -------
-        query : Subspace
-            The directions that are kept and eight at random, which depend on them, without
-            variances; mean, count and scatter are those of all rows. Sites answer with
-            `RefinementAnswer.from_rows`. With ``missing=ConditionalFill()`` the components and
-            their variances, by which sites fill their rows in: they answer with
-            `FillAnswer.from_rows`.
-        """
-        if not isinstance(self.missing, ConditionalFill):
-            return super().refinement_query()
-        check_is_fitted(self)
-        self._check_filling()
-        known = self._values()["subspace_"]._part(self.n_components_)
-        return in_float64(known)._replace(site=None)
-
-    def refine_from(self, answers: Iterable[Any]) -> Any:
-        """Take the answers of all sites to `refinement_query`: a round by files.
-
-        Parameters
-        ----------
-        answers : iterable of RefinementAnswer or FillAnswer
-            One of each site whose rows are in the fit; FillAnswer with
-            ``missing=ConditionalFill()``.
-
-        Returns
-        -------
-        self : FederatedPCA
-            Unchanged if an error is raised.
-
-        Raises
-        ------
-        ValueError
-            If an answer is to another query, two are of one site, or all together are of other rows
-            than those of the fit.
-        """
-        if not isinstance(self.missing, ConditionalFill):
-            return super().refine_from(answers)
-        query = self.refinement_query()
-        digest, answers = digest_of(query), list(answers)
-        check_answers(answers, FillAnswer, lambda answer: answer.query == digest)
-        with self._unchanged_on_error():
-            self._check_parameters()
-            summaries = [answer.summary for answer in answers]
-            self.communication_ = self.communication_.copy()
-            self._record_query(query, len(answers))
-            clients = [Site(None, rows_of_summary(s), s) for s in summaries]
-            self._take_filled(zip(labels_of_sites(summaries), clients, strict=True))
-            n = sum(summary.n_samples for summary in summaries)
-            if not abs(n - query.n_samples) <= _SAME_COUNT * query.n_samples:
-                raise ValueError(
-                    f"answers must be of the rows of the fit, which have a weight of "
-                    f"{query.n_samples:g}, got answers of a weight of {n:g}."
-                )
-            n_rows = np.array([summary.n_samples for summary in summaries])
-            seen = np.stack([answer.entries[1] for answer in answers])
-            self._show_filled(query, seen, n_rows)
-        return self
 
     def _check_filling(self) -> None:
         """Raise where it is not known by how many components rows are filled in."""
@@ -216,7 +101,8 @@ class FillingMixin(RefinesMixin):
             self._record_query(query, len(labels))
             labels, seen, n_rows = summarise(query)
             self._show_filled(query, seen, n_rows)
-            query = self.refinement_query()
+            known = self._values()["subspace_"]._part(self.n_components_)
+            query = in_float64(known)._replace(site=None)
         return labels
 
     def _take_filled(self, found: Iterable[tuple[Any, Site]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,13 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import AdjustingMixin
 from .._base.certified import CertifiedMixin
-from .._kernels.too_large import too_large
 from .._validation.checks import check_integer
 from ..communication import Federation
-from ..communication._federation import message_of
 from ..streaming import StreamingPCA
-from ..summary import RefinementAnswer, Subspace
-from ..summary._answers import checksum
 from ..summary._refinement import Refinement, local_products
 from ._clients import StreamingClientsTransformer, rows_of
 from ._local_fit import Site, Summarised
@@ -147,69 +143,6 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
             self._refine_by(self._multiplies(X, weight, shards), n_rounds)
         return self
 
-    def refinement_query(self) -> Subspace:
-        """Return the directions whose products sites are asked for, to be sent as a file.
-
-        Returns
-        -------
-        query : Subspace
-            The directions that are kept and eight at random, which depend on them, without
-            variances; mean, count and scatter are those of all rows. Sites answer with
-            `RefinementAnswer.from_rows`.
-        """
-        check_is_fitted(self)
-        self._check_refinable()
-        block = self._refinement_by_files().block
-        known = self.subspace_
-        return known._replace(components=block, singular_values=np.zeros(len(block)), site=None)
-
-    def refine_from(self, answers: Iterable[RefinementAnswer]) -> Any:
-        """Refine by the answers of all sites to `refinement_query`: a round of `refine` by files.
-
-        Parameters
-        ----------
-        answers : iterable of RefinementAnswer
-            One of each site whose rows are in the fit.
-
-        Returns
-        -------
-        self : FederatedPCA
-            Unchanged if an error is raised.
-
-        Raises
-        ------
-        ValueError
-            If an answer is to another query, two are of one site, or all together are of other rows
-            than those of the fit.
-        """
-        check_is_fitted(self)
-        with self._unchanged_on_error():
-            self._check_refinable()
-            refinement, answers = self._refinement_by_files(), list(answers)
-            asked = refinement.block
-            check_answers(
-                answers,
-                RefinementAnswer,
-                lambda a: a.products.shape == asked.shape and a.query == checksum(asked),
-            )
-            with np.errstate(over="ignore", invalid="ignore"):
-                total = np.sum([answer.vector() for answer in answers], axis=0)
-            if not np.isfinite(total).all():
-                raise too_large("sum of products", holder="answers")
-            self.communication_ = self.communication_.copy()
-            down = [message_of(refinement.block)] * len(answers)
-            self.communication_.record(answers, down, summed=True)
-            refinement.add(total)
-            self._show_refined(refinement)
-            self.n_refinements_ += 1
-        return self
-
-    def _refinement_by_files(self) -> Refinement:
-        subspace = self._values()["subspace_"]
-        if not subspace.scatter > 0:
-            raise ValueError("The rows have no variance: there is nothing to refine.")
-        return self._refinement(subspace)
-
     def _check_merge(self) -> None:
         if self.merge is not None and self.merge.compares_sites:
             raise ValueError(
@@ -301,19 +234,3 @@ def _is_cut(site: Site) -> bool:
     else:
         known = isinstance(site.estimator, _DECOMPOSITIONS)
     return known and summary.privacy is None
-
-
-def check_answers(answers: Sequence[Any], kind: Any, fits: Callable[[Any], bool]) -> None:
-    """Raise unless all are answers of a kind to one query, each of a site of its own."""
-    if not answers:
-        raise ValueError(f"answers must hold at least one {kind.__name__}, got none.")
-    sites: set[str] = set()
-    for i, answer in enumerate(answers):
-        if not isinstance(answer, kind):
-            got = type(answer).__name__
-            raise TypeError(f"answers must be {kind.__name__} objects, got {got}.")
-        if not fits(answer):
-            raise ValueError(f"answers[{i}] (site {answer.site!r}) answers another query.")
-        if answer.site is not None and answer.site in sites:
-            raise ValueError(f"answers[{i}] is the second one of site {answer.site!r}.")
-        sites |= set() if answer.site is None else {answer.site}

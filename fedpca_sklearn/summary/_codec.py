@@ -1,11 +1,10 @@
-r"""Binary form of summaries, answers, filled rows and moments of pairs: one layout, no pickle.
+r"""Binary form of summaries and moments of pairs: one layout, no pickle.
 
 Little-endian:
 
     offset  bytes  content
     0       8      magic ``b"FEDPCA\x00"`` and the format version, 5
-    8       1      kind: 1 summary, 2 answer to a refinement, 3 answer of filled rows, 4 moments of
-                   pairs
+    8       1      kind: 1 summary, 4 moments of pairs
     9       1      flags: 1 centred, 2 with the scatter of each column, 4 float32, 8 with a triangle
     10             numbers of the kind, as `LAYOUTS` lists them: the length l of the labels, the
                    number of sites in them, numbers of features d and components k, and others
@@ -21,7 +20,7 @@ A reader knows the exact length from the numbers, and a bound on the labels from
 sites; it allocates nothing before it has compared them with the data and the caller's bound.
 
 What earlier releases wrote is read as well (`_OLD`): summaries of versions 1 to 4, where the kind
-is 4 or 8, the bytes of a component, and version 1 of the other kinds, each with a magic of its own.
+is 4 or 8, the bytes of a component, and version 1 of moments, with a magic of its own.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from .._kernels.linalg import mirror
-from .._validation.texts import NAME_BYTES, check_text
+from .._validation.texts import check_text
 from . import _in_files
 from ._labels import MAX_NAMES, decode_labels, max_bytes_of_labels
 
 MAGIC, VERSION = b"FEDPCA\x00", 5
 PREFIX, CHECKSUM = struct.Struct("<7sBBB"), struct.Struct("<I")
-SUMMARY, ANSWER, FILL, PAIRS = 1, 2, 3, 4
+SUMMARY, PAIRS = 1, 4
 CENTRED, COLUMNS, SINGLE, TRIANGLE = 1, 2, 4, 8
 _SUMMARY_FLAGS = CENTRED | COLUMNS | SINGLE | TRIANGLE
 MAX_BYTES = 2**30
@@ -110,8 +109,7 @@ class Layout:
     flags : int
         Those that may be set.
     labels : tuple of str
-        What the labels tell; "site" alone is a text, others are JSON. "summary": not labels, but
-        a summary.
+        What the labels tell.
     """
 
     def __init__(
@@ -128,28 +126,18 @@ class Layout:
         """Parts that are there with flags."""
         return [p for p in self.parts if flags & p.needs == p.needs and not flags & p.unless]
 
-    def size(self, flags: int, numbers: dict[str, Any], start: int = PREFIX.size) -> int:
+    def size(self, flags: int, numbers: dict[str, Any]) -> int:
         """Length of the data."""
         arrays = (p.count(numbers) * p.dtype(flags).itemsize for p in self.parts_of(flags))
-        return start + self.header.size + sum(arrays) + numbers["labels"] + CHECKSUM.size
+        sizes = PREFIX.size, self.header.size, sum(arrays), numbers["labels"], CHECKSUM.size
+        return sum(sizes)
 
     def most_labels(self, numbers: dict[str, Any]) -> int:
         """The most bytes that labels take."""
-        if self.labels == ("site",):
-            return NAME_BYTES
-        if self.labels == ("summary",):
-            return numbers["labels"]
         return max_bytes_of_labels(min(numbers["d"], MAX_NAMES), numbers["sites"])
 
     def read_labels(self, data: memoryview, numbers: dict[str, Any]) -> dict[str, Any]:
         """What the labels tell."""
-        if self.labels == ("summary",):
-            return decode(data, SUMMARY, len(data))
-        if self.labels == ("site",):
-            try:
-                return {"site": bytes(data).decode() or None}
-            except UnicodeDecodeError:
-                raise ValueError(f"{self.corrupt}: the name of its site is no text.") from None
         found = decode_labels(data, min(numbers["d"], MAX_NAMES), numbers["sites"])
         if numbers["sites"] not in (0, len(found.get("sites", ()))):  # 0 also of versions 1 and 2
             raise ValueError(f"{self.corrupt}: its labels are not of as many sites.")
@@ -164,33 +152,24 @@ _PARTS = (
     Part("components", "k d", unless=TRIANGLE),
     Part("triangle", "upper", needs=TRIANGLE),
 )
-_PRODUCTS = (Part("products", "k d"), Part("deviation", "d"))
-_MISSING = (Part("missing", "d"),)
 _OF_PAIRS = (
     *(Part("origin", "d"), Part("counts", "lower"), Part("products", "lower")),
     Part("means", "d d"),
 )
-_A_SUMMARY, _AN_ANSWER = "a subspace summary", "an answer to a refinement"
-_A_FILL, _SOME_PAIRS = "an answer of filled rows", "moments of pairs"
-_SUMS = "k:Q d:Q scatter:d n_samples:d"
 _NAMES = ("feature_names", "site", "sites")
 _LABELS = (*_NAMES, "privacy", "model")
 _ALL = CENTRED | COLUMNS | SINGLE | TRIANGLE
 LAYOUTS = {
-    SUMMARY: Layout(_A_SUMMARY, _OF_SUMMARY, _PARTS, _ALL, _LABELS),
-    ANSWER: Layout(_AN_ANSWER, f"query:I labels:H {_SUMS}", _PRODUCTS, 0, ("site",)),
-    FILL: Layout(_A_FILL, f"query:Q {_OF_SUMMARY}", _MISSING + _PARTS, _ALL, _LABELS),
-    PAIRS: Layout(_SOME_PAIRS, "sites:H labels:I d:Q n_samples:d", _OF_PAIRS, SINGLE, _NAMES),
+    SUMMARY: Layout("a subspace summary", _OF_SUMMARY, _PARTS, _ALL, _LABELS),
+    PAIRS: Layout(
+        "moments of pairs", "sites:H labels:I d:Q n_samples:d", _OF_PAIRS, SINGLE, _NAMES
+    ),
 }
-_OLD_ANSWER = Layout(_AN_ANSWER, f"query:I labels:I {_SUMS}", _PRODUCTS, 0, ("site",))
-_OLD_FILL = Layout(_A_FILL, "query:Q d:Q labels:Q", _MISSING, 0, ("summary",))
-# By magic and version: kind, layout, bytes before the numbers, and flags that may be set.
-_OLD: dict[tuple[bytes, int], tuple[int, Layout, int, int]] = {
-    **{(MAGIC, old): (SUMMARY, LAYOUTS[SUMMARY], PREFIX.size, 1) for old in (1, 2)},
-    **{(MAGIC, old): (SUMMARY, LAYOUTS[SUMMARY], PREFIX.size, 3) for old in (3, 4)},
-    (b"FEDPAIR", 1): (PAIRS, LAYOUTS[PAIRS], PREFIX.size, 0),
-    (b"FEDANSW", 1): (ANSWER, _OLD_ANSWER, 8, 0),
-    (b"FEDFILL", 1): (FILL, _OLD_FILL, 8, 0),
+# By magic and version: kind, and flags that may be set.
+_OLD: dict[tuple[bytes, int], tuple[int, int]] = {
+    **{(MAGIC, old): (SUMMARY, CENTRED) for old in (1, 2)},
+    **{(MAGIC, old): (SUMMARY, CENTRED | COLUMNS) for old in (3, 4)},
+    (b"FEDPAIR", 1): (PAIRS, 0),
 }
 
 
@@ -217,23 +196,24 @@ def decode(data: Any, kind: int, max_bytes: int) -> dict[str, Any]:
     The arrays are as long as they should be; whether they are valid is not looked at.
     """
     view = view_of(data, max_bytes)
-    layout, start, flags = _recognised(view, kind)
-    numbers = dict(zip(layout.numbers, layout.header.unpack_from(view, start), strict=True))
-    _check_sizes(layout, flags, numbers, start, len(view))
+    layout, flags = LAYOUTS[kind], _recognised(view, kind)
+    numbers = dict(zip(layout.numbers, layout.header.unpack_from(view, PREFIX.size), strict=True))
+    _check_sizes(layout, flags, numbers, len(view))
     end = len(view) - CHECKSUM.size
     if zlib.crc32(view[:end]) != CHECKSUM.unpack(view[end:])[0]:
         raise ValueError(f"{layout.corrupt}: its checksum does not match.")
     labels = layout.read_labels(view[end - numbers["labels"] : end], numbers)
-    found, at = {**numbers, "flags": flags, **labels}, start + layout.header.size
+    found, at = {**numbers, "flags": flags, **labels}, PREFIX.size + layout.header.size
     for part in layout.parts_of(flags):
         stored = np.frombuffer(view, part.dtype(flags), part.count(numbers), at)
         found[part.name], at = part.unpacked(stored, numbers), at + stored.nbytes
     return found
 
 
-def _recognised(view: memoryview, kind: int) -> tuple[Layout, int, int]:
-    """Layout of data that are of a kind, where their numbers start, and their flags."""
-    what = LAYOUTS[kind].what
+def _recognised(view: memoryview, kind: int) -> int:
+    """Flags of data that are of a kind."""
+    layout = LAYOUTS[kind]
+    what = layout.what
     if len(view) < PREFIX.size + CHECKSUM.size:
         raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
     magic, version, tag, flags = PREFIX.unpack_from(view)
@@ -247,32 +227,27 @@ def _recognised(view: memoryview, kind: int) -> tuple[Layout, int, int]:
     if found != kind:
         why = f"it is {LAYOUTS[found].what}" if found in LAYOUTS else "it does not start as one"
         raise ValueError(f"Not {what}: {why}.")
-    layout, start, allowed = old[1:] if old else (LAYOUTS[kind], PREFIX.size, LAYOUTS[kind].flags)
-    if start < PREFIX.size:
-        flags = 0
-    if flags & ~allowed or (old and start == PREFIX.size and tag not in (4, 8)):
+    if flags & ~(old[1] if old else layout.flags) or (old and tag not in (4, 8)):
         raise ValueError(f"{layout.corrupt}: invalid dtype or flags in its header.")
-    if len(view) < start + layout.header.size + CHECKSUM.size:
+    if len(view) < PREFIX.size + layout.header.size + CHECKSUM.size:
         raise ValueError(f"Not {what}: {len(view)} bytes are too few.")
-    return layout, start, flags | SINGLE * bool(old and start == PREFIX.size and tag == 4)
+    return flags | SINGLE * bool(old and tag == 4)
 
 
-def _check_sizes(
-    layout: Layout, flags: int, numbers: dict[str, Any], start: int, size: int
-) -> None:
+def _check_sizes(layout: Layout, flags: int, numbers: dict[str, Any], size: int) -> None:
     """Raise unless the numbers announce data of this size."""
     k, d, n_labels = numbers.get("k", 0), numbers["d"], numbers["labels"]
     if flags & TRIANGLE and (flags & SINGLE or k != d):
         raise ValueError(f"{layout.corrupt}: invalid dtype or flags in its header.")
     if k > d:
         raise ValueError(f"{layout.corrupt}: {k} components of {d} features.")
-    expected = layout.size(flags, numbers, start)
+    expected = layout.size(flags, numbers)
     if size != expected:
         raise ValueError(f"{layout.corrupt}: its header announces {expected} bytes, got {size}.")
     if n_labels > layout.most_labels(numbers):
         raise ValueError(
             f"{layout.corrupt}: {n_labels} bytes of labels are too many for {d} features and "
-            f"{numbers.get('sites', 1)} sites."
+            f"{numbers['sites']} sites."
         )
 
 

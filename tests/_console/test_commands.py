@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import NAMES, WRITERS, X, as_csv, assert_is_of, refused, run
+from console_helpers import NAMES, WRITERS, X, as_csv, assert_is_of, by_study, refused, run
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
@@ -18,8 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from fedpca_sklearn import (
     ConditionalFill,
     FederatedPCA,
-    FillAnswer,
-    RefinementAnswer,
+    PairMoments,
     StreamingPCA,
     Subspace,
 )
@@ -308,21 +307,13 @@ def test_scaled_columns_are_refined(run):
     rng = np.random.default_rng(5)
     rows = rng.standard_normal((600, 40)) * np.geomspace(1, 0.2, 40) @ rng.standard_normal((40, 40))
     rows = rows * 10.0 ** rng.integers(-2, 3, 40)
-    files = []
     for name, part in zip("abc", np.split(rows, 3), strict=True):
         np.save(f"{name}.npy", part)
-        run("fit", f"{name}.npy", "-o", f"{name}.fed", "--site", name)
-        files.append(f"{name}.fed")
     want = PCA(3).fit(rows / rows.std(axis=0))
-    run("merge", *files, "-o", "m.fed", "--scale", "-n", "3")
-    run("refine", "m.fed", "-o", "q.fed", "--scale", "-n", "3")
-    for name in "abc":
-        assert run("answer", "q.fed", f"{name}.npy", "-o", f"{name}.answer")[0] == 0
-    answers = [f"{name}.answer" for name in "abc"]
-    code, out, _ = run("refine", "m.fed", *answers, "-o", "r.fed", "--scale", "-n", "3", "--json")
-    assert code == 0
-    assert json.loads(out)["error_bound"] < 1e-6
-    fitted = FederatedPCA.from_subspaces([Subspace.load("r.fed")], 3, scale=True)
+    found = by_study(run, "FederatedPCA(3, scale=True, n_refinements=1)", "abc", kind="npy")
+    model = Subspace.load(found["output"])
+    assert model.model.error_bound < 1e-6
+    fitted = FederatedPCA.from_subspaces([model], 3, scale=True)
     assert_allclose(fitted.explained_variance_, want.explained_variance_, rtol=1e-6)
 
 
@@ -373,9 +364,9 @@ def test_everything_that_prints_prints_json(run, sites):
         ("inspect", *sites): "summaries",
         ("merge", *sites, "-o", "model.fed", "-n", "2"): "explained_variance_ratio",
         ("remove", "west", *sites, "-o", "less.fed"): "moved",
-        ("refine", "model.fed", "-o", "query.fed"): "directions",
-        ("answer", "query.fed", "rows.csv", "-o", "a.answer"): "directions",
-        ("refine", "model.fed", "a.answer", "-o", "refined.fed"): "error_bound",
+        ("ask", "study", "FederatedPCA(2)", "--sites", "a,b"): "awaited",
+        ("answer", "study/0001.a.question", "rows.csv", "-o", "a.answer"): "refusal",
+        ("next", "study"): "awaited",
         ("transform", "model.fed", "rows.csv", "-o", "scores.npy"): "components",
     }
     for command, key in done.items():
@@ -403,16 +394,15 @@ def test_names_of_files_are_not_obeyed_by_a_terminal(run):
     for command in (
         ("inspect", odd),
         ("merge", odd, "-o", f"{odd}.2"),
-        ("refine", odd, "-o", f"{odd}.query"),
-        ("answer", f"{odd}.query", "rows.csv", "-o", f"{odd}.answer"),
-        ("refine", odd, f"{odd}.answer", "-o", f"{odd}.3"),
+        ("ask", f"{odd}.study", "FederatedPCA(2)", "--sites", "a,b"),
+        ("answer", f"{odd}.study/0001.a.question", "rows.csv", "-o", f"{odd}.answer"),
         ("transform", odd, "rows.csv", "-o", f"{odd}.csv", "--force"),
         ("fit", "rows.csv", "-o", f"{odd}.4"),
     ):
         code, out, err = run(*command)
         assert code == 0, err
         first, *rest = out.splitlines()
-        assert ascii(odd)[1:-1] in first
+        assert ascii(odd)[1:-1] in (rest[0] if command[0] == "ask" else first)
         assert all(line.startswith("  ") and line.isprintable() for line in rest)
     Path(f"{odd}.log").write_text("x")
     _, out, _ = run("audit", f"{odd}.log")
@@ -427,10 +417,7 @@ def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run, sites):
     assert json.loads(out)["summaries"][0]["site"] == "n\u3000\u00e9"
     # two equal variances at the cut: nothing is certain
     Subspace.from_rows(np.kron(np.eye(3), [[1.0], [-1.0]]), 1)._named("abc").save("tie.fed")
-    run("refine", "tie.fed", "-o", "query.fed", "-n", "1")
-    np.save("rows.npy", np.kron(np.eye(3), [[1.0], [-1.0]]))
-    run("answer", "query.fed", "rows.npy", "-o", "a.answer", "--min-rows", "6")
-    code, out, _ = run("refine", "tie.fed", "a.answer", "-o", "r.fed", "-n", "1", "--json")
+    code, out, _ = run("show", "tie.fed", "-n", "1", "--json")
     assert code == 0
     json.loads(out, parse_constant=pytest.fail)
 
@@ -497,12 +484,8 @@ def test_a_folder_that_is_not_there_is_named(run, sites, more):
 @pytest.mark.parametrize("name", ["", " "])
 def test_a_site_without_a_name_is_refused(run, sites, name):
     as_csv("rows.csv")
-    run("merge", *sites, "-o", "query.fed")
-    for command in (
-        ["fit", "rows.csv"],
-        ["fit", "rows.csv", "--fill"],
-        ["answer", "query.fed", "rows.csv"],
-    ):
+    run("ask", "study", "FederatedPCA(2)", "--sites", "a,b")
+    for command in (["fit", "rows.csv"], ["answer", "study/0001.a.question", "rows.csv"]):
         message = refused(run, *command, "-o", "z.fed", "--site", name)
         assert f"--site must be a name, got {name!r}" in message
 
@@ -510,93 +493,26 @@ def test_a_site_without_a_name_is_refused(run, sites, name):
 # ------------------------------------------------------------------------------ missing entries
 
 
-def test_a_file_of_another_kind_says_what_it_is(run, sites):
-    as_csv("rows.csv")
-    run("fit", "rows.csv", "--fill", "-o", "means.fed")
-    run("merge", *sites, "-o", "model.fed")
-    run("refine", "model.fed", "-o", "query.fed")
-    run("answer", "query.fed", "rows.csv", "-o", "answer.fed")
+def test_a_file_of_another_kind_says_what_it_is(run):
+    PairMoments.from_rows(X).save("pairs.fed")
     for command in ["inspect"], ["merge", "-o", "z.fed"], ["scale", "-o", "z.csv"]:
-        message = refused(run, *command, "means.fed")
-        assert (
-            "means.fed: Not a subspace summary: it is an answer of filled rows. merge --fill"
-            in message
-        )
-        message = refused(run, *command, "answer.fed")
-        assert (
-            "Not a subspace summary: it is an answer to a refinement. refine takes it." in message
-        )
-    message = refused(run, "merge", "model.fed", "--fill", "-n", "1", "-o", "z.fed")
-    assert "model.fed: Not an answer of filled rows: it is a subspace summary." in message
+        message = refused(run, *command, "pairs.fed")
+        assert "pairs.fed: Not a subspace summary: it is moments of pairs." in message
 
 
-def test_a_query_of_another_kind_is_refused_by_name(run):
-    """Both are summaries: rows were filled in by no variances, and products told without a word."""
-    as_csv("rows.csv")
-    run("fit", "rows.csv", "-o", "model")
-    run("refine", "model", "-n", "2", "-o", "products.query")
-    run("fit", "rows.csv", "--fill", "-o", "means")
-    run("merge", "means", "--fill", "-n", "1", "-o", "model0")
-    options = "--fill", "-n", "1"
-    run("refine", "model0", *options, "-o", "query0")
-    run("answer", "query0", "rows.csv", "--fill", "-o", "answer0")
-    run("refine", "model0", "answer0", *options, "-o", "model1")
-    run("refine", "model1", *options, "-o", "filled.query")
-    message = refused(run, "answer", "filled.query", "rows.csv", "-o", "a")
-    assert "directions without variances, got singular values" in message
-    assert "answer --fill" in message
-    message = refused(run, "answer", "products.query", "rows.csv", "-o", "a", "--fill")
-    assert "the variances by which rows are filled in, got none" in message
-    assert "answer without --fill" in message
-    for name, kind in ("filled", RefinementAnswer), ("products", FillAnswer):
-        with pytest.raises(ValueError, match="query must "):
-            kind.from_rows(Subspace.load(f"{name}.query"), X)
-
-
-def test_a_query_whose_directions_are_not_orthonormal():
-    """A summary in float32 may be further off than what is multiplied with."""
-    V = np.eye(4, dtype=np.float32)[:2]
-    V[0, 1] = 3e-5
-    query = Subspace(V, [0.0, 0.0], X.mean(axis=0), 50, 1e5)
-    with pytest.raises(ValueError, match=r"orthonormal components, they are off by 3\.0e-05"):
-        RefinementAnswer.from_rows(query, X)
-
-
-def test_rows_are_filled_in_at_sites_in_rounds(run):
-    """The numbers of one process, by the commands that refine; a stale answer is refused."""
+def test_rows_are_filled_in_at_sites_in_rounds(run, tmp_path_factory, monkeypatch):
+    """The numbers of one process, and those that sites without missing entries lead to."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     rows = X.copy()
-    rows[np.random.default_rng(3).random(X.shape) < 0.2] = np.nan
+    rows[np.random.default_rng(3).random(X.shape) < 0.3] = np.nan
     parts = {"north": rows[:20], "south": rows[20:35], "west": rows[35:]}
     for name, part in parts.items():
-        as_csv(f"{name}.csv", np.where(np.isnan(part), np.nan, part))
-        files = f"{name}.csv", "-o", f"{name}.0", "--site", name, "--min-rows", "1"
-        code, out, err = run("fit", *files, "--fill")
-        assert (code, err) == (0, "")
-        assert f"{len(part)} rows" in out
-    firsts = [f"{name}.0" for name in parts]
-    assert "number or a share" in refused(run, "merge", *firsts, "--fill", "-o", "m.0")
-    options = "--fill", "-n", "1"
-    assert run("merge", *firsts, "-o", "m.0", *options)[0] == 0
-    for number in range(3):
-        assert run("refine", f"m.{number}", "-o", f"q.{number}", *options)[0] == 0
-        answers = []
-        for name in parts:
-            out = f"{name}.{number + 1}"
-            asked = f"q.{number}", f"{name}.csv", "-o", out, "--site", name
-            assert run("answer", *asked, "--fill", "--min-rows", "1")[0] == 0
-            answers.append(out)
-        code, out, err = run("refine", f"m.{number}", *answers, "-o", f"m.{number + 1}", *options)
-        assert (code, err) == (0, "")
+        as_csv(f"{name}.csv", part)
+    found = by_study(run, "FederatedPCA(1, missing=ConditionalFill())", parts, "--min-rows", "1")
     expected = FederatedPCA(1, missing=ConditionalFill(n_rounds=2))
     expected.fit(rows, clients=np.repeat(list(parts), [20, 15, 15]))
-    found = FederatedPCA.from_subspaces([Subspace.load("m.3")], 1)
+    model = Subspace.load(found["output"])
+    fitted = FederatedPCA.from_subspaces([model], 1)
     for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
-        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
-    assert "number or a share" in refused(run, "refine", "m.0", "--fill", "-o", "x")
-    stale = "refine", "m.1", *answers, "-o", "x", *options
-    assert "answers another query" in refused(run, *stale)
-    assert "no value" in refused(run, "answer", "q.2", "north.csv", "-o", "x")
-    assert "Not an answer" in refused(run, "refine", "m.1", *answers, "-o", "x", "-n", "1")
-    assert "without -n" in refused(run, "fit", "north.csv", "-o", "x", *options)
-    assert "-n is of answers" in refused(run, "answer", "q.2", "north.csv", "-o", "x", "-n", "1")
-    assert "without --align" in refused(run, "merge", *firsts, "-o", "x", "--align", *options)
+        assert_allclose(getattr(fitted, name), getattr(expected, name), rtol=1e-12)
+    assert model.sites == tuple(parts)

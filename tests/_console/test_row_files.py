@@ -24,7 +24,7 @@ from console_helpers import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedpca_sklearn import RefinementAnswer, StreamingPCA, Subspace
+from fedpca_sklearn import StreamingPCA, Subspace
 from fedpca_sklearn._console import _h5ad, _progress, _row_files
 from fedpca_sklearn._validation import files
 
@@ -132,17 +132,21 @@ def test_an_index_of_a_frame_is_no_column(run):
 
 def test_a_site_answers_in_batches(run, monkeypatch):
     as_csv("rows.csv")
-    run("fit", "rows.csv", "-o", "model.fed", "-n", "2")
-    run("refine", "model.fed", "-o", "query.fed")
-    want = RefinementAnswer.from_rows(Subspace.load("query.fed"), X)
+    run("ask", "study", "DistributedPCA(4)", "--sites", "a,b")
     monkeypatch.setattr(_row_files, "ROWS", 7)
     order = [3, 1, 0, 2]
     as_parquet("rows.parquet", X[:, order], [NAMES[j] for j in order])
-    for rows in ("rows.csv", "rows.parquet"):
-        code, out, _ = run("answer", "query.fed", rows, "-o", f"{rows}.answer", "--json")
-        assert (code, json.loads(out)["rows"]) == (0, 50)
-        answer = RefinementAnswer.load(f"{rows}.answer")
-        assert_allclose(answer.vector(), want.vector(), rtol=1e-12, atol=1e-9)
+    for rows, site, *columns in (
+        ("rows.csv", "a"),
+        ("rows.parquet", "b", "--columns", ",".join(NAMES)),
+    ):
+        letter = f"study/0001.{site}"
+        code, _, err = run("answer", f"{letter}.question", rows, "-o", f"{letter}.answer", *columns)
+        assert (code, err) == (0, "")
+    code, out, _ = run("next", "study", "--json")
+    assert (code, json.loads(out)["rows"]) == (0, 100)
+    want = np.linalg.svd(np.tile(X - X.mean(axis=0), (2, 1)), compute_uv=False)
+    assert_allclose(Subspace.load("study/model.subspace").singular_values, want, rtol=1e-12)
 
 
 # ------------------------------------------------------------------------------ scores
@@ -620,7 +624,7 @@ def test_a_long_cell_of_digits_is_soon_refused(run):
 def test_hints_name_the_options_that_help(run):
     csv_of(b"a,b\n1,2\n1,\n")("rows.csv")
     message = refused(run, "fit", "rows.csv", "-o", "x.fed")
-    assert "--drop-missing leaves such rows out, --fill keeps them" in message
+    assert "--drop-missing leaves such rows out, fedpca ask with missing=" in message
     csv_of(b"a;b\n1;2\n")("rows.csv")
     assert "see --separator" in refused(run, "fit", "rows.csv", "-o", "x.fed", "--columns", "a")
     csv_of(b"a;b\n1,5\n")("rows.csv")

@@ -112,8 +112,6 @@ def test_what_a_site_refuses(tables):
     question = "study/0001.a.question"
     for options, says in {
         ("--site", "b"): "it is for site 'a', not 'b'",
-        ("--fill",): "--fill and -n are of refinements",
-        ("-n", "2"): "--fill and -n are of refinements",
         ("--secure", "3"): "the site takes part in secure sums only",
         ("--allow", "nobody"): "--allow must name estimators of fedpca_sklearn, got 'nobody'",
     }.items():
@@ -131,8 +129,8 @@ def test_what_a_site_refuses(tables):
         assert says in out
     as_csv("model.csv")
     run("fit", "model.csv", "-o", "query.fed", "-n", "1")
-    message = refused(run, "answer", "query.fed", "a.csv", "-o", "out", "--ledger", "x")
-    assert "--ledger is of questions of a study, and query.fed is none" in message
+    message = refused(run, "answer", "query.fed", "a.csv", "-o", "out")
+    assert "query.fed: it is no question, and no answer to one" in message
 
 
 def test_questions_about_the_same_rows_are_counted_over_all_studies(tables):

@@ -60,6 +60,8 @@ ROWS = [
     (OnlineDistributedPCA(3), X),
     (FederatedPCA(3, missing=AvailablePairs()), HOLES),
     (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES),
+    (FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)), HOLES),
+    (FederatedPCA(3, missing=ConditionalFill(), merge=SubspaceMerge(fan_in=2)), HOLES),
 ]
 
 

@@ -70,6 +70,19 @@ def test_products_of_other_rows_than_those_of_the_summary_are_left_out(at):
     assert subspace_distance(fitted.components_, pooled(X[:400])) < 1e-6
 
 
+@pytest.mark.parametrize("at", [0, -10, -2, -1], ids=["products", "sum", "scatter", "count"])
+@pytest.mark.parametrize("size", [1e20, 1e150, 1.7e308])
+def test_numbers_that_overflow_are_left_out(at, size):
+    def change(message, reply):
+        numbers = reply.content.array_records["arrays"]["message"].numpy().copy()
+        numbers[at] = size
+        return arrays(message=numbers)(message, reply)
+
+    with pytest.warns(UserWarning, match="products of other rows than those of its summary"):
+        fitted = run(PCA, PARTS, spoil=spoiling(change, kind="products"))
+    assert fitted.clients_ == ["east", "north"]
+
+
 def test_a_server_asks_about_orthonormal_directions_about_one_mean():
     site = Site(PCA, X)
     site.ask("summary")

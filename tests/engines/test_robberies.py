@@ -5,6 +5,8 @@ the same answers to the last bit, whatever a server asks: no question tells more
 """
 
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -21,11 +23,13 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     OnlineDistributedPCA,
-    RefinementAnswer,
-    Subspace,
 )
 from fedpca_sklearn._console._main import main
+from fedpca_sklearn.engines._letters import Letter, digest_of, read_letter
+from fedpca_sklearn.engines._messages import arrays_of
+from fedpca_sklearn.engines.files import Study, answer
 from fedpca_sklearn.engines.flower import SecureAggregation
+from fedpca_sklearn.engines.protocols import Message
 
 N, D, K = 64, 8, 3
 ORTHOGONAL = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
@@ -125,32 +129,73 @@ def test_two_thousand_sequences_of_hostile_questions(asked, kind):
     assert answers(kind, X, asked) == answers(kind, Y, asked)
 
 
+def asked_by_files(folder, asked, answered):
+    """Bytes of the arrays that a site answers to hostile questions in files, or why it does not.
+
+    ``answered(question, answer)`` answers the question in a file.
+    """
+    if not (folder / "study.json").exists():
+        Study.begin(folder, REFINED, ["north", "south"]).next()
+    first, _ = read_letter(folder / "0001.north.question")
+    last, sent = folder / "0001.north.answer", []
+    answered(folder / "0001.north.question", last)
+    for number, (V, mean) in enumerate(asked, 2):
+        arrays = arrays_of({"0": mean, "1": V})
+        message = Message("products", first.message.config, arrays)
+        after = {"north": digest_of(last.read_bytes())}
+        question = folder / f"{number:04}.north.question"
+        question.write_bytes(
+            Letter({**first.about, "number": number, "after": after}, message).to_bytes()
+        )
+        last = question.with_suffix(".answer")
+        answered(question, last)
+        found = read_letter(last)[0].message
+        sent.append(
+            (
+                found.config.get("error", "").partition(",")[0],
+                {name: array.data for name, array in found.arrays.items()},
+            )
+        )
+    return sent
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(asked=questions())
 def test_files_depend_on_number_mean_and_scatter_alone(asked):
-    for V, mean in asked:
-        query = Subspace(V, np.zeros(K), mean, N, 1.0)
-        vectors = [RefinementAnswer.from_rows(query, rows).vector() for rows in (X, Y)]
-        assert vectors[0].tobytes() == vectors[1].tobytes()
+    told = []
+    with TemporaryDirectory() as place:
+        for i, rows in enumerate((X, Y)):
+            state = Path(place) / f"state {i}"
+            told.append(
+                asked_by_files(
+                    Path(place),
+                    asked,
+                    lambda q, a, rows=rows, state=state: answer(q, a, rows, state=state),
+                )
+            )
+    assert told[0] == told[1]
 
 
 def test_the_command_answers_from_all_rows_of_a_site(tmp_path):
     """Not batch by batch: the mean of a last batch of one row is that row."""
     mean = X.mean(axis=0)
     mean[[0, 2]] = -(2.0**60)
-    query = Subspace(basis_of(0, 2, 1, 2.0**-44, False), np.zeros(K), mean, N, 1.0)
-    query.save(tmp_path / "query")
+    V = basis_of(0, 2, 1, 2.0**-44, False)
     sent = []
     for rows, cut in ((X, N // 2), (Y, N // 2), (X, N - 1)):
         parts = [tmp_path / f"{len(sent)}{i}.csv" for i in range(2)]
         for part, of in zip(parts, np.split(rows, [cut]), strict=True):
             np.savetxt(part, of, delimiter=",", header=",".join("abcdefgh"), comments="")
-        out = tmp_path / str(len(sent))
-        files = [str(tmp_path / "query"), *map(str, parts), "-o", str(out)]
-        assert main(["answer", *files, "--site", "north"]) == 0
-        sent.append(RefinementAnswer.load(out).vector())
-    assert sent[0].tobytes() == sent[1].tobytes()
-    np.testing.assert_allclose(sent[2], sent[0], rtol=1e-12)
+        site = [*map(str, parts), "--site", "north", "--log", f"{parts[0]}.log", "--force"]
+
+        def answered(question, out, site=site):
+            assert main(["answer", str(question), *site, "-o", str(out)]) == 0
+
+        sent += asked_by_files(tmp_path, [(V, mean)], answered)
+    (error, told), *others = sent
+    assert error == ""
+    assert len(told["message"]) > 8 * (K * D + D + 2)
+    assert all(other == (error, told) for other in others)
 
 
 def test_moments_in_a_basis_depend_on_number_mean_and_scatter_alone():

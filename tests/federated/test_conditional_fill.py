@@ -13,12 +13,12 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     FederatedPCA,
-    FillAnswer,
     StreamingPCA,
     SubspaceMerge,
     excess_error,
     make_power_law,
 )
+from fedpca_sklearn.federated._conditional_fill import filled_rows, with_covariance
 
 examples = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 
@@ -239,15 +239,16 @@ def test_what_is_refused():
 @pytest.mark.parametrize(("d", "kept"), [(12, 3), (300, 3)])
 def test_covariances_add_no_directions_to_what_was_cut(d, kept):
     _, X = strong(400, 0.4, 0, d=d)
-    pca = FederatedPCA.from_fills([FillAnswer.from_rows(None, X)], 3)
     by_means = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     sizes = len(StreamingPCA(kept).fit(by_means).subspace_.components)
+    query = StreamingPCA(3).fit(by_means).subspace_.truncate(3)
     for _ in range(3):
-        answer = FillAnswer.from_rows(pca.refinement_query(), X, kept)
-        assert len(answer.summary.components) == sizes
-        pca.refine_from([answer])
-    # rows whose missing entries vary, too
-    assert answer.summary.scatter > np.sum((by_means - by_means.mean(axis=0)) ** 2)
+        summary = StreamingPCA(kept).fit(filled_rows(X, query)).subspace_
+        whole = with_covariance(summary, X, None, query)
+        assert len(whole.components) == len(summary.components) == sizes
+        # of rows whose missing entries vary, too
+        assert whole.scatter > summary.scatter
+        query = whole.truncate(3)
 
 
 def test_messages_above_the_exact_dimension_are_cut():

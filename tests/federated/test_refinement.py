@@ -3,10 +3,8 @@
 The scenario `refine` has 1,000 random problems; a share of them is here.
 """
 
-import io
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,6 @@ from fedpca_sklearn import (
     NoiseAwareMerge,
     OjaPCA,
     ProjectionAverage,
-    RefinementAnswer,
     RobustMerge,
     StreamingPCA,
     Subspace,
@@ -32,7 +29,8 @@ from fedpca_sklearn import (
     make_spiked,
     subspace_distance,
 )
-from fedpca_sklearn.__main__ import main
+from fedpca_sklearn._kernels.row_moments import RowsAtHand
+from fedpca_sklearn.summary._refinement import Refinement, products_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -291,7 +289,7 @@ def test_parameters_that_make_no_sense_are_named(X, sites):
         with pytest.raises(ValueError, match="with a mechanism: each round would need noise"):
             FederatedPCA(2, mechanism=private, **options).fit(X[:, :20])
     with pytest.raises(ValueError, match="mechanism must be None to refine"):
-        model.set_params(mechanism=private).refinement_query()
+        model.set_params(mechanism=private).refine(X[:, :20], clients=sites)
     with pytest.raises(ValueError, match="'tol' parameter"):
         FederatedPCA(tol=0.0).fit(X)
     with pytest.raises(NotFittedError):
@@ -302,179 +300,37 @@ def test_rows_without_variance_have_nothing_to_refine():
     model = FederatedPCA(2, n_refinements=2).fit(np.ones((10, 4)))
     assert_array_equal(model.explained_variance_, [0, 0])
     assert model.subspace_error_bound_ == np.inf
-    with pytest.raises(ValueError, match="no variance"):
-        model.refinement_query()
+    assert model.refine(np.ones((10, 4))).n_refinements_ == 0
 
 
-# ------------------------------------------------------------------------------ by files
+# ------------------------------------------------------------------------------ sums of liars
 
 
-@pytest.fixture(scope="module")
-def by_site(X, sites):
-    parts = {f"site {i}": X[sites == i] for i in range(4)}
-    parts["site 3"] = X[sites >= 3]
-    return parts
-
-
-def merged(by_site):
-    made = [StreamingPCA(RANK).fit(rows).subspace_ for rows in by_site.values()]
-    named = [s._replace(site=site) for s, site in zip(made, by_site, strict=True)]
-    return FederatedPCA.from_subspaces(named, RANK)
-
-
-def answers_of(query, by_site):
-    return [RefinementAnswer.from_rows(query, rows, site=s) for s, rows in by_site.items()]
-
-
-def test_files_give_the_same_numbers(X, by_site):
-    here, there = merged(by_site), merged(by_site)
-    labels = np.repeat(list(by_site), [len(rows) for rows in by_site.values()])
-    for _ in range(3):
-        query = Subspace.from_bytes(there.refinement_query().to_bytes())
-        answers = [answer.to_bytes() for answer in answers_of(query, by_site)]
-        there.refine_from([RefinementAnswer.from_bytes(answer) for answer in answers])
-        here.refine(X, clients=labels)
-        assert subspace_distance(here.components_, there.components_) < 1e-12
-    assert_allclose(there.subspace_error_bound_, here.subspace_error_bound_, rtol=1e-6)
-    for name in ("rounds", "floats_up", "floats_down"):
-        assert getattr(here.communication_, name) == getattr(there.communication_, name)
-    assert there.n_refinements_ == 3
-
-
-def test_answers_to_another_query_and_second_answers_are_refused(X, by_site):
-    model = merged(by_site)
-    answers = answers_of(model.refinement_query(), by_site)
-    before = dict(vars(model))
-    other = FederatedPCA.from_subspaces([StreamingPCA(RANK).fit(X[:500]).subspace_], RANK)
-    wrong = {
-        "answers another query": [*answers[:-1], answers_of(other.refinement_query(), by_site)[-1]],
-        "second one of site 'site 0'": [*answers, answers[0]],
-        "weight of 3000, got rows of weight": answers[:-1],
-        "at least one RefinementAnswer": [],
-    }
-    for message, some in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            model.refine_from(some)
-    with pytest.raises(TypeError, match="must be RefinementAnswer objects, got bytes"):
-        model.refine_from([answers[0].to_bytes()])
-    lie = replace(answers[0], products=1e6 * answers[0].products)
-    with pytest.raises(ValueError, match="products exceed the sum of squares"):
-        model.refine_from([lie, *answers[1:]])
-    huge = replace(lie, products=np.full_like(lie.products, 1e308), site=None)
-    with pytest.raises(ValueError, match="answers holds values that are too large"):
-        model.refine_from([huge, huge])
-    assert vars(model) == before
-
-
-@pytest.mark.parametrize("field", ["products", "deviation"])
+@pytest.mark.parametrize("at", [1, -5])
 @pytest.mark.parametrize("size", [1e20, 1e150, 1e300, 1.7e308])
-def test_numbers_that_no_rows_have_are_named_and_leave_no_trace(by_site, field, size):
-    """The attack: numbers of a file whose squares overflow, where LAPACK does not converge."""
-    pca = merged(by_site)
-    query = pca.refinement_query()
-    answers = answers_of(query, by_site)
-    hostile = getattr(answers[0], field).copy()
-    hostile.ravel()[[1, -3]] = size, -size
-    answers[0] = replace(answers[0], **{field: hostile})
-    before = pca.components_.copy()
-    with pytest.raises(ValueError, match="X must hold the rows of the fit"):
-        pca.refine_from(answers)
-    assert_array_equal(pca.components_, before)
-    assert pca.n_refinements_ == 0
+def test_numbers_that_no_rows_have_are_named(X, at, size):
+    """The attack: products or a sum of rows whose squares overflow, where LAPACK fails."""
+    refinement = Refinement(StreamingPCA(RANK).fit(X).subspace_)
+    answer = products_of(RowsAtHand(X), refinement.rows.mean, refinement.block)
+    for sign in (1, -1):
+        hostile = answer.copy()
+        hostile[at], hostile[at - 4] = sign * size, -sign * size
+        with pytest.raises(ValueError, match="X must hold the rows of the fit"):
+            refinement.add(hostile)
+    assert refinement.n_rounds == 0
 
 
 def test_products_of_which_no_eigenvalues_are_found_are_named():
     rng = np.random.default_rng(0)
-    parts = [rng.standard_normal((40, 5)) * np.arange(1, 6) + i for i in range(3)]
-    pca = FederatedPCA.from_subspaces([Subspace.from_rows(part) for part in parts], 2)
-    answers = [RefinementAnswer.from_rows(pca.refinement_query(), part) for part in parts]
+    rows = rng.standard_normal((120, 5)) * np.arange(1, 6) + np.arange(120)[:, None] % 3
+    refinement = Refinement(Subspace.from_rows(rows, 2))
+    answer = products_of(RowsAtHand(rows), refinement.rows.mean, refinement.block)
     for _ in range(300):
-        hostile = answers[0].products.copy()
-        for at in rng.integers(hostile.size, size=3):
-            hostile.flat[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
+        hostile = answer.copy()
+        for at in rng.integers(refinement.block.size, size=3):
+            hostile[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
         with pytest.raises(ValueError, match="products exceed the sum of squares"):
-            pca.refine_from([replace(answers[0], products=hostile), *answers[1:]])
-
-
-def test_an_answer_comes_back_and_nothing_else_does(by_site):
-    query = merged(by_site).refinement_query()
-    answer = answers_of(query, by_site)[1]
-    data = answer.to_bytes()
-    assert len(data) == answer.nbytes
-    back = RefinementAnswer.from_bytes(data)
-    assert back.site == "site 1"
-    assert_array_equal(back.vector(), answer.vector())
-    stream = io.BytesIO()
-    answer.save(stream)
-    stream.seek(0)
-    assert RefinementAnswer.load(stream).query == answer.query
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        hostile = bytearray(data)
-        cut = int(rng.integers(len(data)))
-        if rng.random() < 0.5:
-            hostile = hostile[:cut]
-        else:
-            hostile[cut % 60 if rng.random() < 0.7 else cut] ^= int(rng.integers(1, 256))
-        with pytest.raises(ValueError, match=r"[Aa]nswer to a refinement"):
-            RefinementAnswer.from_bytes(bytes(hostile))
-    with pytest.raises(ValueError, match="exceeds max_bytes=10"):
-        RefinementAnswer.from_bytes(data, max_bytes=10)
-    with pytest.raises(TypeError, match="bytes-like"):
-        RefinementAnswer.from_bytes(3)
-    with pytest.raises(TypeError, match="query must be a Subspace"):
-        RefinementAnswer.from_rows(answer, by_site["site 1"])
-    with pytest.raises(ValueError, match="expected 300"):
-        RefinementAnswer.from_rows(query, np.ones((3, 2)))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"products": np.full((2, 3), np.nan)},
-        {"products": np.ones(3)},
-        {"deviation": np.ones(2)},
-        {"n_samples": -1.0},
-        {"scatter": np.inf},
-        {"site": "a\nb"},
-    ],
-)
-def test_fields_of_an_answer_are_checked(fields):
-    good = {"products": np.ones((2, 3)), "deviation": np.ones(3), "scatter": 1.0}
-    good |= {"n_samples": 5.0, "query": 1}
-    RefinementAnswer(**good)
-    with pytest.raises(ValueError, match=next(iter(fields))):
-        RefinementAnswer(**{**good, **fields})
-
-
-def test_the_command_line_refines_by_files(X, by_site, tmp_path, capsys):
-    files = []
-    for site, rows in by_site.items():
-        files.append(str(tmp_path / f"{site}.fed"))
-        StreamingPCA(RANK).fit(rows).subspace_.save(files[-1], site=site)
-        np.save(tmp_path / f"{site}.npy", rows)
-    whole, query = str(tmp_path / "whole.fed"), str(tmp_path / "query.fed")
-    assert main(["merge", *files, "-o", whole]) == 0
-    assert main(["refine", whole, "-o", query]) == 0
-    assert "asks about" in capsys.readouterr().out
-    answers = []
-    for site in by_site:
-        answers.append(str(tmp_path / f"{site}.answer"))
-        rows = str(tmp_path / f"{site}.npy")
-        assert main(["answer", query, rows, "-o", answers[-1], "--site", site]) == 0
-    refined = str(tmp_path / "refined.fed")
-    assert main(["refine", whole, *answers, "-o", refined, "-n", "3"]) == 0
-    assert "error      at most" in capsys.readouterr().out
-    before, after = (
-        subspace_distance(Subspace.load(f).components[:RANK], best(X)) for f in (whole, refined)
-    )
-    assert after < 0.6 * before
-    assert main(["refine", whole, *answers[1:], "-o", refined, "--force"]) == 1
-    assert "weight of 3000" in capsys.readouterr().err
-    assert main(["refine", whole, files[0], "-o", refined, "--force"]) == 1
-    assert f"{files[0]}: Not an answer" in capsys.readouterr().err
-    assert main(["answer", query, str(tmp_path / "site 0.npy"), "-o", query]) == 1
-    assert "one of the files to read" in capsys.readouterr().err
+            refinement.add(hostile)
 
 
 @pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()])
