@@ -36,6 +36,10 @@ _NAMED = 10
 DENSE = 1024
 
 
+# Rounding of a sum of weights, beside their sum.
+_ROUNDED = 1e-9
+
+
 class ConditionalFill(MissingStrategy):
     """PCA of rows with missing entries by EM for probabilistic PCA, over rounds of summaries.
 
@@ -200,6 +204,7 @@ def with_covariance(summary: Subspace, X: Any, weight: Any, query: Subspace) -> 
     whole = summary.n_features <= SMALL_DIMENSION and not lacks_directions(summary)
     keep = None if whole else len(summary.components)
     beyond = Subspace.empty(summary.n_features, centered=False)
+    noise *= summary.n_samples / (X.shape[0] if weight is None else weight.sum())  # of what counts
     for rows, times in _rows_with_holes(X, weight):
         for group in patterns_of(~np.isnan(rows), len(V)):
             lost = ~group.seen
@@ -308,11 +313,19 @@ def scatter_of(subspace: Subspace) -> np.ndarray:
     return S
 
 
-def groups_apart(subspace: Subspace) -> list[np.ndarray]:
+def groups_apart(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> list[np.ndarray]:
     """Groups of columns of which no row has two, from rows filled in by means.
 
-    Then the products of their columns are zero but for rounding. One group where that is not known:
-    of many columns, or of directions that were cut.
+    Then the products of their columns are zero but for rounding, and no client has entries enough
+    of two columns for a row with both. One group where that is not known: of many columns, or of
+    directions that were cut.
+
+    Parameters
+    ----------
+    subspace : Subspace
+    seen : ndarray of shape (n_clients, d)
+        Number or weight of the entries of each column.
+    n_rows : ndarray of shape (n_clients,)
     """
     d = subspace.n_features
     if d > DENSE or lacks_directions(subspace):
@@ -322,6 +335,12 @@ def groups_apart(subspace: Subspace) -> list[np.ndarray]:
     (varies,) = np.nonzero(~is_rounding(sizes / np.sqrt(subspace.n_samples), subspace.mean))
     linked = np.abs(S) > NEVER_TOGETHER * sizes[:, None] * sizes
     number, labels = connected_components(linked[np.ix_(varies, varies)], directed=False)
+    if number > 1:
+        shares = (seen / n_rows[:, None])[:, varies]
+        most = np.stack([shares[:, labels == group].max(axis=1) for group in range(number)], axis=1)
+        two = np.stack([(most + of_group[:, None]).max(axis=0) for of_group in most.T])
+        number, joined = connected_components(two > 1 + _ROUNDED, directed=False)
+        labels = joined[labels]
     return [varies[labels == group] for group in range(number)]
 
 

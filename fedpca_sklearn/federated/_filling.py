@@ -58,7 +58,10 @@ class FillingMixin(RefinesMixin):
         self._check_filling()
         found = dict(self._map(entries_of_client, rows_of(X, weight, shards), shards))
         means, _ = pooled_means(list(found.values()))
-        n = float(X.shape[0] if weight is None else weight.sum())
+        weights = np.ones(X.shape[0]) if weight is None else weight
+        n, of_rows = float(weights.sum()), dict.fromkeys(found, 0.0)
+        for label, at in shards:
+            of_rows[label] += float(weights[at].sum())
         X = X.astype(float_dtype(X), copy=False)
 
         def summarise(query: Subspace) -> tuple[list[Any], np.ndarray, np.ndarray]:
@@ -68,8 +71,8 @@ class FillingMixin(RefinesMixin):
             if len(query.components):
                 self.communication_ = log  # what is sent has the covariances as well
                 self._take_filled(self._with_covariances(query, X, weight, shards).items())
-            n_rows = [self._clients[label].summary.n_samples for label in labels]
-            return labels, np.stack([found[label][1] for label in labels]), np.array(n_rows)
+            n_rows = np.array([of_rows[label] for label in labels])
+            return labels, np.stack([found[label][1] for label in labels]), n_rows
 
         self._record_means(len(shards), len(means))
         return self._fill_in_rounds(means_only(means, n), summarise)
@@ -115,13 +118,17 @@ class FillingMixin(RefinesMixin):
     def _show_filled(self, query: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> None:
         """Set the fitted attributes: the variances that whole rows would have had."""
         subspace = self._values()["subspace_"]
+        # rows of clients that fade count for fewer, whatever is missing in them
+        seen, n_rows = (of * (subspace.n_samples / n_rows.sum()) for of in (seen, n_rows))
         n_missing = n_rows.sum() - seen.sum(axis=0)
         n, d = subspace.n_samples, subspace.n_features
         check_entries_enough(n, d, self.n_components_, float(n_missing.sum()))
         if len(query.components):
             subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
         else:
-            warn_of_groups(groups_apart(subspace), getattr(self, "feature_names_in_", None))
+            warn_of_groups(
+                groups_apart(subspace, seen, n_rows), getattr(self, "feature_names_in_", None)
+            )
             subspace = unattenuated(subspace, seen, n_rows)
         self._set_fitted(subspace, self.n_components, self.n_samples_)
 

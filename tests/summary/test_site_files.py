@@ -607,6 +607,7 @@ def test_what_is_not_private_states_no_epsilon(tmp_path):
     assert FederatedPCA(2).fit(rows()).subspace_.privacy is None
 
 
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 def test_releases_of_one_client_add_up_in_what_is_stated():
     pca = private(n_releases=2)
     for seed in range(2):

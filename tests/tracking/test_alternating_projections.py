@@ -263,7 +263,10 @@ def test_a_tracker_starts_from_rows_with_zeros():
     off = spikes(X.shape, 0.05)
     tracker = RobustSubspaceTracker(3).fit(X + off)
     assert subspace_distance(tracker.components_, principal(X, 3, True)) < 0.05
-    assert_array_equal(tracker.outlier_mask_[:, :40], off[:, :40] != 0)
+    wrong = tracker.outlier_mask_[:, :40] != (off[:, :40] != 0)
+    # a threshold of residuals: of 38,000 entries without a spike the largest noise may be above it
+    assert wrong.mean() < 1e-4
+    assert not wrong[off[:, :40] != 0].any()
 
 
 @pytest.mark.parametrize("zeros", [0, 130, 500])
