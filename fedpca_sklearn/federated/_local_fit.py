@@ -169,7 +169,8 @@ class Summarised:
         """Rows from which on a client takes them."""
         sizes, wanted = self.prototype._sizes, number_or_none(self.prototype.n_components)
         few = isinstance(wanted, float) or d > exact_dimension(wanted)
-        return min(sizes.block(d), max(_WAITING_ENTRIES // d, sizes.few(d) if few else d))
+        least = min(sizes.few(d), d) if few else d
+        return min(sizes.block(d), max(_WAITING_ENTRIES // d, least))
 
     def after_batch(self, before: Site, X: np.ndarray) -> Site:
         """A client after rows of moderate size, all of them at once."""
