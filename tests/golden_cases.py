@@ -242,7 +242,7 @@ StreamingPCA(4)
 StreamingPCA(2, oversampling=0)
 FederatedPCA(4)
 DistributedPCA(4)
-SubspaceMonitor(StreamingPCA(2))
+SubspaceMonitor(StreamingPCA(2), limits="chi2")
 """
 
 HOWS = {

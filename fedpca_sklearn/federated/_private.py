@@ -24,7 +24,7 @@ from ..privacy import (
     PrivacySpent,
     SecondMomentMechanism,
 )
-from ..privacy._accounts import Accounts
+from ..privacy._accounts import ROUNDING, Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
 from ..privacy._seeds import seeds_of
@@ -156,8 +156,10 @@ def stated(
     """
     if "row_norm" not in mechanism.searches:
         row_norm = None if mechanism.row_norm == "data" else float(mechanism.row_norm)
-    spent = mechanism.spent(mu2)
-    return StatedPrivacy(*spent, row_norm, type(mechanism).__name__, mechanism.trust)
+    epsilon, delta = mechanism.spent(mu2)
+    if abs(epsilon - mechanism.epsilon) <= ROUNDING * mechanism.epsilon:  # of parts that add up
+        epsilon = float(mechanism.epsilon)
+    return StatedPrivacy(epsilon, delta, row_norm, type(mechanism).__name__, mechanism.trust)
 
 
 def private_summary(label: Any, release: Release) -> Subspace:

@@ -181,4 +181,16 @@ def _quantile_of_f(k: np.ndarray, m: Any, surprise: float) -> np.ndarray:
     p = np.exp(-min(surprise, _MOST))
     if p > 1e-9:
         return fdtri(k, m, 1 - p)
-    return m * (1 / betaincinv(m / 2, k / 2, p) - 1) / k * max(surprise / _MOST, 1.0)
+    x = m * (1 / betaincinv(m / 2, k / 2, p) - 1) / k
+    # of many rows old releases of scipy have no such inverse; there is more of F than of chi-square
+    if not np.allclose(fdtrc(k, m, x), p, rtol=1e-6, atol=0):
+        least = chdtri(k, p) / k
+        low, high = np.log(least), np.log(least) + 1.0
+        while (beyond := fdtrc(k, m, np.exp(high)) > p).any():
+            high = high + beyond
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = fdtrc(k, m, np.exp(middle)) > p
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        x = np.exp(high)
+    return x * max(surprise / _MOST, 1.0)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
 from ._private_norm import FOR_MOMENTS, found_norm
 from ._useless import count_above, edge
-
-if TYPE_CHECKING:
-    from ._second_moment import SecondMomentMechanism
 
 __all__ = ["PrivacyPlan"]
 
@@ -62,9 +59,7 @@ class _Expected:
         return np.zeros(len(self._scatter))
 
 
-def planned(
-    mechanism: SecondMomentMechanism, n: int, d: int, n_components: int, spectrum: Any
-) -> PrivacyPlan:
+def planned(mechanism: Any, n: int, d: int, n_components: int, spectrum: Any) -> PrivacyPlan:
     """The plan of a mechanism, with those of half and twice its epsilon."""
     check_integer("n", n)
     check_integer("d", d)
@@ -84,7 +79,7 @@ def planned(
     return replace(of(1.0), half=of(0.5), twice=of(2.0))
 
 
-def _variances(mechanism: SecondMomentMechanism, d: int, spectrum: Any) -> np.ndarray:
+def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
     if spectrum is None:
         found = np.arange(1.0, d + 1) ** -2
         if "row_norm" not in mechanism.searches:
@@ -98,9 +93,7 @@ def _variances(mechanism: SecondMomentMechanism, d: int, spectrum: Any) -> np.nd
     return np.r_[np.sort(given)[::-1], np.zeros(d - len(given))]
 
 
-def _simulated(
-    mechanism: SecondMomentMechanism, n: int, k: int, variances: np.ndarray
-) -> PrivacyPlan:
+def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
     squares = rng.standard_normal((_ROWS, d)) ** 2 @ variances
     terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1, 1 / mechanism.n_releases))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ._private_norm import Aim, check_bounds, check_share, found_norm
 from ._rows import ClippedRows, row_norms
-
-if TYPE_CHECKING:
-    from ._mechanism import Mechanism
 
 __all__ = ["PrivateCenter"]
 
@@ -66,9 +63,7 @@ class PrivateCenter:
         check_bounds(self.bounds)
         check_share(self.share)
 
-    def found(
-        self, X: Any, mechanism: Mechanism, mu2: float, rng: np.random.Generator
-    ) -> np.ndarray:
+    def found(self, X: Any, mechanism: Any, mu2: float, rng: np.random.Generator) -> np.ndarray:
         """A point near the mean of some rows.
 
         Parameters

@@ -131,10 +131,10 @@ SPAN = _OF * _OF << _DIGITS
 
 
 def norms_between(bounds: tuple[float, float]) -> np.ndarray:
-    """Norms that a search chooses from: eight for each doubling."""
+    """Norms that a search chooses from: eight for each doubling, of six digits."""
     least, largest = bounds
     size = 1 + math.ceil(_FINE * math.log2(largest / least))
-    return np.geomspace(least, largest, size)
+    return np.array([float(f"{norm:.6g}") for norm in np.geomspace(least, largest, size)])
 
 
 def weights(of_rows: np.ndarray, norm: float) -> np.ndarray:
