@@ -33,8 +33,8 @@ from ._clients import label_order
 
 # Values whose fourth powers, as solvers may form them, are still finite.
 _LARGE = 1e70
-# Entries of the rows that wait at a client: 32 kB, or a square where a stream would keep one.
-_WAITING_ENTRIES = 2**12
+# Entries of the rows that wait at a client: 64 kB, or a square where a stream would keep one.
+_WAITING_ENTRIES = 2**13
 
 
 class Site(NamedTuple):
