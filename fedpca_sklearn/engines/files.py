@@ -231,7 +231,8 @@ class _Letters(Carrier):
         if self.study.awaited:
             raise AnswersAwaited
         found = {node: reply for node, reply in there.items() if reply is not None}
-        self._after = {self.study.sites[node - 1]: digest for node, (_, digest) in found.items()}
+        last = {self.study.sites[node - 1]: digest for node, (_, digest) in found.items()}
+        self._after = self._after | last
         return {node: message for node, (message, _) in found.items()}
 
     def _path(self, node: int, what: str) -> Path:
@@ -442,7 +443,7 @@ class _State:
                 raise ValueError(f"the {name} is another than in earlier questions of this study.")
         after = about.get("after")
         named = after.get(about["site"]) if isinstance(after, dict) else None
-        if about["number"] == last["number"] + 1 and named != last["answer"]:
+        if named != last["answer"]:
             raise ValueError("the question does not follow from the answer of this site before it.")
 
     def keep(self, about: dict[str, Any], question: str, sent: bytes) -> None:

@@ -297,6 +297,8 @@ def answer_all(folder, number=2):
         ({"number": 1}, "question 1 is out of turn: 1 was answered"),
         ({"after": {"east": "0" * 64}}, "does not follow from the answer of this site before it"),
         ({"after": None}, "does not follow from the answer of this site before it"),
+        # a number that is left out does not hide what the question follows from
+        ({"number": 7, "after": {}}, "does not follow from the answer of this site before it"),
         ({"estimator": "DistributedPCA(3)"}, "the estimator is another than in earlier questions"),
         ({"number": "2"}, "a question states 'number', this one does not"),
         ({"node": True}, "a question states 'node', this one does not"),
