@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ class RowMoments(ABC):
     def total(self) -> np.ndarray:
         """Weighted sum of the rows, of shape (d,)."""
 
+    @cached_property
+    def own_scatter(self) -> float:
+        """Weighted sum of the squared distances of rows from their own mean."""
+        return self.scatter_about(self.total / self.n_samples)
+
     @abstractmethod
     def deviation(self, mean: np.ndarray) -> np.ndarray:
         """Weighted sum of the differences of rows from a mean."""
@@ -60,12 +66,12 @@ class RowsAtHand(RowMoments):
     def __init__(self, X: Any, weight: np.ndarray | None = None):
         self.X, self.weight = X, weight
 
-    @property
+    @cached_property
     def n_samples(self) -> float:  # type: ignore[override]
         """Number or weight of the rows."""
         return float(self.X.shape[0] if self.weight is None else self.weight.sum())
 
-    @property
+    @cached_property
     def total(self) -> np.ndarray:
         """Weighted sum of the rows, whose squares must not overflow."""
         if not np.isfinite(self.scatter_about(np.zeros(self.X.shape[1]))):

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from .._validation.checks import check_integer, nonnegative_float
 from . import (  # noqa: F401  they register estimators
     _columns,
+    _heteroscedastic,
     _kernels,
     _rounds,
     _scaling,

@@ -25,7 +25,7 @@ BEGINNINGS = 3
 # What a task reads that is handed moments of the rows, not the rows.
 MOMENTS = "moments"
 # Records of the site's own state, kept between the messages of a run.
-RUN, _ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
+RUN, ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
 
 
 class Given(NamedTuple):
@@ -242,7 +242,7 @@ def count_question(
         If the run has used up its questions of this kind, or its beginnings, or if a batch is asked
         for out of turn.
     """
-    run, asked = (dict(context.state.get(name, {})) for name in (RUN, _ASKED))
+    run, asked = (dict(context.state.get(name, {})) for name in (RUN, ASKED))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id)}, {}
     task = tasks[kind]
@@ -262,7 +262,7 @@ def count_question(
     if task.once:
         run["ended"] = kind
     asked[kind] = asked.get(kind, 0) + 1
-    context.state[RUN], context.state[_ASKED] = run, asked
+    context.state[RUN], context.state[ASKED] = run, asked
     if asked[kind] > task.times:
         raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
 

@@ -63,7 +63,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     }
 
 
-class _Rounds(Federation):
+class SiteRounds(Federation):
     """Rounds of sums, whose messages come from sites."""
 
     def __init__(self, sites: Sites, private: bool = False):
@@ -76,21 +76,24 @@ class _Rounds(Federation):
         read: Callable[[Answer], np.ndarray] = partial(_read, query, self)
         if self.private:
             read = with_spent(self.sites, read)
-        messages = self.sites.ask(query.kind, read, *vars(query).values())
+        messages = self.sites.ask(query.kind, read, *query.arguments)
         if not isinstance(query, Moments) and len(messages) < len(clients):
-            raise SiteLostError(query.V, self.n_products)
+            raise SiteLostError(getattr(query, "V", None), self.n_products)
         self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
 
 
 @singledispatch
-def _read(query: Query, rounds: _Rounds, answer: Answer) -> np.ndarray:
+def _read(query: Query, rounds: SiteRounds, answer: Answer) -> np.ndarray:
     """The message in a site's answer to a query, if it can be one."""
-    raise TypeError(f"no answer to {type(query).__name__} can be read.")
+    message = answer.array("message", query.shape)
+    if np.abs(message).max() > LARGEST:
+        raise answer.refused("values that are too large: their sum would overflow")
+    return message
 
 
 @_read.register
-def _(query: Moments, rounds: _Rounds, answer: Answer) -> np.ndarray:
+def _(query: Moments, rounds: SiteRounds, answer: Answer) -> np.ndarray:
     message = answer.array("message", query.shape)
     if len(message) < 2:
         raise answer.refused("no sum of rows")
@@ -102,15 +105,7 @@ def _(query: Moments, rounds: _Rounds, answer: Answer) -> np.ndarray:
 
 
 @_read.register
-def _(query: TimesScatter, rounds: _Rounds, answer: Answer) -> np.ndarray:
-    message = answer.array("message", query.shape)
-    if np.abs(message).max() > LARGEST:
-        raise answer.refused("values that are too large: their sum would overflow")
-    return message
-
-
-@_read.register
-def _(query: Variances, rounds: _Rounds, answer: Answer) -> np.ndarray:
+def _(query: Variances, rounds: SiteRounds, answer: Answer) -> np.ndarray:
     message = answer.array("message", query.shape)
     *inner, scatter, count = message
     check_count(answer, count)
@@ -127,7 +122,7 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     private, start, n_done = estimator.mechanism is not None, None, 0
 
     def fit() -> FederatedPowerPCA:
-        return by_rounds(clone(estimator), sites, _Rounds(sites, private), start, n_done)
+        return by_rounds(clone(estimator), sites, SiteRounds(sites, private), start, n_done)
 
     def go_on(lost: SiteLostError) -> None:  # what was spent is spent: the others go on
         nonlocal start, n_done

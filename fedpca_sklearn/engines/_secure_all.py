@@ -7,6 +7,7 @@ from typing import Any
 
 from . import (  # noqa: F401
     _secure_columns,
+    _secure_heteroscedastic,
     _secure_kernels,
     _secure_refinements,
     _secure_scaling,

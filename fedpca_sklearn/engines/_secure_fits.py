@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, singledispatch, wraps
 from typing import Any, NamedTuple
 
@@ -256,29 +257,30 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
         turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
         return {**grids_of_products(bounds), **turned}
 
-    def scatter(message):
-        return {"scatter": message[:-1], "count": message[-1:]}
-
-    return {
-        **tasks_of_moments(),
-        TimesScatter.kind: summed(plain[TimesScatter.kind], lambda m: {"products": m}, grids, 1),
-        Variances.kind: summed(plain[Variances.kind], scatter, grids, 1),
-    }
+    kinds = {kind.kind: summed(plain[kind.kind], kind, grids) for kind in (TimesScatter, Variances)}
+    return {**tasks_of_moments(), **kinds}
 
 
 def summed(
-    task: Task,
-    parts: Callable[[np.ndarray], dict[str, np.ndarray]],
-    grids: Callable[[Bounds], Grids],
-    mean: int | None = None,
+    task: Task, query: type[Query], grids: Callable[[Bounds], Grids], mean: int | None = 1
 ) -> Summed:
-    """A task whose message is cut into parts with a grid each."""
+    """A task whose message is the answer to a query, of which each part has a grid of its own."""
 
     @wraps(task.work)
     def work(*arguments, **named):
-        return parts(task.work(*arguments, **named)["message"])
+        message = np.ravel(task.work(*arguments, **named)["message"])
+        sizes = sizes_of(query.parts, len(message))
+        ends = np.cumsum(list(sizes.values()))[:-1]
+        return dict(zip(sizes, np.split(message, ends), strict=True))
 
     return Summed(**{**vars(task), "work": work}, grids=grids, mean=mean)
+
+
+def sizes_of(parts: Mapping[str, int | None], n: int | None) -> dict[str, int | None]:
+    """How many of n numbers each part has, in order; n is None where it is not known."""
+    known = sum(size for size in parts.values() if size is not None)
+    rest = None if n is None else n - known
+    return {name: rest if size is None else size for name, size in parts.items()}
 
 
 class SecureRounds(Federation):
@@ -292,35 +294,19 @@ class SecureRounds(Federation):
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
+        query: Query = function
+        total = np.concatenate(list(self.parts(query).values()))
+        return total.reshape([-1 if n is None else n for n in query.shape])
+
+    def parts(self, query: Query) -> dict[str, np.ndarray]:
+        """The parts of that sum."""
         self.n_rounds += 1
-        return _sum_of(function, self.sums)
-
-
-@singledispatch
-def _sum_of(query: Query, sums: SecureSums) -> np.ndarray:
-    """The sum of the answers to a query."""
-    raise TypeError(f"no answers to {type(query).__name__} are summed.")
-
-
-@_sum_of.register
-def _(query: Moments, sums: SecureSums) -> np.ndarray:
-    sums.announce("bounds")
-    found = sums.sum(query.kind, {"sum": (None,), "count": (1,)})
-    return np.append(found["sum"], found["count"])
-
-
-@_sum_of.register
-def _(query: TimesScatter, sums: SecureSums) -> np.ndarray:
-    shapes = {"products": query.shape}
-    return sums.sum(query.kind, shapes, *vars(query).values())["products"]
-
-
-@_sum_of.register
-def _(query: Variances, sums: SecureSums) -> np.ndarray:
-    (size,) = query.shape
-    shapes = {"scatter": (size - 1,), "count": (1,)}
-    found = sums.sum(query.kind, shapes, *vars(query).values())
-    return np.append(found["scatter"], found["count"])
+        if query.kind == Moments.kind:
+            self.sums.announce("bounds")
+        n = None if None in query.shape else math.prod(query.shape)  # type: ignore[arg-type]
+        shapes = {name: (size,) for name, size in sizes_of(query.parts, n).items()}
+        found = self.sums.sum(query.kind, shapes, *query.arguments)
+        return {name: found[name] for name in shapes}
 
 
 @fit_by_sums.register

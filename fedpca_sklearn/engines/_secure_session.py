@@ -92,7 +92,7 @@ class Session:
             for at, name in enumerate(self.names)
         }
         length = None if size is None else size + N_ZEROS
-        read: Callable[[Answer], np.ndarray] = partial(_masked_in, length)
+        read: Callable[[Answer], np.ndarray] = partial(_masked_in, kind, length)
         if private:
             read = with_spent(self.sites, read)
         arrived = self.sites.ask(kind, read, *arguments, configs=configs)
@@ -214,9 +214,9 @@ def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:
     return texts
 
 
-def _masked_in(size: int | None, answer: Answer) -> np.ndarray:
+def _masked_in(kind: str, size: int | None, answer: Answer) -> np.ndarray:
     """Masked integers, as many as the others send."""
     numbers = answer.array("masked", (size,), "<u8")
     if size is None:
-        answer.agree("number of masked sums", len(numbers))
+        answer.agree(f"number of masked sums of {kind}", len(numbers))
     return numbers

@@ -15,7 +15,6 @@ from ..tracking._alternating_projections import robust_mean, without_sparse_part
 from ..tracking._past import Misfit
 from ._client import Client
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._private_client import PrivateClient
 from ._queries import Query, Variances
 
 # Directions in which the largest eigenvalue of the residuals is looked for.
@@ -58,10 +57,6 @@ class Misfits(Query):
     def local(self, own: RowMoments) -> np.ndarray:
         """Sums of squares, whose own squares may overflow."""
         return np.pad(own.deviation(np.zeros(4)), (0, _PROBES))
-
-    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
-        """No tracker adds noise at its clients."""
-        raise NotImplementedError
 
 
 def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.ndarray) -> Misfit:

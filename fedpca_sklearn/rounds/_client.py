@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Client(AnyClient):
         """A client with finite rows; an error names it."""
         return cls(label, check_rows(rows), weight)
 
-    @property
+    @cached_property
     def moments(self) -> RowMoments:
         """What questions about moments of the rows are answered from."""
         return RowsAtHand(self.rows, self.weight)

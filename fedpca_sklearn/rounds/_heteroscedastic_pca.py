@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,26 +17,22 @@ from sklearn.utils import check_random_state
 from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
-from .._kernels.rows import scatter_about, sum_of_rows
 from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..summary import Subspace
 from ._client import Client
-from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums
+from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums, WeightedSums
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Variances
+from ._queries import Scatter, Variances
 
 __all__ = ["FederatedHeteroscedasticPCA"]
 
-# Power of a client's total variance that its rows are divided by at the start: weights of the form
-# 1 / (v (lambda + v)) lie between the powers 1 and 2.
-_POWER = 1.5
 # Smallest variance of a factor at the start, as a share of the noise.
 _LEAST = 1e-3
 # Rounds for the start, at most, and the change of the subspace that ends them.
-_ROUNDS, _TOL = 30, 1e-3
+ROUNDS, _TOL = 30, 1e-3
 
 
 class FederatedHeteroscedasticPCA(ClientsTransformer):
@@ -85,7 +80,8 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
     factor_mean_ : ndarray of shape (n_features,)
         Mean of the rows in the model, in which loud clients count less than in ``mean_``.
     noise_variances_ : dict
-        Label of a client -> v_l. The server does not see it; the simulation does.
+        Label of a client -> v_l. The server does not see it; the simulation does. Empty where
+        clients are sites of a network.
     log_likelihoods_ : ndarray of shape (n_iter_,)
         Sum of the log-likelihoods of all rows, with the factors and noise of each round; the last
         is that of the result.
@@ -178,33 +174,54 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         super()._check_parameters()
         check_channel(self.channel)
 
-    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+    def _random_states(self) -> tuple[np.random.RandomState, np.random.RandomState]:
+        """Of the channel, and of the first subspace, whatever the channel draws before it."""
         rng = check_random_state(self.random_state)
+        return rng, np.random.RandomState(rng.randint(2**31))
+
+    def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        rng, start = self._random_states()
         channel = None if self.channel is None else clone(self.channel)
         network = self.n_jobs, channel, rng, self.communication_
         federation = Federation(*network)
         clients = list(federation.map(Client.with_rows, rows_of(X, weight, shards)))
-        d, n_rows = X.shape[1], count_rows(X, weight)
-        zero = np.zeros(d)
-        pooled = moments_by_sum(federation, clients)[0] if self.center else zero
-        scatter, n = awaited_sum(federation, clients, Variances(np.empty((0, d)), pooled))
+        n_rows, zero = count_rows(X, weight), np.zeros(X.shape[1])
+        mean = moments_by_sum(federation, clients)[0] if self.center else zero
+        keeping = KeepingFederation(*network)
+        unit = self._fit_rounds(federation, keeping, clients, mean, n_rows, float_dtype(X), start)
+        self.noise_variances_ = {label: unit**2 * v for label, v in keeping.kept.items()}
+        return [label for label, _ in shards]
+
+    def _fit_rounds(
+        self,
+        federation: Federation,
+        keeping: Federation,
+        clients: Sequence[Client],
+        pooled: np.ndarray,
+        n_rows: int,
+        dtype: np.dtype,
+        rng: np.random.RandomState,
+    ) -> float:
+        """Fit by rounds of sums; return the unit of the noise that clients of ``keeping`` keep.
+
+        ``pooled`` is the mean of all rows, or zero.
+        """
+        d = len(pooled)
+        scatter, n = awaited_sum(federation, clients, Scatter(pooled))
         unit = math.sqrt(max(float(scatter), 0.0) / max(float(n), 1.0) / d) or 1.0
 
         V = linalg.orthonormalised(rng.standard_normal((min(self.n_components, d, n_rows), d)))
-        calls = [(client.label, client, unit, self.center, len(V) + 1) for client in clients]
-        weighted = list(federation.map(_weighted, calls))
-        mean = moments_by_sum(federation, weighted)[0] if self.center else zero
-        start = _first_factors(federation, weighted, mean, unit, V)
-        keeping = KeepingFederation(*network)
+        weighted = WeightedSums(federation, unit, self.center, len(V) + 1)
+        mean = moments_by_sum(weighted, clients)[0] if self.center else pooled
+        start = _first_factors(weighted, clients, mean, unit, V)
         F = self._by_expectation(keeping, clients, mean, unit, start)
-        total = Subspace.empty(d, centered=self.center, dtype=float_dtype(X))._replace(mean=pooled)
+        total = Subspace.empty(d, centered=self.center, dtype=dtype)._replace(mean=pooled)
         found = by_rayleigh_ritz(federation, clients, total, linalg.orthonormalised(F))
         self._set_fitted(found, len(V), n_rows)
         _, lengths, directions = scipy.linalg.svd(F, full_matrices=False)
         factors = (unit * lengths)[:, None] * linalg.flip_signs(directions)
         self.factors_, self.factor_mean_ = (a.astype(total._dtype) for a in (factors, mean))
-        self.noise_variances_ = {label: unit**2 * v for label, v in keeping.kept.items()}
-        return [label for label, _ in shards]
+        return unit
 
     def _by_expectation(
         self,
@@ -215,7 +232,7 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         new: np.ndarray,
     ) -> np.ndarray:
         """Factors of the last round, whose noise the clients keep."""
-        calls = [(client.label, client) for client in clients]
+        calls = [(client.label, client, 0) for client in clients]
         likelihoods, change, F = [], math.inf, new
         for _ in rounds_of(self, self.n_rounds):
             F = new
@@ -239,24 +256,12 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         return F
 
 
-def _weighted(label: Any, client: Client, unit: float, center: bool, few: int) -> Client:
-    """A client whose rows count less, the larger their variance; of few rows it is unknown."""
-    n, variance, mean = client.n_samples, 1.0, np.zeros(client.rows.shape[1])
-    if n > few:
-        if center:
-            mean = sum_of_rows(client.rows, client.weight) / n
-        scatter = scatter_about(client.rows, mean, client.weight)
-        variance = max(scatter / n / len(mean) / unit**2, SMALLEST)
-    weight = np.ones(client.rows.shape[0]) if client.weight is None else client.weight
-    return replace(client, weight=variance**-_POWER * weight)
-
-
 def _first_factors(
     federation: Federation, clients: Sequence[Client], mean: np.ndarray, unit: float, V: np.ndarray
 ) -> np.ndarray:
     """Factors of weighted rows as if they had one noise, from the span of V on."""
     krylov = not federation.channel.loses_clients
-    V = power_method(federation, clients, mean, V, _ROUNDS, tol=_TOL, krylov=krylov).basis
+    V = power_method(federation, clients, mean, V, ROUNDS, tol=_TOL, krylov=krylov).basis
     k, d = V.shape
     sums = awaited_sum(federation, clients, Variances(V, mean))
     n = float(sums[-1]) if sums[-1] > 0 else 1.0  # noise of a channel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,9 +34,13 @@ class Query(ABC):
         Shape of the answer; None where it is not known to who asks.
     broadcast : ndarray or None
         What has to be sent anew to ask this, for the log.
+    parts : dict of str to int or None
+        How many numbers of the answer, one after the other, are of one kind and size: sums of rows,
+        products, their number; None: all others.
     """
 
     kind: ClassVar[str]
+    parts: ClassVar[Mapping[str, int | None]]
 
     def __call__(self, label: Any, client: Any, turn: int = 0) -> np.ndarray:
         """What the client answers in a round, with noise if it adds any."""
@@ -60,13 +65,18 @@ class Query(ABC):
         """What has to be sent anew to ask this: nothing."""
         return None
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What is sent with the question."""
+        return tuple(vars(self).values())
+
     @abstractmethod
     def local(self, own: RowMoments) -> np.ndarray:
         """The answer of a client, from the number, mean and scatter matrix of its rows."""
 
-    @abstractmethod
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
-        """The answer of a client that adds noise."""
+        """The answer of a client that adds noise, where there is one."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ class Moments(Query):
 
     kind = "moments"
     shape = (None,)
+    parts = {"sum": None, "count": 1}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Sum and number of rows."""
@@ -94,6 +105,7 @@ class TimesScatter(Query):
     steps: int = 1
 
     kind = "times_scatter"
+    parts = {"products": None}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -141,6 +153,7 @@ class Variances(Query):
     mean: np.ndarray
 
     kind = "variances"
+    parts = {"scatter": None, "count": 1}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -178,6 +191,26 @@ class Variances(Query):
         inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)
         trace -= shift @ (client.total + total)
         return np.append(inner.ravel(), [trace, client.n_samples])
+
+
+@dataclass(frozen=True)
+class Scatter(Query):
+    """Scatter about a mean, and the number of rows."""
+
+    mean: np.ndarray
+
+    kind = "scatter"
+    shape = (2,)
+    parts = {"scatter": 1, "count": 1}
+
+    @property
+    def broadcast(self) -> np.ndarray:
+        """Nothing that is counted: clients have the mean."""
+        return np.empty(0)
+
+    def local(self, own: RowMoments) -> np.ndarray:
+        """Scatter and number."""
+        return np.array([own.scatter_about(self.mean), own.n_samples])
 
 
 def _checked(answer: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
@@ -94,7 +95,12 @@ TESTED = {
         "bases; with secure sums the server learns sums over all sites",
         ["test_rounds", "test_secure_sums"],
     ),
-    "`FederatedHeteroscedasticPCA`": ("refused", ["test_expected_scores"]),
+    "`FederatedHeteroscedasticPCA`": (
+        "the same, of every site, whose noise variance follows from its sums; sites: as in the "
+        "column before; with secure sums the server learns sums over all sites, and no noise "
+        "variance of one",
+        ["test_expected_scores", "test_secure_sums"],
+    ),
     "`TruncatedDistributedPCA`": (
         "server: the same, in one message of each site",
         ["test_cut_summaries"],
@@ -409,8 +415,33 @@ def test_other_topologies(topology):
 
 
 def test_expected_scores():
-    with pytest.raises(TypeError, match=r"must be one of .*, got FederatedHetero"):
-        client_app(lambda context: ROWS, FederatedHeteroscedasticPCA(2))
+    """Of each round the sums of HePPCAT, which tell the noise of a site that goes on."""
+    fitted, found = travelled(FederatedHeteroscedasticPCA(2, random_state=0))
+    assert fitted.noise_variances_ == {}
+    noise = {}
+    for site, kind, there, back in found:
+        if kind != "scores":
+            assert set(back) == {"message"}
+            continue
+        rows, F, mean, unit = PARTS[site], there["0"], there["1"], float(there["2"])
+        Z, (n, d) = (rows - mean) / unit, rows.shape
+        if site in noise:  # the step of a site that has the noise of the round before
+            W = np.linalg.inv(F @ F.T + noise[site] * np.eye(2))
+            z = Z @ F.T @ W
+            left = np.sum(Z**2) - 2 * np.sum(z * (Z @ F.T))
+            left += np.trace(F @ F.T @ (z.T @ z + n * noise[site] * W))
+            noise[site] = left / (n * d)
+        else:
+            outside = Z - Z @ np.linalg.pinv(F) @ F
+            noise[site] = np.sum(outside**2) / (n * (d - 2))
+        v = noise[site]
+        W = np.linalg.inv(F @ F.T + v * np.eye(2))
+        z = Z @ F.T @ W
+        sums = (z.T @ Z / v).ravel(), (z.T @ z / v + n * W).ravel()
+        np.testing.assert_allclose(back["message"][:-1], np.concatenate(sums), rtol=1e-8)
+        covariance = unit**2 * (F.T @ F + v * np.eye(d))
+        density = scipy.stats.multivariate_normal(mean, covariance).logpdf(rows).sum()
+        np.testing.assert_allclose(back["message"][-1], density, rtol=1e-9)
 
 
 def test_refinements():
@@ -444,6 +475,11 @@ def test_batches_of_a_tracker():
             FederatedPowerPCA(2, n_rounds=1, random_state=0),
             {},
             {"moments", "times_scatter", "variances"},
+        ),
+        (
+            FederatedHeteroscedasticPCA(2, random_state=0),
+            {},
+            {"moments", "scatter", "weighted_moments", "weighted_variances", "scores", "variances"},
         ),
         (
             FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0),

@@ -65,7 +65,7 @@ ESTIMATORS = [
     VerticalFederatedKernelPCA(3, aggregation="exact"),
     VerticalFederatedKernelPCA(3, aggregation=VFedPCA(), random_state=0),
     PersonalizedPCA(2),
-    FederatedHeteroscedasticPCA(2),
+    FederatedHeteroscedasticPCA(2, random_state=0),
 ]
 MECHANISMS = {
     FederatedPCA: AnalyzeGauss(4.0, 1e-3, 60.0),
