@@ -89,12 +89,12 @@ WALKS = [
 # Classes of the package in the method resolution order, at most.
 OWN = {
     StreamingPCA: 5,
-    FederatedPCA: 13,
-    PersonalizedPCA: 14,
+    FederatedPCA: 12,
+    PersonalizedPCA: 13,
     DistributedPCA: 8,
     TruncatedDistributedPCA: 5,
     OnlineDistributedPCA: 5,
-    FederatedPowerPCA: 5,
+    FederatedPowerPCA: 4,
     FederatedHeteroscedasticPCA: 4,
     FederatedSubspaceTracker: 10,
     FederatedScaler: 2,

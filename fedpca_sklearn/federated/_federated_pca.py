@@ -45,7 +45,13 @@ from ._local_fit import (
 )
 from ._merge import LastMerge, MergeStrategy, SubspaceMerge, merge_in_rounds
 from ._pairs_of_clients import PairsOfClientsMixin
-from ._private import ABOVE_NOISE, SpendsPrivacy, release_of_clients, show_above_noise
+from ._private import (
+    ABOVE_NOISE,
+    privacy_spent,
+    release_of_clients,
+    show_above_noise,
+    warn_at_the_end,
+)
 from ._small_clients import keeps_summaries, need_no_units, small_sites
 
 __all__ = ["FederatedPCA"]
@@ -76,7 +82,7 @@ def _clients_can_partial_fit(self: FederatedPCA) -> bool:
     return goes_on and not isinstance(self.missing, ConditionalFill)
 
 
-class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
+class FederatedPCA(PairsOfClientsMixin):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
     Every client (site) summarises its own rows, and sends the summary, a `Subspace`, to a server,
@@ -219,6 +225,8 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
 
     _takes_dask = True
     _takes_arrays = True
+
+    privacy_spent_ = property(privacy_spent)
 
     _parameter_constraints: dict = {
         **PairsOfClientsMixin._parameter_constraints,
@@ -389,7 +397,7 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
             n_calls = self._accounts.n_calls
             message = show_above_noise(self, terms, terms.n_shares, n_calls)
             if n_calls == 1:
-                self._noise_message = message
+                warn_at_the_end(self, message)
             return [label for label, _ in shards]
         if method == "fit":
             self.__dict__.pop("_accounts", None)
