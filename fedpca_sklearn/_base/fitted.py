@@ -119,7 +119,7 @@ class FittedState:
         super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
         for name in _READERS:
             if callable(vars(cls).get(name)):
-                setattr(cls, name, _of_one_state(vars(cls)[name]))
+                setattr(cls, name, of_one_state(vars(cls)[name]))
 
     # ---------------------------------------------------------------- computed attributes
 
@@ -365,7 +365,9 @@ def shown_like(estimator: Any, value: Any) -> Any:
     return value if place is None else place.shown(value)
 
 
-def _of_one_state(method: Callable) -> Callable:
+def of_one_state(method: Callable) -> Callable:
+    """A method that reads a view of the fitted state, taken once."""
+
     @wraps(method)
     def on_view(self, *args, **kwargs):
         return _called(method, self._published(), args, kwargs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.batches import float_dtype
 from .._base.fitted import WARNING
+from .._kernels.device_rows import in_memory
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
@@ -169,10 +170,36 @@ def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]])
 # -------------------------------------------------------------------- all clients
 
 
+def check_mechanism(pca: Any) -> None:
+    """Raise where noise and a rule for the number of components do not go together."""
+    if pca.mechanism is None:
+        if pca.n_components == ABOVE_NOISE:
+            raise ValueError('n_components="above_noise" needs a mechanism, whose noise it is.')
+        return
+    pca.mechanism.validate()
+    if isinstance(pca.n_components, str) and pca.n_components != ABOVE_NOISE:
+        raise ValueError(
+            f"n_components={pca.n_components!r} takes variances for those of rows, and a "
+            f"mechanism adds noise: give a number, or no mechanism={pca.mechanism!r}."
+        )
+
+
+def check_same_trust(pca: Any) -> None:
+    """Raise if earlier calls have sent something else than this one will, and note what it does."""
+    trust = None if pca.mechanism is None else pca.mechanism.trust
+    if pca._clients and trust != pca._trust:
+        raise ValueError(
+            f"mechanism must not change between calls of partial_fit from trust="
+            f"{pca._trust!r} to {trust!r} (None: no mechanism); call fit."
+        )
+    pca._trust = trust
+
+
 def release_of_clients(
     pca: Any, X: Any, weight: Any, shards: list[tuple[Any, Any]], fresh: bool
-) -> tuple[dict[Any, Site], Terms]:
+) -> list[Any]:
     """One release of each client, after its account has been charged; all releases merged."""
+    X = in_memory(X)
     refuse_weight(weight)
     mechanism, d = pca.mechanism, X.shape[1]
     labels = [label for label, _ in shards]
@@ -204,7 +231,12 @@ def release_of_clients(
         label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
         for label, summary in found.items()
     }
-    return {**pca._clients, **made}, terms
+    pca._clients = {**pca._clients, **made}
+    pca._merge_all()
+    message = show_above_noise(pca, terms, terms.n_shares, accounts.n_calls)
+    if accounts.n_calls == 1:
+        warn_at_the_end(pca, message)
+    return labels
 
 
 def _with_release(before: Site | None, summary: Subspace, max_keep: int | None, privacy: Any):
