@@ -227,12 +227,13 @@ class FederatedPCA(StreamingClientsTransformer):
         self._trust: str | None = None
         self.estimators_: Any = {}
         self.n_refinements_ = 0
-        self.__dict__.pop("_accounts", None)
         start_missing(self)
 
     # ---------------------------------------------------------------- the round
 
     def _step(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
+        if method == "fit" and self.mechanism is None:
+            self.__dict__.pop("_accounts", None)
         if self.missing is not None:
             return self.missing._take(self, X, weight, shards)
         check_same_trust(self)
