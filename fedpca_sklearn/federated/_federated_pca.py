@@ -52,7 +52,7 @@ from ._private import (
     release_of_clients,
 )
 from ._refined import check_refinement, never_exceeds, products_of_clients, refine, refine_as_asked
-from ._summaries import summaries_of_clients
+from ._summaries import take_summaries
 from ._without_rows import from_subspaces, remove
 
 __all__ = ["FederatedPCA"]
@@ -239,20 +239,13 @@ class FederatedPCA(StreamingClientsTransformer):
         check_same_trust(self)
         if self.mechanism is not None:
             return release_of_clients(self, X, weight, shards, method == "fit")
-        labels = self._take_summaries(X, weight, shards, method)
+        labels = take_summaries(self, X, weight, shards, method)
         self._warn_of_cut()
         if isinstance(self.estimator, StreamingPCA) and not adjusts(self.estimator):
             warn_of_another_cut(self)
         if method == "fit":
             refine_as_asked(self, lambda: products_of_clients(self, X, weight, shards))
         return labels
-
-    def _take_summaries(self, X: Any, weight: Any, shards: list[Any], method: str) -> list[Any]:
-        """Let clients summarise their rows, and merge the summaries of all."""
-        found = summaries_of_clients(self, X, weight, shards, method)
-        self._clients = {**self._clients, **found}
-        self._merge_all()
-        return list(found)
 
     def _directions_needed(self) -> int | float | None:
         """Directions, or share of the variance, that clients look for."""

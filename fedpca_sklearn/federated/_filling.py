@@ -30,6 +30,7 @@ from ._conditional_fill import (
     with_unseen_noise,
 )
 from ._local_fit import Site
+from ._summaries import take_summaries
 
 __all__ = ["ConditionalFill"]
 
@@ -131,7 +132,7 @@ class ConditionalFill(MissingStrategy):
         def summarise(query: Subspace) -> tuple[list[Any], np.ndarray, np.ndarray]:
             pca._reset()
             log = pca.communication_.copy()
-            labels = pca._take_summaries(filled_rows(X, query), weight, shards, "fit")
+            labels = take_summaries(pca, filled_rows(X, query), weight, shards, "fit")
             if len(query.components):
                 pca.communication_ = log  # what is sent has the covariances as well
                 take_filled(pca, _with_covariances(pca, query, X, weight, shards).items())

@@ -36,10 +36,8 @@ _OF_SUMMARIES = {"n_components", "oversampling", "whiten", "scale", "partial_out
 Shards = list[tuple[Any, Any]]
 
 
-def summaries_of_clients(
-    pca: Any, X: Any, weight: Any, shards: Shards, method: str
-) -> dict[Any, Any]:
-    """Sites of the clients whose rows these are, each after its local work."""
+def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -> list[Any]:
+    """Let clients summarise their rows, and merge the summaries of all; labels of the clients."""
     seen, work = pca._clients, work_of_clients(pca, X, method, weight is not None)
     unseen = [shard for shard in shards if shard[0] not in seen]
     seeds = check_random_state(pca.random_state).randint(2**31 - 1, size=len(seen) + len(unseen))
@@ -59,7 +57,9 @@ def summaries_of_clients(
         found = {label: small.get(label) or found[label] for label, _ in shards}
     if any(site.summary.sites for site in seen.values()):
         found = {label: with_label_as_site(label, site) for label, site in found.items()}
-    return found
+    pca._clients = {**seen, **found}
+    pca._merge_all()
+    return list(found)
 
 
 def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised | BaseEstimator:
