@@ -73,18 +73,6 @@ def check_missing(pca: Any) -> None:
             raise ValueError(
                 f"{name} must be {default!r} with missing={pca.missing!r}, got {value!r}."
             )
-    if not hasattr(pca, "merge"):
-        return
-    if isinstance(pca.n_components, str):
-        raise ValueError(
-            f"n_components must be a number or a share with missing={pca.missing!r}, got "
-            f"{pca.n_components!r}, which counts by the variances of whole rows."
-        )
-    if pca.merge is not None and pca.merge.compares_sites:
-        raise ValueError(
-            f"merge={pca.merge!r} compares sites, which missing={pca.missing!r} makes alike: "
-            "rows are filled in by the means and the components of all."
-        )
 
 
 def start_missing(pca: Any) -> None:

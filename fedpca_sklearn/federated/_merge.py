@@ -503,6 +503,16 @@ def _node(
 
 def check_merge(pca: Any) -> None:
     """Raise where the summaries of clients are not what the merge takes."""
+    if pca.missing is not None and isinstance(pca.n_components, str):
+        raise ValueError(
+            f"n_components must be a number or a share with missing={pca.missing!r}, got "
+            f"{pca.n_components!r}, which counts by the variances of whole rows."
+        )
+    if pca.missing is not None and pca.merge is not None and pca.merge.compares_sites:
+        raise ValueError(
+            f"merge={pca.merge!r} compares sites, which missing={pca.missing!r} makes alike: "
+            "rows are filled in by the means and the components of all."
+        )
     if pca.partial_out is not None and not takes_all(pca.merge):
         raise ValueError(
             f"merge must be None or SubspaceMerge with partial_out, got {pca.merge!r}: it "
@@ -556,27 +566,35 @@ def show_findings(pca: Any, strategy: MergeStrategy) -> None:
 def merged_clients(
     pca: Any, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge | None
 ) -> Subspace:
-    """The merge of the summaries of all clients, in units that fit how rows are adjusted.
+    """The merge of the summaries of all clients.
 
-    Rounds are recorded in ``last``, unless they have been.
+    Rounds are recorded in ``last``, unless they have been, as those of sums.
     """
+    recorded, cache = last is None or pca._trust == "sum", last or LastMerge()
+    if adjusts(pca):
+        return _merged_in_units(pca, strategy, whole, cache, recorded)
+    kept = strategy.directions_kept(whole, number_or_none(pca.n_components))
+    record = None if recorded else cache.record
+    return merge_in_rounds(strategy, whole, kept, kept, record=record, once=cache.once)
+
+
+def _merged_in_units(
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], cache: LastMerge, recorded: bool
+) -> Subspace:
+    """The same in units that fit how rows are adjusted; messages are those of rows as they are."""
     adjusting = adjusting_of(pca, whole[0].n_features, whole[0].feature_names)
     wanted = number_or_none(pca.n_components)
-    if strategy._adds_up and adjusting:
+    if strategy._adds_up:
         kept = strategy.directions_kept(whole, with_confounders(pca, wanted))
-        if last is not None:
-            last.record(whole)
+        if not recorded:
+            cache.record(whole)
         return merged(whole, kept, adjusting, wanted)
-    sums = last is None or pca._trust == "sum"  # which were logged
-    last, summaries, undone = last or LastMerge(), whole, None
-    if adjusting:
-        summaries, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), last.once)
-    sent = {id(s): of for s, of in zip(summaries, whole, strict=True)}
+    parts, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), cache.once)
+    sent = {id(part): of for part, of in zip(parts, whole, strict=True)}
 
     def record(messages: list[Subspace], receivers: list | None = None) -> None:
-        last.record([sent.get(id(message), message) for message in messages], receivers)
+        cache.record([sent.get(id(message), message) for message in messages], receivers)
 
-    kept = strategy.directions_kept(summaries, with_confounders(pca, wanted))
-    known = None if sums else record
-    found = merge_in_rounds(strategy, summaries, kept, kept, record=known, once=last.once)
-    return found if undone is None else undone(found)
+    kept = strategy.directions_kept(parts, with_confounders(pca, wanted))
+    known = None if recorded else record
+    return undone(merge_in_rounds(strategy, parts, kept, kept, record=known, once=cache.once))

@@ -82,10 +82,10 @@ def refine(
     >>> X, _ = make_spiked(4000, 400, spikes=(3, 2), random_state=0)
     >>> sites, pooled = np.arange(4000) // 200, PCA(2, svd_solver="full").fit(X).components_
     >>> pca = FederatedPCA(2).fit(X, clients=sites)
-    >>> round(subspace_distance(self.components_, pooled), 3), pca.subspace_error_bound_
+    >>> round(subspace_distance(pca.components_, pooled), 3), pca.subspace_error_bound_
     (0.151, inf)
     >>> pca = pca.refine(X, clients=sites, n_rounds=3)
-    >>> subspace_distance(self.components_, pooled) <= pca.subspace_error_bound_ < 0.1
+    >>> subspace_distance(pca.components_, pooled) <= pca.subspace_error_bound_ < 0.1
     True
     """
     check_is_fitted(self)

@@ -55,6 +55,17 @@ def from_subspaces(
         ``clients_`` are the sites, if all summaries know theirs, or else the positions in the
         list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
         of these, as `StreamingPCA.from_subspace` does.
+
+    Examples
+    --------
+    Sites that cannot share rows fit by themselves, and send a file:
+
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FederatedPCA, StreamingPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> sites = [StreamingPCA(5).fit(X[y == digit]).subspace_ for digit in range(10)]
+    >>> FederatedPCA.from_subspaces(sites, 5).explained_variance_.round(3)
+    array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
     pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
     return fitted_on(pca, subspaces)
