@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_array
 
+from ._base.adjusting import adjusts
 from ._kernels.sizes import slices_of
 from ._validation.arrays import in_numpy
 from ._validation.checks import check_integer, check_rows
@@ -130,8 +131,7 @@ def evaluate_stream(
         check_integer(name, value)
     if not hasattr(estimator, "partial_fit"):
         raise TypeError(f"estimator must have partial_fit, got {estimator!r}.")
-    asks = getattr(estimator, "_asks", None)
-    if asks is not None and asks():
+    if adjusts(estimator):
         raise ValueError(
             "estimator must have scale=False and partial_out=None, as errors are those of the rows "
             f"as they are, got {estimator!r}."

@@ -17,7 +17,6 @@ from .._validation.checks import check_at_most_features, check_finite, rank_or_d
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, progress, with_callbacks
 from .fitted import LEARNT, Learnt
-from .missing_entries import MissingEntriesMixin
 from .row_buffer import RowBuffer
 from .sources import is_stream
 from .transformer import SubspaceTransformer
@@ -121,7 +120,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         stream = self._state_without_checks()
         if stream is None or not stream.opened:
             return False
-        buffer, takes_nan = stream.buffer, isinstance(self, MissingEntriesMixin)
+        buffer, takes_nan = stream.buffer, self._takes_missing
         if not buffer.takes(X, None, stream.dtype, buffer.room - buffer.n - 1, takes_nan):
             return False
         n, buffer = stream.n_rows, buffer.with_rows(X)
@@ -288,7 +287,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             at += rows.shape[0]
             rows = rows.toarray() if sp.issparse(rows) else rows
             rows = rows.astype(np.float64, order="C")
-            check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
+            check_finite(rows, allow_nan=self._takes_missing)
             waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
             full = len(waiting) >= size
             yield waiting, full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from functools import wraps
@@ -19,6 +20,8 @@ from .callbacks import CALLBACKS, callback_state
 LEARNT = "_learnt"
 # Where it keeps, while it is fitted, by which thread, and what it was before.
 BEFORE = "_before_fit"
+# A warning that is given when a fit has succeeded: as an error it then loses no result.
+WARNING = "_warning"
 # Base address of the built pages, such as "https://docs.example.org/fedpca". None: there is no
 # public address yet, and displays show no link.
 DOCUMENTATION: str | None = None
@@ -116,7 +119,7 @@ class FittedState:
         super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
         for name in _READERS:
             if callable(vars(cls).get(name)):
-                setattr(cls, name, _of_one_state(vars(cls)[name]))
+                setattr(cls, name, of_one_state(vars(cls)[name]))
 
     # ---------------------------------------------------------------- computed attributes
 
@@ -247,9 +250,10 @@ class FittedState:
     def _unchanged_on_error(self):
         """Undo every attribute assignment if the block raises; a nested block is a part of it.
 
-        While one thread is in a block, the block of another one is refused.
+        Attributes with a method ``after_error(before)`` are set to its result instead, as spent
+        budgets are. While one thread is in a block, the block of another one is refused.
         """
-        before, blocks = dict(vars(self)), blocks_of_this_thread()
+        before, blocks, warning = dict(vars(self)), blocks_of_this_thread(), None
         own = held = threading.get_ident(), before
         try:
             held = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
@@ -266,12 +270,20 @@ class FittedState:
             if outermost:
                 if vars(self).get(PLACE) is not None:
                     show_in(vars(self)[PLACE], self)
+                warning = vars(self).pop(WARNING, None)
                 del vars(self)[BEFORE]  # last: an interruption before it is undone as well
         except BaseException:
             if held[0] == own[0]:
-                self.__dict__ = {**before, **callback_state(self)}
+                kept = {
+                    name: value.after_error(before.get(name))
+                    for name, value in vars(self).items()
+                    if hasattr(type(value), "after_error")
+                }
+                self.__dict__ = {**before, **callback_state(self), **kept}
             leave_later_blocks(blocks)
             raise
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
 
     # ---------------------------------------------------------------- scikit-learn
 
@@ -353,7 +365,9 @@ def shown_like(estimator: Any, value: Any) -> Any:
     return value if place is None else place.shown(value)
 
 
-def _of_one_state(method: Callable) -> Callable:
+def of_one_state(method: Callable) -> Callable:
+    """A method that reads a view of the fitted state, taken once."""
+
     @wraps(method)
     def on_view(self, *args, **kwargs):
         return _called(method, self._published(), args, kwargs)

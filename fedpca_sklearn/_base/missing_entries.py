@@ -6,21 +6,15 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted
 
 from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.sizes import slices_of
 from .._validation.checks import check_weight
-from .._validation.containers import validate_data
 from .fitted import computed
 from .transformer import SubspaceTransformer
 
 # Parts of the observed entries that `score` hides in turn.
 _FOLDS = 5
-
-
-def _has_holes(X: Any) -> bool:
-    return bool(np.isnan(X.data if sp.issparse(X) else X).any())
 
 
 def _unit_of(X: Any, mean: np.ndarray) -> float:
@@ -30,118 +24,26 @@ def _unit_of(X: Any, mean: np.ndarray) -> float:
     return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1021))) if largest > 0 else 1.0
 
 
-class ObservedEntriesMixin(SubspaceTransformer):
-    """Transform, imputation and likelihood of rows of which some entries are there."""
+def impute(self: Any, X: Any) -> np.ndarray:
+    """Fill missing entries in from the others of their row and the subspace.
 
-    # variance of an entry beyond the components, of estimators that know it
-    _entry_noise: Any = computed()
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry.
 
-    @property
-    def _takes_missing(self) -> bool:
-        """Whether rows may have missing entries."""
-        return True
-
-    def _check_X(self, X: Any) -> Any:
-        if not self._takes_missing:
-            return super()._check_X(X)
-        if self._needs_no_check(X):
-            return X
-        check_is_fitted(self)
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            reset=False,
-        )
-
-    def _usable(self, X: np.ndarray) -> np.ndarray:
-        """Rows with NaN at each entry that is missing or not to be used."""
-        return X
-
-    def _ridge(self) -> np.ndarray | None:
-        """Ridge of the coordinates of rows with missing entries; None: least squares."""
-        return None
-
-    def _project(self, X: Any) -> np.ndarray:
-        X = self._usable(X)
-        if not (self._takes_missing and _has_holes(X)):
-            return super()._project(X)
-        X = X.toarray() if sp.issparse(X) else X
-        V, mean = self._float64_model()
-        ridge = self._ridge()
-        Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
-        for at in slices_of(len(X), ROWS_AT_ONCE):
-            rows = X[at] - mean
-            C, _ = coordinates(rows, V, ridge=ridge)
-            # with a ridge those of a row with missing entries are of what is filled in
-            Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
-        return Z
-
-    def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.components_.astype(np.float64), self.mean_.astype(np.float64)
-
-    def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
-        V, mean = self._float64_model()
-        return filled_in(X, usable, lost, V, mean, self._ridge())
-
-    def impute(self, X: Any) -> np.ndarray:
-        """Fill missing entries in from the others of their row and the subspace.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry.
-
-        Returns
-        -------
-        X_full : ndarray of shape (n, d)
-            Equal to X where X is not NaN. A row without any entry becomes the mean.
-        """
-        X = self._check_X(X)
-        X = X.toarray() if sp.issparse(X) else X
-        return self._fill_in(X, self._usable(X), np.isnan(X))
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
-            that a robust estimator takes for outliers as well.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n,)
-            The normal density with the rows and columns of `get_covariance` that belong to what is
-            there: of a row without entries 0. Those of rows with unlike numbers of entries are not
-            on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
-            k^2 (d + k)) more, and a sort.
-        """
-        return super().score_samples(X)
-
-    def _log_likelihood(self, X: Any) -> np.ndarray:
-        if not (self._takes_missing and _has_holes(X)):
-            return super()._log_likelihood(X)
-        X = X.toarray() if sp.issparse(X) else X
-        holes = np.isnan(X).any(axis=1)
-        result = np.empty(len(X))
-        if not holes.all():
-            result[~holes] = super()._log_likelihood(X[~holes])
-        _, mean = self._float64_model()
-        result[holes] = self._model().log_density_of_seen(X[holes] - mean)
-        return result
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._takes_missing
-        return tags
+    Returns
+    -------
+    X_full : ndarray of shape (n, d)
+        Equal to X where X is not NaN. A row without any entry becomes the mean.
+    """
+    X = self._check_X(X)
+    X = X.toarray() if sp.issparse(X) else X
+    V, mean = self._float64_model()
+    return filled_in(X, self._usable(X), np.isnan(X), V, mean, self._ridge())
 
 
-class MissingEntriesMixin(ObservedEntriesMixin):
+class MissingEntriesMixin(SubspaceTransformer):
     """Transform, imputation and score of estimators for rows with missing entries.
 
     It stands before `SubspaceTransformer`, `BlockTransformer` or `Tracker` in the list of bases,
@@ -149,6 +51,13 @@ class MissingEntriesMixin(ObservedEntriesMixin):
     writes nothing for it but its own `fit`, unless some entries of X that are there are not to be
     used: then ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
     """
+
+    _takes_missing = True
+
+    # variance of an entry beyond the components, of estimators that know it
+    _entry_noise: Any = computed()
+
+    impute = impute
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of the variation of hidden entries that the other entries of their row explain.

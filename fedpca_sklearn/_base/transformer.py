@@ -20,6 +20,7 @@ from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
+from .._kernels.missing import coordinates_of_rows, has_holes
 from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction, row_slices
 from .._kernels.tame import are_tame_rows
@@ -32,6 +33,7 @@ from ..summary import Subspace, n_components_by
 from ..summary._adjusted import Adjustment
 from ..summary._scaling import scatter_of_columns
 from ..summary._updating import lacks_directions, unit_of
+from .adjusting import adjusts, model_of
 from .fitted import LEARNT, FittedState, Learnt, computed
 
 # Fitted attributes that scikit-learn's PCA has too.
@@ -57,8 +59,9 @@ class SubspaceTransformer(
     """
 
     whiten = False
-    # whether rows may be arrays of other libraries
+    # whether rows may be arrays of other libraries, or lack entries (NaN)
     _takes_arrays = False
+    _takes_missing: Any = False
 
     components_: Any = computed()
     mean_: Any = computed()
@@ -109,7 +112,9 @@ class SubspaceTransformer(
     def _attributes(self, subspace: Subspace, n_components: Any, n_rows: int) -> dict[str, Any]:
         """PCA's fitted attributes of a summary, see `_set_fitted`."""
         larger = self._with_usual_weights(subspace, n_rows)
-        rows, (subspace, adjusted) = subspace, self._model_of(subspace, n_components)
+        rows, adjusted = subspace, dict[str, Any]()
+        if "partial_out" in self._parameter_constraints and adjusts(self):
+            subspace, adjusted = model_of(self, subspace, n_components)
         d = subspace.n_features
         if subspace is not rows:
             larger = subspace.decay(1 / unit_of(subspace.n_samples))
@@ -189,23 +194,17 @@ class SubspaceTransformer(
                 stacklevel=3,
             )
 
-    def _model_of(self, subspace: Subspace, n_components: Any) -> tuple[Subspace, dict[str, Any]]:
-        """The summary whose directions are shown, and attributes that say how it is made."""
-        return subspace, {}
-
     def _model_summary(self) -> Subspace:
         """The summary whose directions are shown, with these at least."""
-        return self.subspace_
-
-    def _whole_model(self) -> Subspace:
-        """The same with all directions that are known."""
-        return self.subspace_
-
-    def _taken_off(self, model: Subspace) -> float:
-        """Scatter that was there before the whole model, and whose rounding errors are in it."""
-        return 0.0
+        values = self._values()
+        return values.get("_model", values["subspace_"])
 
     # ---------------------------------------------------------------- transformer
+
+    @property
+    def _needs_host_rows(self) -> bool:
+        """Whether rows on a device are brought to the host."""
+        return adjusts(self) or getattr(self, "missing", None) is not None
 
     @property
     def _n_features_out(self) -> int:
@@ -225,13 +224,30 @@ class SubspaceTransformer(
             return X
         check_is_fitted(self)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
-        check_finite(X)
+        finite: Any = "allow-nan" if self._takes_missing else False
+        X = validate_data(self, X, reset=False, ensure_all_finite=finite, **checks)
+        if not self._takes_missing:
+            check_finite(X)
         return X
+
+    def _usable(self, X: Any) -> Any:
+        """Rows with NaN at each entry that is missing or not to be used."""
+        return X
+
+    def _ridge(self) -> np.ndarray | None:
+        """Ridge of the coordinates of rows with missing entries; None: least squares."""
+        return None
+
+    def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.components_.astype(np.float64), self.mean_.astype(np.float64)
 
     def _project(self, X: Any) -> Any:
         """Coordinates of validated rows."""
-        return self._coordinates(X, self.components_)
+        X = self._usable(X)
+        if not (self._takes_missing and has_holes(X)):
+            return self._coordinates(X, self.components_)
+        dtype = np.result_type(X, self.components_)
+        return coordinates_of_rows(X, *self._float64_model(), self._ridge(), dtype)
 
     def _adjustment(self) -> Adjustment | None:
         """How the rows of the fit were adjusted; None if they were not."""
@@ -365,11 +381,13 @@ class SubspaceTransformer(
         return GaussianModel.per_column(self.components_, explained, np.maximum(rest, floor))
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log-likelihood of each row under probabilistic PCA.
+        """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d)
+            Rows with the columns of `fit`. Where the estimator takes missing entries (NaN), all
+            that are there count, those that a robust one takes for outliers as well.
 
         Returns
         -------
@@ -379,16 +397,30 @@ class SubspaceTransformer(
             ``scale=True`` that of the rows in their own units, so that it can be compared with that
             of other parameters: by the sum of ``log(scale_)`` less than that of scaled rows. With
             ``partial_out`` that of the other columns, given the confounders.
+            Of a row with missing entries the density of those that are there, without any 0; of
+            unlike numbers of entries they are not on one scale. For rows with p patterns of missing
+            entries O(p k^2 (d + k)) more, and a sort.
         """
         return self._log_likelihood(self._check_X(X))
 
     def _log_likelihood(self, X: Any) -> np.ndarray:
         """`score_samples` of rows that are checked."""
+        if self._takes_missing and has_holes(X):
+            return self._density_of_seen(X.toarray() if sp.issparse(X) else X)
         norms, model = np.empty(X.shape[0]), self._model()
         Z = in_numpy(self._coordinates(X, model.basis, norms, model.scale))
         density = model.log_density(Z.astype(np.float64, copy=False), norms)
         how = self._adjustment()
         return density if how is None else density - np.log(how.scale).sum()
+
+    def _density_of_seen(self, X: np.ndarray) -> np.ndarray:
+        """The same of rows of which some lack entries."""
+        holes = np.isnan(X).any(axis=1)
+        result = np.empty(len(X))
+        if not holes.all():
+            result[~holes] = self._log_likelihood(X[~holes])
+        result[holes] = self._model().log_density_of_seen(X[holes] - self._float64_model()[1])
+        return result
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Average log-likelihood of rows under probabilistic PCA.
@@ -518,6 +550,7 @@ class SubspaceTransformer(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self._takes_missing
         tags.array_api_support = self._takes_arrays
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -30,19 +30,25 @@ class Part(NamedTuple):
 
 
 def summarise(
-    pca: Any, chunks: RowChunks, before: Subspace, n_before: int, between: int | float | None
+    pca: Any,
+    chunks: RowChunks,
+    before: Subspace,
+    n_before: int,
+    between: int | float | None,
+    adjusting: Adjusting,
 ) -> tuple[Subspace, int]:
     """Summary of the earlier rows and all chunks, and the number of rows they stand for.
 
     Each chunk is a stream of its own. A merge applies the forgetting: the earlier part loses weight
     with every row of the later part, so that the result does not depend on the grouping.
-    ``between`` is the number (or the share) of directions to keep.
+    ``between`` is the number (or the share) of directions to keep, ``adjusting`` what is asked for.
     """
     from dask import delayed
 
     model = clone(pca).set_params(
         n_components=number_or_none(pca.n_components),
-        **pca._adjustments(before.n_features),  # rows without names
+        scale=adjusting.scale,
+        partial_out=list(adjusting.confounders) or None,  # rows without names
     )
     if pca._half_life_in_time is not None:  # the weights say it
         model.set_params(half_life=None)
@@ -56,7 +62,6 @@ def summarise(
         task(number, model, between, empty, *pair)
         for number, pair in enumerate(zip(chunks.rows, weights, strict=True))
     ]
-    adjusting = pca._adjusting(before.n_features)
     merge = partial(_merge_stream, pca._row_factor, between, adjusting)
     (new,) = _compute(_tree(leaves, merge))
     if not new.n_passed:

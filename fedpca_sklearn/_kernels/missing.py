@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import scipy.sparse as sp
 
 from .sizes import row_slices, slices_of
 from .tolerances import UNDETERMINED
@@ -33,6 +36,11 @@ def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
     return np.minimum(noise / np.maximum(beyond, least), _NO_VARIANCE)
 
 
+def has_holes(X: Any) -> bool:
+    """Whether dense or sparse rows lack entries."""
+    return bool(np.isnan(X.data if sp.issparse(X) else X).any())
+
+
 def coordinates(
     Z: np.ndarray,
     V: np.ndarray,
@@ -57,6 +65,21 @@ def coordinates(
             inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
             C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
     return C, gain
+
+
+def coordinates_of_rows(
+    X: Any, V: np.ndarray, mean: np.ndarray, ridge: np.ndarray | None, dtype: Any
+) -> np.ndarray:
+    """The same of dense or sparse rows that are not centred, some at a time.
+
+    With a ridge those of a row with missing entries are of what is filled in.
+    """
+    Z = np.empty((X.shape[0], len(V)), dtype=dtype)
+    for at in slices_of(X.shape[0], ROWS_AT_ONCE):
+        rows = (X[at].toarray() if sp.issparse(X) else X[at]) - mean
+        C, _ = coordinates(rows, V, ridge=ridge)
+        Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
+    return Z
 
 
 def filled_in(

@@ -91,9 +91,9 @@ class Place:
     def rows(self, X: Any, reader: Any = None) -> Any:
         """Rows as estimators take them: an array of numpy, or what stays on its device.
 
-        A reader with a true ``_reads_at_home`` has kernels for arrays of numpy only.
+        A reader with a true ``_needs_host_rows`` has kernels for arrays of numpy only.
         """
-        if self.is_on_host or getattr(reader, "_reads_at_home", False):
+        if self.is_on_host or getattr(reader, "_needs_host_rows", False):
             return in_numpy(X)
         shape = tuple(X.shape)
         if len(shape) != 2 or 0 in shape:

@@ -85,6 +85,9 @@ def nonnegative_float(name: str, value: Any) -> float:
 
 def check_rows(X: Any, dtypes: Any = (np.float64, np.float32), allow_nan: bool = False) -> Any:
     """Float rows, dense or CSR, or on a device; finite, but for NaN where that is allowed."""
+    if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in dtypes:  # as many are
+        check_finite(X, allow_nan)
+        return X
     place = place_of(X)
     X = X if place is None else place.rows(X)
     if isinstance(X, DeviceRows):

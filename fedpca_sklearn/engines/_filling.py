@@ -19,6 +19,7 @@ from ..federated._conditional_fill import (
     pooled_means,
     with_covariance,
 )
+from ..federated._filling import check_filling, fill_in_rounds, record_means, take_filled
 from ..federated._local_fit import Site
 from ..summary import Subspace
 from ._estimators import (
@@ -48,7 +49,7 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     ``summary(site, X, weight=, columns=, of_filled=)`` is what it sends of whole rows, after a last
     function has changed their summary.
     """
-    estimator._check_filling()
+    check_filling(estimator)
 
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
@@ -111,9 +112,9 @@ def fit_by_filling(
     know_columns(fitted, sites.columns)
     means, _, n = _pooled(first.values())
     check_at_most_features(estimator.n_components, len(means))
-    fitted._record_means(len(first), len(means))
+    record_means(fitted, len(first), len(means))
     summarise = partial(_summarise, fitted, sites, first, read)
-    fitted._fill_in_rounds(means_only(means, n), summarise)
+    fill_in_rounds(fitted, means_only(means, n), summarise)
     return fitted
 
 
@@ -142,7 +143,7 @@ def _summarise(
     model = np.vstack([query.mean, query.components])
     sums = [query.n_samples, query.scatter, *query.singular_values]
     found = sites.ask("filled", read_filled, model, sums)
-    fitted._take_filled(found.items())
+    take_filled(fitted, found.items())
     seen, n_rows = ([getattr(first[site], what) for site in found] for what in ("counts", "n"))
     return list(found), np.stack(seen), np.array(n_rows)
 

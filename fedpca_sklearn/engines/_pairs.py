@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
 from ..federated import AvailablePairs
+from ..federated._available_pairs import take_pairs
 from ..federated._local_fit import Site
 from ..summary import PairMoments
 from ._estimators import check_count, check_squares, rows_sent, rows_told
@@ -78,7 +79,7 @@ def partial_fit_by_pairs(estimator: Any, sites: Sites, batch: int) -> Any:
 
 def _with_pairs(estimator: Any, found: dict[str, Site]) -> Any:
     check_at_most_features(estimator.n_components, next(iter(found.values())).summary.n_features)
-    estimator._take_pairs(found.items())
+    take_pairs(estimator, found.items())
     return estimator
 
 

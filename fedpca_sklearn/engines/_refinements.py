@@ -7,11 +7,12 @@ from numbers import Integral
 
 import numpy as np
 
+from .._base.adjusting import with_confounders
 from .._kernels.certificates import N_PROBES
 from .._kernels.sizes import kept_directions
 from ..communication._federation import message_of
 from ..federated import FederatedPCA
-from ..federated._refined import most_rounds
+from ..federated._refined import most_rounds, refine_as_asked
 from ..summary import Subspace
 from ..summary._refinement import products_of
 from ._messages import Answer
@@ -25,7 +26,7 @@ _SAME = 1e-4
 def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
     """What a site answers after its summary, if the estimator is to be refined."""
     n_rounds = most_rounds(estimator)
-    wanted = estimator._with_confounders(estimator._directions_needed())
+    wanted = with_confounders(estimator, estimator._directions_needed())
 
     def products(site, own, mean, block):
         d = len(own.mean)
@@ -47,7 +48,7 @@ def refined(fitted: FederatedPCA, sites: Sites, sent: Mapping[str, Subspace]) ->
     """
     if most_rounds(fitted):
         fitted.communication_ = sites.log
-        fitted._refine_as_asked(lambda: _multiply(sites, sent))
+        refine_as_asked(fitted, lambda: _multiply(sites, sent))
     return fitted
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from .._base.adjusting import adjusts
 from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
@@ -135,7 +136,7 @@ def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over a network
     second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
-    return {**tasks_of_moments(estimator._asks()), "second_moments": second}
+    return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 
 
 @secure_work.register
@@ -192,7 +193,7 @@ def triangle_about(
 ) -> SummedTriangle:
     """The same from the sums of second moments, where the mean is known."""
     d, n_rows = len(mean), max(1, round(count))
-    if are_too_many(mean) and estimator._asks():
+    if are_too_many(mean) and adjusts(estimator):
         raise ValueError(
             f"scale and partial_out by secure sums take up to {MAX_FEATURES} features, got {d}. "
             "Without secure sums they take any number, and FederatedScaler finds scales by which "
@@ -213,7 +214,7 @@ def triangle_about(
     steps[above] += 2 * (np.abs(rest) * sums.most_rounding("rest"))[above[0]]
     least = least_squares_told(scatter.diagonal(), rest, count, steps.diagonal())
     units = None
-    if estimator._asks():
+    if adjusts(estimator):
         units = units_of(scatter.diagonal(), least, count)
         lost = without_variance(scatter.diagonal(), least)
         for matrix in scatter, steps:

@@ -11,11 +11,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from .._base.adjusting import adjusts, wanted_of_factor, whole_model
+from .._base.certified import certify
 from .._kernels import linalg
 from .._kernels.certificates import Certificate
 from .._kernels.sizes import kept_directions
 from ..federated import FederatedPCA
-from ..federated._refined import most_rounds
+from ..federated._refined import most_rounds, refine_as_asked
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
 from ..summary._triangle import subspace_of
@@ -43,7 +45,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
                 f"summaries, got {getattr(estimator, name)!r}."
             )
     tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
-    if plain is None or estimator._asks():  # of few features, where no round is needed
+    if plain is None or adjusts(estimator):  # of few features, where no round is needed
         return tasks
 
     def scatter(site, own, mean):
@@ -64,15 +66,13 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     def fit() -> FederatedPCA:
         mean, count = mean_of_all(estimator, sums)
-        if are_too_many(mean) and most_rounds(estimator) and not estimator._asks():
+        if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
             return _refined(estimator, sums, mean, count)
         found = triangle_about(estimator, sums, mean, count)
-        summary = subspace_of(
-            found.triangle, sums.sites.dtype, wanted=estimator._wanted_of_factor()
-        )
+        summary = subspace_of(found.triangle, sums.sites.dtype, wanted=wanted_of_factor(estimator))
         fitted = _fitted(estimator, sums, summary)
         found.check(fitted)
-        fitted._certify(_certificate(fitted, found))
+        certify(fitted, _certificate(fitted, found))
         return fitted
 
     return until_nobody_is_lost(fit)
@@ -94,7 +94,7 @@ def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
     scatter: e of the entries, and e of the deviations that they are divided by. Of effects of
     confounders nothing is said.
     """
-    model, off, rank = fitted._whole_model(), found.off, fitted.n_components_
+    model, off, rank = whole_model(fitted), found.off, fitted.n_components_
     if fitted.partial_out is not None:
         return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
     if found.units is not None:
@@ -125,7 +125,7 @@ def _refined(
         scatter=float(scatter),
     )
     fitted = _fitted(estimator, sums, start)
-    fitted._refine_as_asked(lambda: _multiply(sums), float(np.max(sums.most_rounding("scatter"))))
+    refine_as_asked(fitted, lambda: _multiply(sums), float(np.max(sums.most_rounding("scatter"))))
     return fitted
 
 

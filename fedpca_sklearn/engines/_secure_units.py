@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .._base.adjusting import whole_model
+
 # Largest exponent of a unit: squares of two and their inverses are finite.
 _LARGEST = 250
 # Sums of squares this much above their rounding errors tell deviations, to 1e-4.
@@ -56,7 +58,7 @@ def check_residuals(fitted: Any, factor: np.ndarray, units: np.ndarray, least: f
     least : float
         Error of a sum of squares of a column, in units.
     """
-    how, model = fitted._adjustment(), fitted._whole_model()
+    how, model = fitted._adjustment(), whole_model(fitted)
     if not (fitted.scale and len(how.confounders)):
         return
     own = units[how.others]

@@ -10,11 +10,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from .._base.adjusting import adjusting_of, with_confounders
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._local_fit import Site, fit_site
 from ..federated._private import show_above_noise, shown_first
+from ..federated._summaries import work_of_clients
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
@@ -88,7 +90,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     def summarised(site, X, weight, columns, of_filled=None):
         local = clone(estimator)
         know_columns(local, columns)
-        prototype = local._client(X, "fit", weight is not None)
+        prototype = work_of_clients(local, X, "fit", weight is not None)
         rng = check_random_state(local.random_state)
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
@@ -177,14 +179,14 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
     """Estimator that has merged what sites sent, each with what it had sent before."""
     seen, d = estimator._clients, next(iter(found.values()))[0].n_features
     check_at_most_features(estimator.n_components, d)
-    wanted = estimator._with_confounders(estimator._directions_needed())
+    wanted = with_confounders(estimator, estimator._directions_needed())
     max_keep = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
     made = {}
     for site, (summary, n_rows) in found.items():
         if site in seen:
             n_rows += seen[site].n_rows
             before = seen[site].summary._replace(site=None)  # the same site, not the same rows
-            summary = merged([before, summary], max_keep, estimator._adjusting(d))
+            summary = merged([before, summary], max_keep, adjusting_of(estimator, d))
         made[site] = Site(None, n_rows, summary._replace(site=site))
     estimator._clients = {**seen, **made}
     estimator._merge_all()

@@ -1,10 +1,10 @@
 """Estimators and merge strategies for rows that belong to several clients, in one exchange."""
 
 from ._available_pairs import AvailablePairs
-from ._conditional_fill import ConditionalFill
 from ._distributed_pca import DistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
+from ._filling import ConditionalFill
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA

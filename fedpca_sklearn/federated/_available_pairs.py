@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import partial
+from inspect import signature
 from numbers import Real
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
+from .._base.batches import count_rows
 from .._kernels import linalg
+from .._kernels.missing import noise_ridge
+from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
-from .._kernels.too_large import too_large
+from .._kernels.too_large import largest_named, too_large
+from .._validation.checks import check_at_most_features
+from .._validation.feature_names import names_known
 from .._validation.intervals import Interval
+from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
+from ..summary._origin import check_each_site_once
+from ..summary._pair_moments import merged_pairs
+from ._clients import label_order, rows_of
+from ._local_fit import Site, labels_of_sites, rows_of_summary, with_label_as_site
 
 __all__ = ["AvailablePairs"]
 
+# In the place of a client where only the sum over clients is kept.
+_SUM = 0
 
-class MissingStrategy(BaseEstimator):
-    """Base of what estimators take as ``missing``."""
+
+class MissingStrategy(BaseEstimator, ABC):
+    """Base of what estimators take as ``missing``: how clients deal with rows that lack entries."""
 
     _parameter_constraints: dict = {}
 
@@ -27,6 +46,46 @@ class MissingStrategy(BaseEstimator):
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()
+
+    @abstractmethod
+    def _take(self, pca: Any, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
+        """Take rows through the clients and the server of an estimator; labels of the clients."""
+
+    @abstractmethod
+    def _merge_others(self, pca: Any) -> None:
+        """Fit an estimator to what its clients have sent, after one of them was removed."""
+
+
+def check_missing(pca: Any) -> None:
+    """Raise where another parameter would play no part, or earlier calls had other rows."""
+    kind = type(pca.missing).__name__
+    if vars(pca).get("clients_") and vars(pca).get("_missing_of_fit", kind) != kind:
+        raise ValueError(
+            f"missing must not change between calls of partial_fit, got {pca.missing!r}; call fit."
+        )
+    if pca.missing is None:
+        return
+    pca.missing.validate()
+    for name, parameter in signature(type(pca)).parameters.items():
+        value, default = getattr(pca, name), parameter.default
+        kept = name in pca.missing._leaves or value is default
+        if not kept and not np.array_equal(value, default):
+            raise ValueError(
+                f"{name} must be {default!r} with missing={pca.missing!r}, got {value!r}."
+            )
+
+
+def start_missing(pca: Any) -> None:
+    """Forget what an earlier fit has found of missing entries."""
+    vars(pca).pop("negative_variance_", None)
+    pca._missing_of_fit = type(pca.missing).__name__
+
+
+def ridge_of(pca: Any) -> np.ndarray | None:
+    """Ridge of coordinates, as in probabilistic PCA; without a rest the least variance is noise."""
+    variances = pca.explained_variance_
+    rest = len(variances) < pca.components_.shape[1]
+    return noise_ridge(variances, float(pca.noise_variance_ if rest else variances[-1]))
 
 
 class AvailablePairs(MissingStrategy):
@@ -118,3 +177,131 @@ class AvailablePairs(MissingStrategy):
             column_scatter=columns,
         )
         return subspace, negative
+
+    def _take(self, pca: Any, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
+        _check_features(pca, X.shape[1])
+        return take_pairs(pca, pca._map(_pairs_of_client, rows_of(X, weight, shards), shards))
+
+    def _merge_others(self, pca: Any) -> None:
+        _merge_pairs(pca)
+
+
+def take_pairs(pca: Any, found: Iterable[tuple[Any, Site]]) -> list[Any]:
+    """Add what clients send to what they sent before, and set the fitted attributes.
+
+    An estimator whose ``_keeps_clients`` is False keeps the sum of all only.
+    """
+    clients, sizes = dict(pca._clients), {}
+    named = any(client.summary.sites for client in clients.values())
+    for label, site in found:
+        sizes[label] = Message(site.summary.n_floats, site.summary.nbytes)
+        key = label if pca._keeps_clients else _SUM
+        clients[key] = _added(clients[key], site) if key in clients else site
+        if named:
+            clients[key] = with_label_as_site(key, clients[key])
+    pca.communication_.record(sizes.values())
+    pca._clients = clients
+    _merge_pairs(pca)
+    return list(sizes)
+
+
+def _merge_pairs(pca: Any) -> None:
+    """Add the moments of all clients up, and set the fitted attributes."""
+    parts: list[Any] = [site.summary for site in pca._clients.values()]
+    _check_features(pca, parts[0].n_features)
+    names = getattr(pca, "feature_names_in_", None)
+    with largest_named(partial(clients_named, pca._clients), parts):
+        pairs = merged_pairs(parts)
+        if names is not None:
+            pairs = pairs._replace(feature_names=tuple(names))
+        subspace, negative = clone(pca.missing).summary(pairs)
+    pca._set_fitted(subspace, pca.n_components, sum(site.n_rows for site in pca._clients.values()))
+    pca.negative_variance_ = negative
+    unknown = int(np.sum(pca.explained_variance_ <= negative)) if negative else 0
+    if unknown:
+        warnings.warn(
+            f"The covariance of available pairs has negative eigenvalues, down to "
+            f"{-negative:.3g}, which are set to zero: {unknown} of {pca.n_components_} "
+            "components have no more variance than that, as errors have. Ask for fewer.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _check_features(pca: Any, d: int) -> None:
+    if pca._keeps_clients and d > SMALL_DIMENSION:
+        raise ValueError(
+            f"X has d={d} features; FederatedPCA with missing=AvailablePairs() takes at most "
+            f"{SMALL_DIMENSION}, as clients send 2 d^2 floats. DistributedPCA takes any number, "
+            "and missing=ConditionalFill() sends directions only."
+        )
+
+
+def _pairs_of_client(label: Any, X: Any, weight: Any) -> Site:
+    """Local work of one client: the moments of its rows."""
+    moments: Any = PairMoments.from_rows(X, sample_weight=weight)
+    return Site(None, count_rows(X, weight), moments)
+
+
+def _added(before: Site, more: Site) -> Site:
+    """The moments of all rows of a client, or of all clients."""
+    parts: list[Any] = [site.summary._replace(site=None) for site in (before, more)]
+    moments: Any = merged_pairs(parts)
+    return Site(None, before.n_rows + more.n_rows, moments)
+
+
+def from_pairs(
+    cls: Any,
+    pairs: Iterable[PairMoments],
+    n_components: int | float | None = None,
+    *,
+    missing: AvailablePairs | None = None,
+) -> Any:
+    """Build a fitted estimator from moments of rows with missing entries elsewhere.
+
+    Parameters
+    ----------
+    pairs : iterable of PairMoments
+        One per site, for instance read with `PairMoments.load`.
+    n_components : int, float or None, default=None
+        As in the constructor.
+    missing : AvailablePairs or None, default=None
+        That of the estimator; None: ``AvailablePairs()``.
+
+    Returns
+    -------
+    pca : FederatedPCA
+        ``clients_`` are the sites, if all moments know theirs, or else the positions in the
+        list. The numbers are those of a fit in one process, to the last bit.
+    """
+    if not isinstance(pairs, Iterable):
+        kind = type(pairs).__name__
+        raise TypeError(f"pairs must be a sequence of PairMoments objects, got one {kind}.")
+    pairs = list(pairs)
+    kinds = sorted({type(part).__name__ for part in pairs})
+    if kinds != [PairMoments.__name__]:
+        raise TypeError(f"pairs must be one PairMoments object or more, got {kinds or None}.")
+    if "missing" not in signature(cls).parameters:
+        raise TypeError(f"{cls.__name__} takes no moments of pairs.")
+    missing = AvailablePairs() if missing is None else missing
+    if not isinstance(missing, AvailablePairs):
+        raise TypeError(f"missing must be AvailablePairs() for moments, got {missing!r}.")
+    pca = cls(n_components, missing=missing)
+    pca._check_parameters()
+    pca.n_features_in_ = d = pairs[0].n_features
+    check_at_most_features(n_components, d)
+    names = names_known(pairs)
+    check_each_site_once(pairs, "pairs")
+    pca._start()
+    parts: list[Any] = pairs
+    take_pairs(
+        pca,
+        (
+            (label, Site(None, rows_of_summary(part), part))
+            for label, part in zip(labels_of_sites(parts), parts, strict=True)
+        ),
+    )
+    pca.clients_ = sorted(pca._clients, key=label_order)
+    if names is not None:
+        pca.feature_names_in_ = np.array(names, dtype=object)
+    return pca

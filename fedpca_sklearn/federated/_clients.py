@@ -111,10 +111,6 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
             Labels of the clients that took part.
         """
 
-    def _way(self) -> Callable[[Any, Any, list, str], list[Any]]:
-        """What takes the rows of a call through clients and server."""
-        return self._step
-
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""
         self._validate_params()
@@ -131,7 +127,7 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
         if not shards:
             return
         with _threads(X, shards):
-            labels = self._way()(X, weight, shards, method)
+            labels = self._step(X, weight, shards, method)
         self._add_clients(labels)
         log_fit(self, len(labels))
         if isinstance(X, RowChunks):  # whose sizes are counted where they are
@@ -197,14 +193,14 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
             In the order of ``shards``.
         """
         results = Federation(self.n_jobs, log=self.communication_).map(function, calls)
-        labels = progress(self, (label for label, _ in shards), len(shards), "clients")
+        clients = progress(self, shards, len(shards), "clients")
         for result in results:
-            label = next(labels, None)
-            if label is None:  # a callback has stopped the fit
+            client = next(clients, None)
+            if client is None:  # a callback has stopped the fit
                 return
             if result is not None:  # of a row chunk without rows
-                yield label, result
-        next(labels, None)
+                yield client[0], result
+        next(clients, None)
 
 
 class StreamingClientsTransformer(ClientsTransformer):
@@ -217,6 +213,7 @@ class StreamingClientsTransformer(ClientsTransformer):
 
     __metadata_request__partial_fit = {"clients": True}
 
+    @with_callbacks
     def partial_fit(
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> Any:
@@ -238,16 +235,6 @@ class StreamingClientsTransformer(ClientsTransformer):
         self : object
             Unchanged if an error is raised, but for what private clients have spent by then.
         """
-        if sample_weight is None and self._taken_as_before(X, clients):
-            return self
-        return self._go_on(X, clients, sample_weight)
-
-    def _taken_as_before(self, X: Any, clients: Any) -> bool:
-        """Take rows of known clients, if nothing else has changed since the last call."""
-        return False
-
-    @with_callbacks
-    def _go_on(self, X: Any, clients: Any, sample_weight: Any) -> Any:
         with self._unchanged_on_error():
             if not hasattr(self, "communication_"):
                 self._start()
@@ -266,11 +253,9 @@ def _threads(X: Any, shards: list) -> AbstractContextManager[None]:
     """One BLAS thread where the rows of every client are few, and the features of all."""
     if isinstance(X, RowChunks):  # whose threads are those of dask's scheduler
         return nullcontext()
-    n_rows = max(
-        rows.stop - rows.start if isinstance(rows, slice) else len(rows) for _, rows in shards
-    )
+    sizes = [at.stop - at.start if isinstance(at, slice) else len(at) for _, at in shards]
     d = X.shape[1]
-    return threads_for_call(d * max(n_rows, 16 * d))
+    return threads_for_call(d * max(*sizes, 16 * d))
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:

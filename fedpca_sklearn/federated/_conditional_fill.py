@@ -1,10 +1,9 @@
-"""What is made of missing entries at clients: rows are filled in by the subspace of all."""
+"""Rows that clients fill in by the subspace of all, and what summaries of them lack."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,8 @@ from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite
-from .._validation.intervals import Interval
 from ..summary import Subspace, merge_subspaces
 from ..summary._updating import lacks_directions
-from ._available_pairs import MissingStrategy
-
-__all__ = ["ConditionalFill"]
 
 # Correlation up to which two columns have no row in common.
 NEVER_TOGETHER = 1e-8
@@ -34,90 +29,8 @@ _NAMED = 10
 # Columns up to which the noise of missing entries turns directions, and a first model is that of
 # pairs of columns.
 DENSE = 1024
-
-
 # Rounding of a sum of weights, beside their sum.
 _ROUNDED = 1e-9
-
-
-class ConditionalFill(MissingStrategy):
-    """PCA of rows with missing entries by EM for probabilistic PCA, over rounds of summaries.
-
-    As ``missing`` of `FederatedPCA`; NaN in X is then a missing entry. In each round the server
-    sends the components and variances of all clients. Clients fill their rows in by the means of
-    the missing entries given the others of the row in probabilistic PCA, and add the covariance
-    that these entries have given the others. So variances are those of whole rows.
-
-    Parameters
-    ----------
-    n_rounds : int, default=2
-        Steps of EM.
-
-    Warns
-    -----
-    UserWarning
-        If columns are in groups of which no row has two, up to 256 columns: both are named.
-
-    See Also
-    --------
-    AvailablePairs : One round, and no model of the rows; for up to some hundred columns.
-    FederatedSubspaceTracker : The server sees sums only, rows may change with time.
-
-    Notes
-    -----
-    Rows should have ``n_components`` strong directions and noise. Then it loses less than available
-    pairs, takes columns that no client measures together, and sends summaries, not matrices.
-
-    The rounds begin with rows filled in by means. Products of two columns are then too small by the
-    share of the rows that have both. The server divides by it, as if the entries of each client
-    lacked at random (up to 1,024 columns); the steps of EM that follow do not suppose it. Where
-    entries lack otherwise, as by site, more rounds are better.
-
-    Sparse rows stay sparse: entries that are stored as NaN are missing, and the others are zero. A
-    ``merge`` that compares sites is refused, as rows are filled in by what all of them say.
-
-    The noise of a missing entry, which is no part of what clients send, is added by the server,
-    which knows how many entries of each column are missing.
-
-    Each client sends 2 d floats and n_rounds + 1 summaries, and takes d and n_rounds (k d + d + k +
-    1); ``communication_`` counts summaries and models as rounds of their own. The covariances are
-    in the summaries, whose size stays. A row costs O(d k^2) a round, and with missing entries as
-    much as k rows of the summary; the rows are copied. Sites take
-    the same rounds over Flower (`fit_sites`) and by files (`engines.files.Study`).
-
-    No row leaves its client, but summaries of the same rows, filled in differently, differ by the
-    rows with missing entries: a server that follows the protocol learns more of these than of
-    others, of a row that alone has two columns the product of its deviations in them, and one that
-    sends another model of its choice can learn single rows. It is for sites that trust the server
-    to send what the rounds give.
-
-    References
-    ----------
-    .. [1] M. Tipping, C. Bishop, "Probabilistic principal component analysis", JRSS B 1999: EM with
-       the missing entries as what is hidden (section 3.3).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedpca_sklearn import ConditionalFill, FederatedPCA, make_power_law
-    >>> X = make_power_law(2000, 300, alpha=2.0, random_state=0)
-    >>> holes = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
-    >>> sites = np.arange(2000) % 4
-    >>> FederatedPCA(3).fit(X, clients=sites).explained_variance_.round(3)
-    array([1.04 , 0.24 , 0.109])
-    >>> by_means = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
-    >>> FederatedPCA(3).fit(by_means, clients=sites).explained_variance_.round(3)
-    array([0.511, 0.12 , 0.055])
-    >>> pca = FederatedPCA(3, missing=ConditionalFill()).fit(holes, clients=sites)
-    >>> pca.explained_variance_.round(3)
-    array([1.039, 0.239, 0.109])
-    """
-
-    _parameter_constraints: dict = {"n_rounds": [Interval(Integral, 1, None, closed="left")]}
-    _leaves = MissingStrategy._leaves | {"estimator", "merge"}
-
-    def __init__(self, n_rounds: int = 2):
-        self.n_rounds = n_rounds
 
 
 def entries_of_client(label: Any, X: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import AdjustingMixin
+from .._base.adjusting import ADJUSTING, adjusted_attributes, wanted_of_factor
 from .._base.batches import count_rows
-from .._base.fitted import shown_like
+from .._base.fitted import of_one_state, shown_like
+from .._base.missing_entries import impute
 from .._dask import RowChunks, run
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
@@ -21,14 +24,13 @@ from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
-from ._available_pairs import AvailablePairs
+from ._available_pairs import AvailablePairs, check_missing, ridge_of, start_missing
 from ._clients import StreamingClientsTransformer, rows_of
-from ._missing_rows import MissingRowsMixin
 
 __all__ = ["DistributedPCA"]
 
 
-class DistributedPCA(AdjustingMixin, MissingRowsMixin):
+class DistributedPCA(StreamingClientsTransformer):
     """Exact principal component analysis of rows that belong to several clients.
 
     The result equals PCA of all rows in one place, up to rounding, for any rows, any number of
@@ -130,11 +132,13 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
     _takes_arrays = True
     _may_cut = False
 
+    scale_, confounders_, confounder_effects_ = adjusted_attributes()
+
     _parameter_constraints: dict = {
         **StreamingClientsTransformer._parameter_constraints,
         "n_components": StreamingPCA._parameter_constraints["n_components"],
         "missing": [InstanceOf(AvailablePairs), None],
-        **AdjustingMixin._adjusting_constraints,
+        **ADJUSTING,
     }
 
     def __init__(
@@ -154,11 +158,25 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
         self.scale = scale
         self.partial_out = partial_out
 
+    impute = available_if(attrgetter("_takes_missing"))(of_one_state(impute))
+    _ridge = ridge_of
+
+    @property
+    def _takes_missing(self) -> bool:
+        return self.missing is not None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_missing(self)
+
     def _reset(self) -> None:
         self._state = _State()
-        self._clients = {}
+        self._clients: dict[Any, Any] = {}
+        start_missing(self)
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
+        if self.missing is not None:
+            return self.missing._take(self, X, weight, shards)
         found, merged = self._factors(X, weight, shards)
         self._merge_step(found, merged)
         return list(found)
@@ -206,7 +224,7 @@ class DistributedPCA(AdjustingMixin, MissingRowsMixin):
             factor = merge_factors(state.whole.factor, whole.factor)
             whole = pooled(factor, [state.whole, whole])
         self._state = _State(whole, n_rows, dtype, root, load)
-        subspace = subspace_of(whole, dtype, wanted=self._wanted_of_factor())
+        subspace = subspace_of(whole, dtype, wanted=wanted_of_factor(self))
         self._set_fitted(subspace, self.n_components, n_rows)
 
     def _factors(self, X: Any, weight: Any, shards: list) -> tuple[dict, np.ndarray | None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from .._kernels.sizes import exact_dimension
 from .._kernels.tame import is_tame, is_tame_state
 from .._kernels.threads import computed_once, threads_for_call
 from .._kernels.too_large import TooLargeError
-from .._validation.checks import check_rows, is_integer, number_or_none
+from .._validation.checks import check_rows, number_or_none
 from .._validation.texts import check_text
 from ..communication._federation import Message
 from ..streaming import StreamingPCA
@@ -108,10 +109,12 @@ class WaitingSite:
 class Summarised:
     """Clients of which nothing is kept but a summary, from which `StreamingPCA` can go on.
 
-    ``prototype`` is not fitted: it says how many directions are kept.
+    ``prototype`` is not fitted: it says how many directions are kept. ``wanted``: components of the
+    rows as they are that will be read; None: all.
     """
 
     prototype: StreamingPCA
+    wanted: int | None = None
 
     def kept(self, d: int) -> tuple[int | None, Any]:
         """Bound on the directions kept of d features, and the function that chooses fewer."""
@@ -130,7 +133,7 @@ class Summarised:
         Taken are rows of moderate size, in an array, after such rows, or of a new client.
         """
         if site is None:
-            site = Site(self, 0, Subspace.empty(X.shape[1], dtype=X.dtype))
+            site = Site(self, 0, _no_rows(X.shape[1], X.dtype))
         waiting = site if isinstance(site, WaitingSite) else self._waiting(site)
         if waiting is None or type(X) is not np.ndarray:
             return None
@@ -178,25 +181,18 @@ class Summarised:
             return before
         d = X.shape[1]
         with threads_for_call(d * max(len(X), 16 * d)):
-            return self._taken(before, X)
+            return self.work(before, X)
 
     def work(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
-        """Local work of one client: its summary with more rows."""
-        return self._taken(before, check_rows(X), weight)
-
-    def _taken(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
-        """The same with rows that have been checked."""
+        """Local work of one client: its summary with more rows, which have been checked."""
         if before is not None and before.n_rows:
             past, n_rows = self._past(before), before.n_rows
             X = X.astype(past._dtype, copy=False)
         else:
-            past, n_rows = Subspace.empty(X.shape[1], dtype=X.dtype), 0
+            past, n_rows = _no_rows(X.shape[1], X.dtype), 0
         max_keep, keep = self.kept(X.shape[1])
-        asked = self.prototype.n_components
-        adjusted = self.prototype._asks()  # whose components are others
-        wanted = asked if is_integer(asked) and not adjusted else None
         with np.errstate(all="ignore"):
-            summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=wanted)
+            summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=self.wanted)
         return Site(self, n_rows + count_rows(X, weight), summary)
 
     def _past(self, before: Site | WaitingSite) -> Subspace:
@@ -244,6 +240,12 @@ class Estimators(Mapping):
         return repr(dict(self))
 
 
+@lru_cache(maxsize=4)
+def _no_rows(d: int, dtype: np.dtype) -> Subspace:
+    """Summary that clients begin with."""
+    return Subspace.empty(d, dtype=dtype)
+
+
 def fit_site(
     label: Any,
     before: Site | WaitingSite | None,
@@ -260,7 +262,7 @@ def fit_site(
             after = None
             if before is not None and known is not None and weight is None and before.n_rows:
                 after = known.after(before, X)
-            return after or (known or prototype).work(before, X, weight)
+            return after or (known or prototype).work(before, check_rows(X), weight)
         prototype = prototype.prototype
     estimator: Any
     n_rows, n_samples, scatter = count_rows(X, weight), float(X.shape[0]), 0.0
@@ -358,3 +360,8 @@ def labels_of_sites(subspaces: list[Subspace]) -> list[Any]:
     """Sites, or positions where one is not known."""
     sites = [s.site for s in subspaces]
     return list(range(len(sites))) if None in sites else sites
+
+
+def rows_of_summary(part: Any) -> int:
+    """Rows that moments or a summary stand for, as a whole number."""
+    return max(1, round(part.n_samples)) if part.n_samples > 0 else 0

@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
+from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._kernels.too_large import largest_named
-from .._validation.checks import check_n_components, is_integer, plain_integer
+from .._validation.checks import check_n_components, is_integer, number_or_none, plain_integer
 from .._validation.intervals import Interval
 from ..communication._federation import Message
 from ..summary import Subspace
@@ -30,6 +31,7 @@ from ..summary._merging import (
     threads_of_merge,
     weighted,
 )
+from ..summary._metric import alike, merged
 from ..summary._updating import was_truncated
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]
@@ -209,6 +211,11 @@ def check_count(n_components: Any, of: str, or_none: bool = False) -> Any:
         return n_components
     kind = "an integer or None" if or_none else "an integer"
     raise ValueError(f"n_components={n_components!r} must be {kind} with {of}")
+
+
+def takes_all(merge: MergeStrategy | None) -> bool:
+    """Whether a merge is that of all rows alike, and judges none."""
+    return merge is None or isinstance(merge, SubspaceMerge)
 
 
 def moments_and_factor(parts: Sequence[Subspace]) -> tuple[Subspace, Callable]:
@@ -489,3 +496,105 @@ def _node(
     kept: int | float | None,
 ) -> Subspace:
     return merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
+
+
+# -------------------------------------------------------------------- the clients of an estimator
+
+
+def check_merge(pca: Any) -> None:
+    """Raise where the summaries of clients are not what the merge takes."""
+    if pca.missing is not None and isinstance(pca.n_components, str):
+        raise ValueError(
+            f"n_components must be a number or a share with missing={pca.missing!r}, got "
+            f"{pca.n_components!r}, which counts by the variances of whole rows."
+        )
+    if pca.missing is not None and pca.merge is not None and pca.merge.compares_sites:
+        raise ValueError(
+            f"merge={pca.merge!r} compares sites, which missing={pca.missing!r} makes alike: "
+            "rows are filled in by the means and the components of all."
+        )
+    if pca.partial_out is not None and not takes_all(pca.merge):
+        raise ValueError(
+            f"merge must be None or SubspaceMerge with partial_out, got {pca.merge!r}: it "
+            "would judge rows from which confounders are not taken out."
+        )
+    if adjusts(pca.estimator) and not adjusts(pca):
+        raise ValueError(
+            "estimator must have scale=False and partial_out=None, as clients send summaries "
+            f"of the rows as they are, got {pca.estimator!r}; FederatedPCA has both."
+        )
+    if pca.merge is not None:
+        pca.merge.validate()
+        if isinstance(pca.n_components, str):  # some need a number, and say so
+            pca.merge.directions_needed(pca.n_components)
+    if pca.mechanism is not None:
+        if pca.estimator is not None:
+            raise ValueError(
+                "estimator must be None with a mechanism, which makes the summaries of "
+                f"clients, got {pca.estimator!r}."
+            )
+        if pca.merge is not None:
+            pca.merge.check_trust(pca.mechanism.trust)
+
+
+def refuse_noise(pca: Any, summaries: Sequence[Subspace], counted: bool) -> None:
+    """Raise where variances of rows are asked for, and some summaries have noise in theirs.
+
+    ``counted``: by a rule for ``n_components``.
+    """
+    if (counted or adjusts(pca)) and any(s.privacy is not None for s in summaries):
+        what = f"n_components={pca.n_components!r} takes"
+        what = what if counted else "scale and partial_out take"
+        raise ValueError(
+            f"{what} variances for those of rows, and a summary has the noise of a privacy "
+            "mechanism."
+        )
+
+
+def show_findings(pca: Any, strategy: MergeStrategy) -> None:
+    """Show what a strategy found of the sites in this merge, by attribute and label."""
+    for name in vars(pca).pop("_findings", ()):
+        delattr(pca, name)
+    found = {name: of for name, of in vars(strategy).items() if name.endswith("_")}
+    if found:
+        labels = [label for label, site in pca._clients.items() if site.summary.n_samples > 0]
+        for name, of_sites in found.items():
+            setattr(pca, name, {labels[i]: value for i, value in of_sites.items()})
+        pca._findings = tuple(found)
+
+
+def merged_clients(
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge | None
+) -> Subspace:
+    """The merge of the summaries of all clients.
+
+    Rounds are recorded in ``last``, unless they have been, as those of sums.
+    """
+    recorded, cache = last is None or pca._trust == "sum", last or LastMerge()
+    if adjusts(pca):
+        return _merged_in_units(pca, strategy, whole, cache, recorded)
+    kept = strategy.directions_kept(whole, number_or_none(pca.n_components))
+    record = None if recorded else cache.record
+    return merge_in_rounds(strategy, whole, kept, kept, record=record, once=cache.once)
+
+
+def _merged_in_units(
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], cache: LastMerge, recorded: bool
+) -> Subspace:
+    """The same in units that fit how rows are adjusted; messages are those of rows as they are."""
+    adjusting = adjusting_of(pca, whole[0].n_features, whole[0].feature_names)
+    wanted = number_or_none(pca.n_components)
+    if strategy._adds_up:
+        kept = strategy.directions_kept(whole, with_confounders(pca, wanted))
+        if not recorded:
+            cache.record(whole)
+        return merged(whole, kept, adjusting, wanted)
+    parts, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), cache.once)
+    sent = {id(part): of for part, of in zip(parts, whole, strict=True)}
+
+    def record(messages: list[Subspace], receivers: list | None = None) -> None:
+        cache.record([sent.get(id(message), message) for message in messages], receivers)
+
+    kept = strategy.directions_kept(parts, with_confounders(pca, wanted))
+    known = None if recorded else record
+    return undone(merge_in_rounds(strategy, parts, kept, kept, record=known, once=cache.once))

@@ -21,6 +21,7 @@ from ..summary._merging import pooled_moments
 from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions
+from ._without_rows import fitted_on
 
 __all__ = ["PersonalizedPCA"]
 
@@ -137,7 +138,8 @@ class PersonalizedPCA(FederatedPCA):
         "n_local_components": [Interval(Integral, 1, None, closed="left")],
     }
 
-    mechanism = None
+    mechanism = missing = partial_out = None
+    scale = False
     n_refinements = 0
     tol = None
     local_components_: dict[Any, np.ndarray]
@@ -187,7 +189,7 @@ class PersonalizedPCA(FederatedPCA):
         pca : PersonalizedPCA
             As `FederatedPCA.from_subspaces` returns it.
         """
-        return cls(n_components, n_local_components)._from(subspaces)
+        return fitted_on(cls(n_components, n_local_components), subspaces)
 
     def _merge_all(self) -> None:
         super()._merge_all()

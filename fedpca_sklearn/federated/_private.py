@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -13,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from .._base.batches import float_dtype
-from .._base.fitted import FittedState
+from .._base.fitted import WARNING
+from .._kernels.device_rows import in_memory
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
 from ..communication._sum_of_all import sum_of_all
-from ..privacy import (
-    Mechanism,
-    PrivacyNoiseWarning,
-    PrivacySpent,
-    SecondMomentMechanism,
-)
+from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
 from ..privacy._accounts import ROUNDING, Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
@@ -61,48 +55,23 @@ def _checked(label: Any, rows: Any, weight: Any) -> None:
     check_rows(rows)
 
 
-class SpendsPrivacy(FittedState):
-    """Accounts of the clients of an estimator, which a failed call does not restore."""
+def open_accounts(estimator: Any, fresh: bool) -> Accounts:
+    """Accounts of the clients of an estimator, empty ones in a ``fresh`` fit."""
+    return Accounts() if fresh else vars(estimator).get("_accounts") or Accounts()
 
-    @property
-    def privacy_spent_(self) -> PrivacySpent:
-        """(epsilon, delta) of the client that has spent most, of this fit or in the ledger."""
-        accounts = vars(self).get("_accounts")
-        if accounts is None:
-            raise AttributeError(f"This {type(self).__name__} has spent no budget of privacy.")
-        return accounts.spent()
 
-    def _charge(self, labels: list[Any], mechanism: Mechanism, mu2: float, fresh: bool) -> Accounts:
-        """Charge clients for what they are about to compute, on a new account in a new fit."""
-        accounts = self._open_accounts(fresh)
-        accounts.charge(labels, mechanism, mu2)
-        self._accounts = accounts
-        return accounts
+def privacy_spent(estimator: Any) -> PrivacySpent:
+    """(epsilon, delta) of the client that has spent most, of this fit or in the ledger."""
+    accounts = vars(estimator).get("_accounts")
+    if accounts is None:
+        raise AttributeError(f"This {type(estimator).__name__} has spent no budget of privacy.")
+    return accounts.spent()
 
-    def _open_accounts(self, fresh: bool) -> Accounts:
-        accounts = None if fresh else vars(self).get("_accounts")
-        return Accounts() if accounts is None else accounts
 
-    @contextmanager
-    def _unchanged_on_error(self):
-        """Undo every attribute assignment if the block raises, but for what was spent."""
-        before = during = vars(self).get("_accounts")
-        try:
-            with super()._unchanged_on_error():
-                try:
-                    yield
-                finally:
-                    during = vars(self).get("_accounts")
-        except BaseException:
-            if during is not None and during is not before:
-                if before is None:
-                    self._accounts = during
-                else:
-                    before.add(during)
-            raise
-        message = vars(self).pop("_noise_message", None)
-        if message is not None:  # now, so that a warning that is an error loses no result
-            warnings.warn(message, PrivacyNoiseWarning, stacklevel=2)
+def warn_at_the_end(estimator: Any, message: str | None) -> None:
+    """Have a fit warn of noise once it has succeeded."""
+    if message is not None:
+        vars(estimator)[WARNING] = PrivacyNoiseWarning(message)
 
 
 @dataclass(frozen=True)
@@ -201,21 +170,49 @@ def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]])
 # -------------------------------------------------------------------- all clients
 
 
+def check_mechanism(pca: Any) -> None:
+    """Raise where noise and a rule for the number of components do not go together."""
+    if pca.mechanism is None:
+        if pca.n_components == ABOVE_NOISE:
+            raise ValueError('n_components="above_noise" needs a mechanism, whose noise it is.')
+        return
+    pca.mechanism.validate()
+    if isinstance(pca.n_components, str) and pca.n_components != ABOVE_NOISE:
+        raise ValueError(
+            f"n_components={pca.n_components!r} takes variances for those of rows, and a "
+            f"mechanism adds noise: give a number, or no mechanism={pca.mechanism!r}."
+        )
+
+
+def check_same_trust(pca: Any) -> None:
+    """Raise if earlier calls have sent something else than this one will, and note what it does."""
+    trust = None if pca.mechanism is None else pca.mechanism.trust
+    if pca._clients and trust != pca._trust:
+        raise ValueError(
+            f"mechanism must not change between calls of partial_fit from trust="
+            f"{pca._trust!r} to {trust!r} (None: no mechanism); call fit."
+        )
+    pca._trust = trust
+
+
 def release_of_clients(
     pca: Any, X: Any, weight: Any, shards: list[tuple[Any, Any]], fresh: bool
-) -> tuple[dict[Any, Site], Terms]:
+) -> list[Any]:
     """One release of each client, after its account has been charged; all releases merged."""
+    X = in_memory(X)
     refuse_weight(weight)
     mechanism, d = pca.mechanism, X.shape[1]
     labels = [label for label, _ in shards]
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
     mu2 = mechanism.cost(costs, d, n_shares=len(shards))
-    pca._open_accounts(fresh).check(labels, mechanism, mu2)
+    accounts = open_accounts(pca, fresh)
+    accounts.check(labels, mechanism, mu2)
     check_all_rows(X, shards, pca.n_jobs)
     max_keep = private_directions(pca._directions_needed(), d)
     seeds = seeds_of(pca.random_state)
     terms = mechanism.terms(X, costs, len(shards))
-    accounts = pca._charge(labels, mechanism, mu2, fresh)
+    accounts.charge(labels, mechanism, mu2)
+    pca._accounts = accounts
     releases = [
         (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_keep))
         for label, rows, _ in rows_of(X, None, shards)
@@ -234,7 +231,12 @@ def release_of_clients(
         label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
         for label, summary in found.items()
     }
-    return {**pca._clients, **made}, terms
+    pca._clients = {**pca._clients, **made}
+    pca._merge_all()
+    message = show_above_noise(pca, terms, terms.n_shares, accounts.n_calls)
+    if accounts.n_calls == 1:
+        warn_at_the_end(pca, message)
+    return labels
 
 
 def _with_release(before: Site | None, summary: Subspace, max_keep: int | None, privacy: Any):

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from .._base.adjusting import AdjustingMixin
+from .._base.adjusting import adjusts, whole_model
 from .._base.fitted import FittedState
 from .._dask import refuse_dask
 from .._kernels.tame import are_tame_rows
@@ -200,8 +200,8 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
             n_samples = None
         subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
         mean = subspace.mean
-        if isinstance(fitted, AdjustingMixin) and hasattr(fitted, "scale_"):
-            subspace, scale = fitted._whole_model(), fitted.scale_
+        if adjusts(fitted) and fitted.scale:
+            subspace, scale = whole_model(fitted), fitted.scale_
         return MonitorModel.of(fitted.components_, subspace, self.contamination, mean, scale)
 
     def _newest(self) -> MonitorModel:

@@ -179,6 +179,13 @@ class Accounts:
             self.of[name] = Account(before.label, share, mu2)
         self.n_calls += other.n_calls
 
+    def after_error(self, before: Accounts | None) -> Accounts:
+        """Accounts after a call that failed: what it has charged stays charged."""
+        if before is None or before is self:
+            return self
+        before.add(self)
+        return before
+
     def spent(self) -> PrivacySpent:
         """(epsilon, delta) of the client that has spent most."""
         spent = PrivacySpent(epsilon_of(math.sqrt(self.mu2()), self.delta), self.delta)

@@ -22,7 +22,13 @@ from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
-from ..federated._private import SpendsPrivacy, check_all_rows, refuse_weight
+from ..federated._private import (
+    check_all_rows,
+    open_accounts,
+    privacy_spent,
+    refuse_weight,
+    warn_at_the_end,
+)
 from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms
 from ..privacy._seeds import seeds_of
@@ -36,7 +42,7 @@ from ._robust_sum import RobustSum
 __all__ = ["FederatedPowerPCA"]
 
 
-class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
+class FederatedPowerPCA(ClientsTransformer):
     """Principal component analysis by rounds of a power method whose messages only add up.
 
     Take it where rows belong to clients (sites), and the server may, or can, only receive the sum
@@ -168,6 +174,8 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
 
     _takes_arrays = True
 
+    privacy_spent_ = property(privacy_spent)
+
     _parameter_constraints: dict = {
         **ClientsTransformer._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
@@ -281,7 +289,7 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
                 break
             start, channel.begins_again = found.basis, False
         if terms is not None:
-            self._noise_message = self._message_of_noise(terms, len(shards))
+            warn_at_the_end(self, self._message_of_noise(terms, len(shards)))
         for name in ("evidence_", "suspects_"):
             self.__dict__.pop(name, None)
             if channel.compares_clients:
@@ -333,10 +341,12 @@ class FederatedPowerPCA(SpendsPrivacy, ClientsTransformer):
         labels = [label for label, _ in shards]
         costs = mechanism.costs(d, n_products)
         mu2 = mechanism.cost(costs, d, n_products, len(shards))
-        self._open_accounts(fresh=True).check(labels, mechanism, mu2)
+        accounts = open_accounts(self, fresh=True)
+        accounts.check(labels, mechanism, mu2)
         check_all_rows(X, shards, self.n_jobs)
         terms = mechanism.terms(X, costs, len(shards))
-        self._charge(labels, mechanism, mu2, fresh=True)
+        accounts.charge(labels, mechanism, mu2)
+        self._accounts = accounts
         return terms
 
     def _message_of_noise(self, terms: Terms, n_clients: int) -> str | None:

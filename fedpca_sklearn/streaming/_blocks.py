@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from .._base.adjusting import adjusting_of, adjusts
 from .._base.batches import (
     count_rows,
     cut,
@@ -120,7 +121,8 @@ def merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> S
     state = state or empty_state(pca, d, float_dtype(chunks))
     max_keep, keep = pca._sizes.kept(d)
     between = max_keep if keep is None else number_or_none(pca.n_components)
-    return State(*summarise(pca, chunks, state.subspace, state.n_rows, between))
+    adjusting = adjusting_of(pca, d)
+    return State(*summarise(pca, chunks, state.subspace, state.n_rows, between, adjusting))
 
 
 def take_with_times(
@@ -173,7 +175,7 @@ def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
     asked = pca.n_components if is_integer(pca.n_components) else None
     by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
     options = {
-        "adjusting": pca._adjusting(d),
+        "adjusting": adjusting_of(pca, d),
         "forgetting_factor": pca._row_factor,
         "svd_solver": pca.svd_solver,
         "wanted": asked,
@@ -278,7 +280,7 @@ def _as_one(few: list[np.ndarray]) -> np.ndarray:
 
 def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> bool:
     """Whether NaN or infinity would show in the column sums, so that no check is needed."""
-    as_they_are = weight is None and pca._row_factor == 1 and not pca._asks()
+    as_they_are = weight is None and pca._row_factor == 1 and not adjusts(pca)
     return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.adjusting import adjusts
 from .._kernels.routes import block_size, block_slices, rows_of_vectors
 from .._kernels.sizes import (
     FEW_ROWS,
@@ -139,7 +140,7 @@ class Sizes:
         if not self.keeps_all(d):
             entries = entries if self.kept(d)[1] else _ENTRIES_OF_CUT
         else:  # adjusted rows may need an eigenproblem for each batch
-            least = d if not self._pca._asks() else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
+            least = d if not adjusts(self._pca) else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
         return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
 
     def few(self, n_features: int, room: int | None = None) -> int:

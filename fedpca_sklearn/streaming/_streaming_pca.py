@@ -14,12 +14,20 @@ import numpy as np
 from sklearn.utils._param_validation import RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import AdjustingMixin
+from .._base.adjusting import (
+    ADJUSTING,
+    adjusted_attributes,
+    check_adjusting,
+    check_columns,
+    refinement_of,
+    warn_of_another_cut,
+)
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
-from .._base.certified import CertifiedMixin
+from .._base.certified import certify, explained_variance_interval, subspace_error_bound
 from .._base.fitted import LEARNT, Learnt, computed, show_in
 from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
+from .._base.transformer import SubspaceTransformer
 from .._dask import is_dask
 from .._kernels.tame import is_tame, is_tame_state
 from .._validation.arrays import in_numpy
@@ -52,7 +60,7 @@ from ._half_life import (
 from ._sizes import Sizes
 
 
-class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
+class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
     Take it where rows do not fit in memory, or arrive over time: `partial_fit` takes the next rows
@@ -233,6 +241,9 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
 
     rank_history_: Any = computed(when="rank_rule")
     last_time_: Any = computed(when="half_life")
+    scale_, confounders_, confounder_effects_ = adjusted_attributes()
+    subspace_error_bound_ = property(subspace_error_bound)
+    explained_variance_interval_ = property(explained_variance_interval)
 
     _parameter_constraints: dict = {
         "n_components": [
@@ -250,7 +261,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         "center": ["boolean"],
         "whiten": ["boolean"],
         "svd_solver": [StrOptions({"auto", "gram", "qr"})],
-        **AdjustingMixin._adjusting_constraints,
+        **ADJUSTING,
     }
 
     def __init__(
@@ -359,7 +370,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         last_time = None if last_time is None else times_of([last_time], 1)[0]
         pca._keep(State(subspace, int(n_samples_seen), rank, ranks=ranks, last_time=last_time))
         pca._warn_of_cut()
-        pca._warn_of_another_cut()
+        warn_of_another_cut(pca)
         show_in(place, pca)
         return pca
 
@@ -495,12 +506,12 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
             state = self._after(state, buffer)
             if not state.subspace.scatter:
                 return self
-            refinement = self._refinement(state.subspace)
+            refinement = refinement_of(self, state.subspace)
             for _ in range(n_rounds):
                 if len(refinement.block):
                     refinement.add(products(self, X, sample_weight, refinement))
             self._keep(replace(state, subspace=refinement.summary()))
-            self._certify(refinement.certificate(self.n_components_))
+            certify(self, refinement.certificate(self.n_components_))
         return self
 
     def memory_bytes(self, n_features: int, *, dtype: Any = np.float64) -> int:
@@ -563,7 +574,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         self._validate_params()
         if self.rank_rule is not None:
             self.rank_rule.validate()
-        self._check_adjusting()
+        check_adjusting(self)
         check_half_life(self, "forgetting_factor", "forgetting")
 
     @contextmanager
@@ -622,7 +633,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         dtype = buffer.rows.dtype if buffer is not None else None
         parts = list(validated_blocks(self, X, None, dtype))
         rows = in_numpy(parts[0][0])
-        self._check_columns(rows.shape[1])
+        check_columns(self, rows.shape[1])
         room = self._sizes.buffer(rows.shape[1])
         if len(parts) > 1 or room == 1 or not is_tame(rows.ravel()) or not _is_tame(state):
             return None

@@ -45,7 +45,7 @@ def directions_between(
     d = subspaces[0].n_features
     if not is_integer(n_components) or n_components < 1:
         return None if d <= SMALL_DIMENSION else tighter_fraction(n_components)
-    widest = max(s.n_components for s in subspaces)
+    widest = max([s.n_components for s in subspaces])
     return max(widest, kept_directions(n_components, d))
 
 
@@ -195,7 +195,7 @@ def merged_parts(
     parts: list[Subspace], n_components: int | float | None, method: str = "auto"
 ) -> Subspace:
     """Merge of summaries that fit together, hold rows and are in float64."""
-    unit = unit_of(max(s.n_samples for s in parts))
+    unit = unit_of(max([s.n_samples for s in parts]))
     if unit < 1:
         parts = [s.decay(1 / unit) for s in parts]
         return merged_parts(parts, n_components, method).decay(unit)
@@ -220,7 +220,7 @@ def merged_rows(
     is stated only if all state some, as the choice of some depends on the others.
     """
     first = subspaces[0]
-    dtype = np.result_type(*(s._dtype for s in subspaces))
+    dtype = np.result_type(*[s._dtype for s in subspaces])
     names = names_known(subspaces)
     parts = [in_float64(s) for s in subspaces if s.n_samples > 0]
     if not parts:
@@ -303,12 +303,12 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
             columns = None if columns is None else columns + squares
         else:
             n += sum(s.n_samples for s in subspaces[1:])
-    scatter += sum(s.scatter for s in subspaces[1:])
+    scatter += sum([s.scatter for s in subspaces[1:]])
     if not (math.isfinite(scatter) and math.isfinite(n)):
         raise TooLargeError(
             "Values are too large to merge: their sum of squares or of counts overflows float64."
         )
-    dtype = np.result_type(*(s._dtype for s in subspaces))
+    dtype = np.result_type(*[s._dtype for s in subspaces])
     empty = np.zeros((0, first.n_features), dtype)
     total = Subspace._trusted(
         empty,

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._base.missing_entries import MissingEntriesMixin
+from .._kernels.missing import filled_in
 
 
 class DecompositionMixin(MissingEntriesMixin):
@@ -38,6 +39,7 @@ class DecompositionMixin(MissingEntriesMixin):
         X = X.toarray() if sp.issparse(X) else X
         usable = self._outliers_removed(X)
         lost = np.isnan(usable)
-        low_rank = self._fill_in(X, usable, lost)
+        V, mean = self._float64_model()
+        low_rank = filled_in(X, usable, lost, V, mean, self._ridge())
         sparse = np.where(lost & ~np.isnan(X), X - low_rank, 0.0).astype(X.dtype)
         return low_rank, sparse

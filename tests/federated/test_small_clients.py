@@ -19,7 +19,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn._kernels.small_blocks import summaries_of_blocks
-from fedpca_sklearn.federated import _federated_pca
+from fedpca_sklearn.federated import _summaries
 
 
 def clients_of(sizes, d, seed=0, dtype=np.float64):
@@ -34,13 +34,13 @@ def clients_of(sizes, d, seed=0, dtype=np.float64):
 @pytest.fixture
 def by_themselves(monkeypatch):
     """Labels of the clients that have a call of their own."""
-    called, fit_site = [], _federated_pca.fit_site
+    called, fit_site = [], _summaries.fit_site
 
     def counted(label, *args):
         called.append(label)
         return fit_site(label, *args)
 
-    monkeypatch.setattr(_federated_pca, "fit_site", counted)
+    monkeypatch.setattr(_summaries, "fit_site", counted)
     return called
 
 
