@@ -32,7 +32,6 @@ from ._estimators import (
     site_work,
     until_nobody_is_lost,
 )
-from ._pairs import refuse_secure_pairs
 from ._parameters import FIRST_KINDS
 from ._records import Carrier, Context, Message
 from ._rows import KeptMoments
@@ -62,7 +61,6 @@ class SiteApp:
         secure: SecureAggregation | None = None,
     ):
         estimator = with_ledger(estimator, policy, secure)
-        refuse_secure_pairs(estimator, secure)
         tasks = site_work(estimator) if secure is None else _sums().secure_tasks(estimator, secure)
         check_parameters(estimator)
         step = None if secure is None else _sums().steps_of_site(secure, tasks)
@@ -133,7 +131,6 @@ def fit_over(
 ) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
     kept = clone(estimator)
-    refuse_secure_pairs(kept, secure)
     site_work(kept) if secure is None else _sums().secure_tasks(kept, secure)
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from .._validation.checks import check_at_most_features
 from ..federated import FederatedPCA
 from ..federated._conditional_fill import (
+    Seen,
     entries_of_client,
     filled_rows,
     means_only,
@@ -31,6 +32,8 @@ from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_patterns
 from ._sites import Sites
 
+# What questions about filled rows read.
+FILLED = "rows: holes are filled by a model of all sites"
 # Share by which the weight of a site's rows may differ from one answer to the next.
 _SAME_WEIGHT = 1e-9
 
@@ -58,7 +61,7 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
 
     def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
-        query = _query(model, sums, X.shape[1], estimator.n_components)
+        query = query_of(model, sums, X.shape[1], estimator.n_components)
         return summary(
             site,
             filled_rows(X, query),
@@ -78,7 +81,7 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
         "filled": Task(
             filled,
             times,
-            reads="rows: holes are filled by a model of all sites",
+            reads=FILLED,
             given=(models,),
             missing=True,
         ),
@@ -130,7 +133,7 @@ def _summarise(
     first: dict[str, _Entries],
     read: Callable[[Answer], tuple[Subspace, int]],
     query: Subspace,
-) -> tuple[list[str], np.ndarray, np.ndarray]:
+) -> tuple[list[str], Seen]:
     """Let the sites fill their rows in, and merge the summaries of them."""
 
     def read_filled(answer: Answer) -> Site:
@@ -145,10 +148,10 @@ def _summarise(
     found = sites.ask("filled", read_filled, model, sums)
     take_filled(fitted, found.items())
     seen, n_rows = ([getattr(first[site], what) for site in found] for what in ("counts", "n"))
-    return list(found), np.stack(seen), np.array(n_rows)
+    return list(found), Seen(np.stack(seen), np.array(n_rows))
 
 
-def _query(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) -> Subspace:
+def query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) -> Subspace:
     """What a question says of all rows, or a refusal if no rows have it.
 
     ``model`` is their mean and under it the directions, ``sums`` are their number, their scatter

@@ -18,6 +18,9 @@ from ._messages import Answer
 from ._questions import RefusedError, Task
 from ._sites import Sites
 
+# What questions about pairs of columns read.
+PAIRED = "rows: each pair of columns has moments of the rows that have both"
+
 
 def pair_tasks(missing: Any) -> dict[str, Task]:
     """What a site does where ``missing`` is `AvailablePairs`."""
@@ -28,27 +31,16 @@ def pair_tasks(missing: Any) -> dict[str, Task]:
 
     def pairs(site, X, *, weight, min_rows):
         there = PairMoments.from_rows(X if weight is None else X[weight > 0])
-        _check_rows_of_pairs(there.counts, min_rows)
+        check_rows_of_pairs(there.counts, min_rows)
         moments = PairMoments.from_rows(X, sample_weight=weight)
         sent = {"pairs": np.frombuffer(moments._replace(feature_names=None).to_bytes(), np.uint8)}
         return sent | rows_sent(X, weight)
 
-    reads = "rows: each pair of columns has moments of the rows that have both"
-    task = partial(Task, pairs, reads=reads, missing=True)
+    task = partial(Task, pairs, reads=PAIRED, missing=True)
     return {"pairs": task(), "pairs_of_batch": task(begins=True, batches=True)}
 
 
-def refuse_secure_pairs(estimator: Any, secure: Any) -> None:
-    """Raise where moments of pairs are asked for by secure sums."""
-    missing = getattr(estimator, "missing", None)
-    if secure is not None and missing is not None:
-        raise ValueError(
-            f"missing must be None with secure sums, which have no moments of pairs, got "
-            f"{missing!r}."
-        )
-
-
-def _check_rows_of_pairs(counts: np.ndarray, min_rows: int) -> None:
+def check_rows_of_pairs(counts: np.ndarray, min_rows: int) -> None:
     """Raise where sums, or their differences, are of so few rows that they tell them."""
     lacking = np.diag(counts)[:, None] - counts  # rows with one column and without another
     if any(((n > 0) & (n < min_rows)).any() for n in (counts, lacking)):

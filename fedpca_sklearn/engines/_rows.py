@@ -146,7 +146,8 @@ class AskedRows:
             "columns": self.columns,
         }
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
-            if given[name] is not None and name not in task.keywords:
+            unasked = task.reads != "nothing" and name not in task.keywords
+            if given[name] is not None and unasked:
                 raise RefusedError(f"the estimator takes no {what}")
         if "keys" in task.keywords and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)

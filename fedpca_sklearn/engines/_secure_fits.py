@@ -25,7 +25,6 @@ from ..summary._triangle import Triangle
 from ._estimators import fit_estimator, know_columns, site_work, until_nobody_is_lost
 from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._rounds import by_rounds
-from ._secure import SecureAggregation
 from ._secure_bounds import (
     BOUNDS,
     Bounds,
@@ -36,11 +35,9 @@ from ._secure_bounds import (
     grids_of_second_moments,
     grids_of_sums,
 )
-from ._secure_private import fit_private_by_sums, private_secure_tasks
-from ._secure_site import Open, protocol_tasks
+from ._secure_site import Open
 from ._secure_sums import SecureSums
 from ._secure_units import check_residuals, least_squares_told, units_of, without_variance
-from ._sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
@@ -72,20 +69,6 @@ def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
     stated = task.bound(*largest)  # type: ignore[misc]
     return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
-
-
-def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
-    """`secure_work` and the protocol's own tasks."""
-    private = getattr(estimator, "mechanism", None) is not None
-    tasks = private_secure_tasks(estimator, secure) if private else secure_work(estimator)
-    return tasks | protocol_tasks(tasks)
-
-
-def fit_securely(estimator: Any, sites: Sites, secure: SecureAggregation) -> Any:
-    """Fit an estimator of the rows at sites by secure sums."""
-    private = getattr(estimator, "mechanism", None) is not None
-    fit = fit_private_by_sums if private else fit_by_sums
-    return fit(estimator, SecureSums(sites, secure, secure_tasks(estimator, secure)))
 
 
 @singledispatch
@@ -189,9 +172,14 @@ def triangle_of(estimator: Any, sums: SecureSums) -> SummedTriangle:
 
 
 def triangle_about(
-    estimator: Any, sums: SecureSums, mean: np.ndarray, count: float
+    estimator: Any,
+    sums: SecureSums,
+    mean: np.ndarray,
+    count: float,
+    kind: str = "second_moments",
+    arguments: tuple[Any, ...] | None = None,
 ) -> SummedTriangle:
-    """The same from the sums of second moments, where the mean is known."""
+    """The same from the sums of second moments about a mean, where that is known."""
     d, n_rows = len(mean), max(1, round(count))
     if are_too_many(mean) and adjusts(estimator):
         raise ValueError(
@@ -206,7 +194,7 @@ def triangle_about(
             "tol."
         )
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
-    found = sums.sum("second_moments", shapes, mean)
+    found = sums.sum(kind, shapes, *((mean,) if arguments is None else arguments))
     rest, above = found["rest"] / count, np.triu_indices(d)
     scatter, steps = np.zeros((d, d)), np.zeros((d, d))
     scatter[above] = found["products"] - count * np.outer(rest, rest)[above]

@@ -68,12 +68,8 @@ def protocol_tasks(tasks: dict[str, Task]) -> dict[str, Task]:
     def nothing(site, X):
         return {}
 
-    def nothing_of_keys(site, X, *, keys):
-        return {}
-
-    work = nothing_of_keys if "keys" in first.keywords else nothing
     task = Task(
-        work, sys.maxsize, reads="nothing", missing=first.missing, batch_rows=first.batch_rows
+        nothing, sys.maxsize, reads="nothing", missing=first.missing, batch_rows=first.batch_rows
     )
     return dict.fromkeys((KEYS, SHARES, UNMASK), task)
 

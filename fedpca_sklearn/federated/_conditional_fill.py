@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +38,40 @@ def entries_of_client(label: Any, X: Any, weight: Any) -> tuple[np.ndarray, np.n
     check_finite(X, allow_nan=True)
     check_squares(X)
     return means_of_columns(X, weight)
+
+
+class Seen(NamedTuple):
+    """What is there of rows with missing entries.
+
+    Parameters
+    ----------
+    entries : ndarray of shape (s, d)
+        Weight of the entries of each column at each of s clients.
+    rows : ndarray of shape (s,)
+        Weight of the rows of each client.
+    together : ndarray of shape (d, d) or None
+        `pairs`, where they are known of all clients together.
+    """
+
+    entries: np.ndarray
+    rows: np.ndarray
+    together: np.ndarray | None = None
+
+    def times(self, share: float) -> Seen:
+        """The same of rows that count less."""
+        together = None if self.together is None else share * self.together
+        return Seen(share * self.entries, share * self.rows, together)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Weight of the rows that have two columns both, if the entries of a client lack at random.
+
+        ``sum_i entries_ia entries_ib / rows_i``.
+        """
+        found = (self.entries.T / self.rows) @ self.entries
+        found = found if self.together is None else self.together.copy()
+        np.fill_diagonal(found, self.entries.sum(axis=0))
+        return found
 
 
 def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -179,20 +213,16 @@ def filled_by(X: Any, fill: Callable[[np.ndarray], np.ndarray]) -> Any:
     return filled
 
 
-def unattenuated(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> Subspace:
+def unattenuated(subspace: Subspace, seen: Seen) -> Subspace:
     """What rows filled in by means say of whole ones, if the entries of a site lack at random.
 
-    Products of two columns are then those of the rows that have both, which are
-    ``sum_i seen_ia seen_ib / n_i`` on average.
+    Products of two columns are then those of the rows that have both.
 
     Parameters
     ----------
     subspace : Subspace
         Of all rows, filled in by the means of columns.
-    seen : ndarray of shape (s, d)
-        Weight of the entries of each column at each site.
-    n_rows : ndarray of shape (s,)
-        Weight of the rows of each site.
+    seen : Seen
 
     Returns
     -------
@@ -203,9 +233,7 @@ def unattenuated(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> Su
     n, d = subspace.n_samples, subspace.n_features
     if d > DENSE or not len(subspace.components):
         return subspace
-    S, there = scatter_of(subspace), seen.sum(axis=0)
-    together = (seen.T / n_rows) @ seen
-    np.fill_diagonal(together, there)
+    S, together = scatter_of(subspace), seen.pairs
     S *= np.divide(n, together, out=np.zeros((d, d)), where=together > 0)
     values, U = np.linalg.eigh(S)
     values, total = values[::-1], float(np.trace(S))
@@ -226,7 +254,7 @@ def scatter_of(subspace: Subspace) -> np.ndarray:
     return S
 
 
-def groups_apart(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> list[np.ndarray]:
+def groups_apart(subspace: Subspace, seen: Seen) -> list[np.ndarray]:
     """Groups of columns of which no row has two, from rows filled in by means.
 
     Then the products of their columns are zero but for rounding, and no client has entries enough
@@ -236,9 +264,7 @@ def groups_apart(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> li
     Parameters
     ----------
     subspace : Subspace
-    seen : ndarray of shape (n_clients, d)
-        Number or weight of the entries of each column.
-    n_rows : ndarray of shape (n_clients,)
+    seen : Seen
     """
     d = subspace.n_features
     if d > DENSE or lacks_directions(subspace):
@@ -249,7 +275,7 @@ def groups_apart(subspace: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> li
     linked = np.abs(S) > NEVER_TOGETHER * sizes[:, None] * sizes
     number, labels = connected_components(linked[np.ix_(varies, varies)], directed=False)
     if number > 1:
-        shares = (seen / n_rows[:, None])[:, varies]
+        shares = (seen.entries / seen.rows[:, None])[:, varies]
         most = np.stack([shares[:, labels == group].max(axis=1) for group in range(number)], axis=1)
         two = np.stack([(most + of_group[:, None]).max(axis=0) for of_group in most.T])
         number, joined = connected_components(two > 1 + _ROUNDED, directed=False)

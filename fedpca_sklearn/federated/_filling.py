@@ -17,6 +17,7 @@ from ..summary._merging import in_float64
 from ._available_pairs import MissingStrategy
 from ._clients import label_order, rows_of
 from ._conditional_fill import (
+    Seen,
     check_entries_enough,
     entries_of_client,
     filled_rows,
@@ -129,7 +130,7 @@ class ConditionalFill(MissingStrategy):
             of_rows[label] += float(weights[at].sum())
         X = X.astype(float_dtype(X), copy=False)
 
-        def summarise(query: Subspace) -> tuple[list[Any], np.ndarray, np.ndarray]:
+        def summarise(query: Subspace) -> tuple[list[Any], Seen]:
             pca._reset()
             log = pca.communication_.copy()
             labels = take_summaries(pca, filled_rows(X, query), weight, shards, "fit")
@@ -137,7 +138,7 @@ class ConditionalFill(MissingStrategy):
                 pca.communication_ = log  # what is sent has the covariances as well
                 take_filled(pca, _with_covariances(pca, query, X, weight, shards).items())
             n_rows = np.array([of_rows[label] for label in labels])
-            return labels, np.stack([found[label][1] for label in labels]), n_rows
+            return labels, Seen(np.stack([found[label][1] for label in labels]), n_rows)
 
         record_means(pca, len(shards), len(means))
         return fill_in_rounds(pca, means_only(means, n), summarise)
@@ -175,18 +176,18 @@ def _with_covariances(
 def fill_in_rounds(
     pca: Any,
     query: Subspace,
-    summarise: Callable[[Subspace], tuple[list[Any], np.ndarray, np.ndarray]],
+    summarise: Callable[[Subspace], tuple[list[Any], Seen]],
 ) -> list[Any]:
     """The rounds that the parameter asks for, by summaries wherever the rows are.
 
     ``summarise(query)`` lets clients fill their rows in and merges the summaries of them; it
-    returns their labels, and the weights of their entries in each column and of their rows.
+    returns their labels, and what is there of their rows.
     """
     labels: list[Any] = []
     for _ in range(pca.missing.n_rounds + 1):
         _record_query(pca, query, len(labels))
-        labels, seen, n_rows = summarise(query)
-        _show_filled(pca, query, seen, n_rows)
+        labels, seen = summarise(query)
+        _show_filled(pca, query, seen)
         known = pca._values()["subspace_"]._part(pca.n_components_)
         query = in_float64(known)._replace(site=None)
     return labels
@@ -200,21 +201,20 @@ def take_filled(pca: Any, found: Iterable[tuple[Any, Site]]) -> None:
     pca.clients_ = sorted(pca._clients, key=label_order)
 
 
-def _show_filled(pca: Any, query: Subspace, seen: np.ndarray, n_rows: np.ndarray) -> None:
+def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
     """Set the fitted attributes: the variances that whole rows would have had."""
     subspace = pca._values()["subspace_"]
     # rows of clients that fade count for fewer, whatever is missing in them
-    seen, n_rows = (of * (subspace.n_samples / n_rows.sum()) for of in (seen, n_rows))
-    n_missing = n_rows.sum() - seen.sum(axis=0)
+    share = subspace.n_samples / seen.rows.sum()
+    seen = seen.times(share)
+    n_missing = seen.rows.sum() - seen.entries.sum(axis=0)
     n, d = subspace.n_samples, subspace.n_features
     check_entries_enough(n, d, pca.n_components_, float(n_missing.sum()))
     if len(query.components):
         subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
     else:
-        warn_of_groups(
-            groups_apart(subspace, seen, n_rows), getattr(pca, "feature_names_in_", None)
-        )
-        subspace = unattenuated(subspace, seen, n_rows)
+        warn_of_groups(groups_apart(subspace, seen), getattr(pca, "feature_names_in_", None))
+        subspace = unattenuated(subspace, seen)
     pca._set_fitted(subspace, pca.n_components, pca.n_samples_)
 
 

@@ -61,14 +61,14 @@ TESTED = {
     ),
     "`missing=AvailablePairs()`": (
         "the same, in one message of each site, which refuses if one of these moments is of fewer "
-        "rows than `min_rows`",
-        ["test_moments_of_pairs"],
+        "rows than `min_rows`; with secure sums the server learns the moments of all rows",
+        ["test_moments_of_pairs", "test_secure_sums"],
     ),
     "`missing=ConditionalFill()`": (
         "the same; a site refuses if fewer than `min_rows` rows have a column, or have it not. A "
         "server that sends another model learns the sum of the rows that miss a column, and by "
-        "several models single rows",
-        ["test_rows_that_are_filled_in"],
+        "several models single rows; with secure sums it learns sums over all sites",
+        ["test_rows_that_are_filled_in", "test_secure_sums"],
     ),
     "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
         "server: every site's summary, as it makes the tree itself",
@@ -471,6 +471,8 @@ def test_batches_of_a_tracker():
         (FederatedPCA(2), {}, {"moments", "second_moments"}),
         (DistributedPCA(2), {}, {"moments", "second_moments"}),
         (FederatedPCA(2, n_refinements=1), {}, {"moments", "scatter", "products"}),
+        (FederatedPCA(2, missing=AvailablePairs()), {}, {"entries", "pairs"}),
+        (FederatedPCA(2, missing=ConditionalFill(1)), {}, {"entries", "filled"}),
         (
             FederatedPowerPCA(2, n_rounds=1, random_state=0),
             {},
