@@ -16,7 +16,7 @@ from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, progress, with_callbacks
-from .fitted import LEARNT, Learnt
+from .fitted import LEARNT, Learnt, computed
 from .row_buffer import RowBuffer
 from .sources import is_stream
 from .transformer import SubspaceTransformer
@@ -73,6 +73,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     """
 
     _fixed: tuple[str, ...] = ("n_components",)
+    # variance of an entry beyond the components, of estimators of missing entries that know it
+    _entry_noise: Any = computed()
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Any:

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.sizes import slices_of
 from .._validation.checks import check_weight
-from .fitted import computed
 from .transformer import SubspaceTransformer
 
 # Parts of the observed entries that `score` hides in turn.
@@ -43,6 +42,63 @@ def impute(self: Any, X: Any) -> np.ndarray:
     return filled_in(X, self._usable(X), np.isnan(X), V, mean, self._ridge())
 
 
+def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    """Share of the variation of hidden entries that the other entries of their row explain.
+
+    Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
+    the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
+    whatever the model's mean is. It is no likelihood: ``score_samples(X).mean()`` is one.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry.
+    y : Ignored
+        Not used; there because scikit-learn's pipelines pass it.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each row in the sums over entries; None: 1.
+
+    Returns
+    -------
+    score : float
+        0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
+        on the shape of X only.
+    """
+    X = self._check_X(X)
+    weight = check_weight(sample_weight, X.shape[0])
+    if weight is not None and not weight.any():
+        raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+    X = self._usable(X)
+    V, mean = self._float64_model()
+    ridge = self._ridge()
+    rng = np.random.default_rng(0)
+    error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
+    unit = _unit_of(X, mean)
+    mean = mean / unit
+    for at in slices_of(X.shape[0], ROWS_AT_ONCE):
+        rows = X[at]
+        rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
+        seen = ~np.isnan(rows)
+        if origin is None:  # a feature's first entry, so that constant ones vary by nothing
+            origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
+            origin[~seen.any(axis=0)] = 0.0
+        Z = rows - mean
+        fold = rng.integers(_FOLDS, size=Z.shape)
+        missed = np.zeros_like(Z)
+        for i in range(_FOLDS):
+            hidden = fold == i
+            C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
+            missed[hidden] = (Z - C @ V)[hidden]
+        w = 1.0 if weight is None else weight[at, None]
+        error += float(np.nansum(w * missed**2))
+        D = np.where(seen, rows - origin, 0.0)
+        sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
+    count, first, second = sums
+    variation = second - first**2 / np.where(count > 0, count, 1.0)
+    total = float(np.maximum(variation, 0.0).sum())
+    return 1.0 - error / total if total > 0 else 0.0
+
+
 class MissingEntriesMixin(SubspaceTransformer):
     """Transform, imputation and score of estimators for rows with missing entries.
 
@@ -54,63 +110,5 @@ class MissingEntriesMixin(SubspaceTransformer):
 
     _takes_missing = True
 
-    # variance of an entry beyond the components, of estimators that know it
-    _entry_noise: Any = computed()
-
     impute = impute
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of the variation of hidden entries that the other entries of their row explain.
-
-        Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
-        the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
-        whatever the model's mean is. It is no likelihood: ``score_samples(X).mean()`` is one.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry.
-        y : Ignored
-            Not used; there because scikit-learn's pipelines pass it.
-        sample_weight : array-like of shape (n,), default=None
-            Weight of each row in the sums over entries; None: 1.
-
-        Returns
-        -------
-        score : float
-            0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
-            on the shape of X only.
-        """
-        X = self._check_X(X)
-        weight = check_weight(sample_weight, X.shape[0])
-        if weight is not None and not weight.any():
-            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        X = self._usable(X)
-        V, mean = self._float64_model()
-        ridge = self._ridge()
-        rng = np.random.default_rng(0)
-        error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
-        unit = _unit_of(X, mean)
-        mean = mean / unit
-        for at in slices_of(X.shape[0], ROWS_AT_ONCE):
-            rows = X[at]
-            rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
-            seen = ~np.isnan(rows)
-            if origin is None:  # a feature's first entry, so that constant ones vary by nothing
-                origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
-                origin[~seen.any(axis=0)] = 0.0
-            Z = rows - mean
-            fold = rng.integers(_FOLDS, size=Z.shape)
-            missed = np.zeros_like(Z)
-            for i in range(_FOLDS):
-                hidden = fold == i
-                C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
-                missed[hidden] = (Z - C @ V)[hidden]
-            w = 1.0 if weight is None else weight[at, None]
-            error += float(np.nansum(w * missed**2))
-            D = np.where(seen, rows - origin, 0.0)
-            sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
-        count, first, second = sums
-        variation = second - first**2 / np.where(count > 0, count, 1.0)
-        total = float(np.maximum(variation, 0.0).sum())
-        return 1.0 - error / total if total > 0 else 0.0
+    score = score

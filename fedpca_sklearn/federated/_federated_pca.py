@@ -261,7 +261,8 @@ class FederatedPCA(StreamingClientsTransformer):
         refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
         n_rows = sum([site.n_rows for site in sites])
-        last = LastMerge(self._last_merge, self.communication_)
+        sums = self._trust == "sum"  # whose rounds are in the log
+        last = LastMerge(self._last_merge, None if sums else self.communication_)
         later = merged_later(self, strategy, whole, n_rows, simple=type(self) is FederatedPCA)
         if later is not None:
             last.record(whole)
@@ -277,7 +278,7 @@ class FederatedPCA(StreamingClientsTransformer):
 
     def _compute(self, merge: LaterMerge) -> dict[str, Any]:
         whole = [client.summary for client in merge.clients.values()]
-        subspace = merged_clients(self, merge.strategy, whole, None)
+        subspace = merged_clients(self, merge.strategy, whole, LastMerge())
         return self._attributes(subspace, self.n_components, merge.n_rows)
 
     def _settle(self) -> None:

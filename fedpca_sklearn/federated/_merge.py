@@ -373,7 +373,7 @@ class LastMerge:
     before : LastMerge, default=None
         The merge before this one.
     log : CommunicationLog, default=None
-        Where what is new in a round is recorded.
+        Where what is new in a round is recorded; None: nowhere, as where it has been.
     """
 
     # clients whose summaries have been sent, in the place of these
@@ -406,6 +406,8 @@ class LastMerge:
 
     def record(self, messages: Iterable[Subspace], receivers: list | None = None) -> None:
         """Log a round, without what the receiver still holds as it was."""
+        if self._log is None:
+            return
         messages = list(messages)
         held = set() if self._before is None else set(map(id, self._before._held()))
         new = [i for i, message in enumerate(messages) if id(message) not in held]
@@ -564,37 +566,30 @@ def show_findings(pca: Any, strategy: MergeStrategy) -> None:
 
 
 def merged_clients(
-    pca: Any, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge | None
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge
 ) -> Subspace:
-    """The merge of the summaries of all clients.
-
-    Rounds are recorded in ``last``, unless they have been, as those of sums.
-    """
-    recorded, cache = last is None or pca._trust == "sum", last or LastMerge()
+    """The merge of the summaries of all clients, of which ``last`` records the rounds."""
+    wanted = number_or_none(pca.n_components)
     if adjusts(pca):
-        return _merged_in_units(pca, strategy, whole, cache, recorded)
-    kept = strategy.directions_kept(whole, number_or_none(pca.n_components))
-    record = None if recorded else cache.record
-    return merge_in_rounds(strategy, whole, kept, kept, record=record, once=cache.once)
+        return _merged_in_units(pca, strategy, whole, wanted, last)
+    kept = strategy.directions_kept(whole, wanted)
+    return merge_in_rounds(strategy, whole, kept, kept, record=last.record, once=last.once)
 
 
 def _merged_in_units(
-    pca: Any, strategy: MergeStrategy, whole: list[Subspace], cache: LastMerge, recorded: bool
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], wanted: Any, last: LastMerge
 ) -> Subspace:
     """The same in units that fit how rows are adjusted; messages are those of rows as they are."""
     adjusting = adjusting_of(pca, whole[0].n_features, whole[0].feature_names)
-    wanted = number_or_none(pca.n_components)
     if strategy._adds_up:
+        last.record(whole)
         kept = strategy.directions_kept(whole, with_confounders(pca, wanted))
-        if not recorded:
-            cache.record(whole)
         return merged(whole, kept, adjusting, wanted)
-    parts, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), cache.once)
+    parts, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), last.once)
     sent = {id(part): of for part, of in zip(parts, whole, strict=True)}
 
     def record(messages: list[Subspace], receivers: list | None = None) -> None:
-        cache.record([sent.get(id(message), message) for message in messages], receivers)
+        last.record([sent.get(id(message), message) for message in messages], receivers)
 
     kept = strategy.directions_kept(parts, with_confounders(pca, wanted))
-    known = None if recorded else record
-    return undone(merge_in_rounds(strategy, parts, kept, kept, record=known, once=cache.once))
+    return undone(merge_in_rounds(strategy, parts, kept, kept, record=record, once=last.once))
