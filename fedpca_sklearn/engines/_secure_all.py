@@ -11,6 +11,7 @@ from . import (  # noqa: F401
     _secure_kernels,
     _secure_refinements,
     _secure_scaling,
+    _secure_steps,
     _secure_tracking,
 )
 from ._answering import Seal

@@ -53,7 +53,8 @@ def secure_work(estimator: Any) -> dict[str, Task]:
     bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
     if not bounded or any(task.bound is None for task in bounded.values()):
         raise TypeError(
-            "secure sums need FederatedPCA, DistributedPCA, FederatedPowerPCA, FederatedScaler, "
+            "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
+            "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
             "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
             f"that have a bound each, got {type(estimator).__name__}."
         )
@@ -141,6 +142,13 @@ def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
     mean, count = moments_by_sum(SecureRounds(sums), [])
     check_at_most_features(estimator.n_components, len(mean))
     return mean, count
+
+
+def symmetric(above: np.ndarray, d: int) -> np.ndarray:
+    """Matrix of shape (d, d) with this upper triangle."""
+    found = np.zeros((d, d))
+    found[np.triu_indices(d)] = above
+    return found + np.triu(found, 1).T
 
 
 def are_too_many(mean: np.ndarray) -> bool:

@@ -24,7 +24,7 @@ from ._pairs import PAIRED, check_rows_of_pairs
 from ._questions import RefusedError, Task
 from ._secure import SecureAggregation
 from ._secure_bounds import BOUNDS, Bounds, Grid, Grids, Summed, grids_of_second_moments
-from ._secure_fits import MAX_FEATURES, triangle_about
+from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
 from ._secure_site import Open
 from ._secure_sums import SecureSums
 
@@ -91,13 +91,6 @@ def _grids_of_entries(bounds: Bounds) -> Grids:
     return {"sum": total, **dict.fromkeys(("seen", "together", "rows"), Grid(bounds.rows))}
 
 
-def _symmetric(above: np.ndarray, d: int) -> np.ndarray:
-    """Matrix with this upper triangle."""
-    found = np.zeros((d, d))
-    found[np.triu_indices(d)] = above
-    return found + np.triu(found, 1).T
-
-
 class _Entries:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
@@ -113,7 +106,7 @@ class _Entries:
         if len(lost):
             raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
         self.mean, self.n_rows = found["sum"] / self.seen, max(1, round(float(self.n)))
-        self.together = _symmetric(found["together"], d)
+        self.together = symmetric(found["together"], d)
 
 
 # -------------------------------------------------------------------- pairs of columns
@@ -157,7 +150,7 @@ def _(missing: AvailablePairs, estimator: Any, sums: SecureSums) -> Any:
     m = d * (d + 1) // 2
     shapes = {"counts": (m,), "rest": (d * d,), "products": (m,)}
     found = sums.sum("pairs", shapes, entries.mean)
-    counts, products = (_symmetric(found[name], d) for name in ("counts", "products"))
+    counts, products = (symmetric(found[name], d) for name in ("counts", "products"))
     rest = found["rest"].reshape(d, d) / np.maximum(counts, 1e-9)
     moments: Any = PairMoments._trusted(
         counts=counts,

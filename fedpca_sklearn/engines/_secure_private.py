@@ -36,6 +36,7 @@ from ._questions import Task, check_basis
 from ._rounds import by_rounds
 from ._secure import SecureAggregation
 from ._secure_bounds import BOUNDS, Bounds, Grid, Summed
+from ._secure_fits import symmetric
 from ._secure_site import Open
 from ._secure_sums import SecureSums
 from ._site_privacy import Site
@@ -176,9 +177,7 @@ def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
         d = len(rounds.total)
         check_at_most_features(estimator.n_components, d)
         above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
-        M = np.zeros((d, d))
-        M[np.triu_indices(d)] = above
-        M += np.triu(M, 1).T
+        M = symmetric(above, d)
         terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
         total = None if terms.costs.mean is None else rounds.total
         dtype = sums.sites.dtype

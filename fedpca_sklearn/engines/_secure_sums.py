@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,13 @@ class SecureSums:
         What the sites have announced, by name.
     private : bool
         Whether sites state what they have spent beside their numbers.
+    n_ended : int
+        Sites that have no more batches.
     """
 
     def __init__(self, sites: Sites, secure: SecureAggregation, tasks: Mapping[str, Any]):
         self.sites, self.secure, self.tasks, self.private = sites, secure, tasks, False
+        self.n_ended = 0
         if secure.threshold > sites.min_sites:
             sites.limit, sites.min_sites = "threshold", secure.threshold
         self._keys: dict[str, tuple[bytes, bytes]] = {}
@@ -46,6 +50,35 @@ class SecureSums:
     def announce(self, kind: str, *arguments: Any) -> None:
         """Begin a fit with the bounds that all sites announce."""
         self.announced = self.sites.ask(kind, bounds_in, *arguments)
+
+    def begin_batch(
+        self, kind: str, batch: int, read: Callable[[Answer], tuple[Any, Bounds]]
+    ) -> dict[str, Any]:
+        """Begin a batch of the sites that have one; none where they are too few.
+
+        ``read(answer)`` returns what a site tells of its batch, which is returned by its name, and
+        its bounds. Sites that have no more rows are asked no more.
+        """
+        found, limit = self.sites.ask_batch(kind, read, batch), self.sites.min_sites
+        if len(found) < limit and found:
+            if not batch:
+                raise RuntimeError(
+                    f"Too few sites: {len(found)} have rows for a batch, but "
+                    f"{self.sites.limit}={limit}."
+                )
+            warnings.warn(
+                f"Rows from batch {batch} on are left out: {len(found)} sites have them, but "
+                f"{self.sites.limit}={limit}.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if len(found) < limit:
+            return {}
+        self.n_ended += len(self.sites.names) - len(found)
+        self.sites.keep(found)
+        self.begin(found)
+        self.announced = {site: bounds for site, (_, bounds) in found.items()}
+        return {site: told for site, (told, _) in found.items()}
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the sites send, by name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import wraps
 from typing import Any
@@ -134,41 +133,20 @@ class TrackerOfSums(TrackerOfSites):
     Attributes
     ----------
     sums : SecureSums
-    n_ended : int
-        Sites that have no more rows.
     """
 
     sums: SecureSums
-    n_ended: int
 
     def begin(self, batch: int) -> dict[str, tuple[int, int]]:
         """Rows and columns of the sites that have a batch; empty where they are too few."""
-        found = self.sites.ask_batch("batch", _counted, batch)
-        counts = {site: counted for site, (counted, _) in found.items()}
+        counts: dict[str, tuple[int, int]] = self.sums.begin_batch("batch", batch, _counted)
         self.n_fills, self.alone = 0, False
-        if len(counts) < self.sites.min_sites:
-            self._tell_too_few(batch, len(counts))
+        if not counts:
             return {}
         d = next(iter(counts.values()))[1]
         n = STMissTracker._block_rows(self, d)  # whatever a site says
-        self.n_ended += len(self.sites.names) - len(counts)
-        self.sites.keep(counts)
-        self.largest = (len(counts) + self.n_ended) * n
-        self.sums.begin(counts)
-        self.sums.announced = {site: bounds for site, (_, bounds) in found.items()}
+        self.largest = (len(counts) + self.sums.n_ended) * n
         return dict.fromkeys(counts, (n, d))
-
-    def _tell_too_few(self, batch: int, n: int) -> None:
-        """Raise or warn where too few sites have rows for a batch, but some have."""
-        limit = f"{self.sites.limit}={self.sites.min_sites}"
-        if n and not batch:
-            raise RuntimeError(f"Too few sites: {n} have rows for a batch, but {limit}.")
-        if n:
-            warnings.warn(
-                f"Rows from batch {batch} on are left out: {n} sites have them, but {limit}.",
-                UserWarning,
-                stacklevel=2,
-            )
 
     def _sums(
         self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
@@ -188,7 +166,7 @@ def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
 @fit_by_sums.register
 def _(estimator: FederatedSubspaceTracker, sums: SecureSums) -> FederatedSubspaceTracker:
     tracker = TrackerOfSums(**estimator.get_params(deep=False))
-    tracker.sites, tracker.sums, tracker.n_ended = sums.sites, sums, 0
+    tracker.sites, tracker.sums = sums.sites, sums
     fitted = fit_batches(estimator, lambda estimator, batch: with_batch(estimator, tracker, batch))
     fitted.communication_ = sums.sites.log
     return fitted

@@ -274,17 +274,19 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         found: dict[Any, tuple[Subspace, int]],
         dtype: np.dtype,
         measure: Callable[[np.ndarray], list[np.ndarray]],
+        average: Callable[[ProjectionMean, list[Subspace]], ProjectionMean] | None = None,
     ) -> None:
         """Take the eigenspaces of a step, and numbers of rows, into the mean of projections.
 
         ``measure(basis)`` is the second exchange: the factors of the clients' rows in a basis.
+        ``average(mean, spaces)`` is the mean with theirs, where only sums of them are known.
         """
         spaces = {label: space for label, (space, _) in found.items()}
         state = self._state_before(next(iter(spaces.values())).n_features, dtype)
         n_rows = state.n_rows + sum(n for _, n in found.values())
         self.communication_.record(map(_message, spaces.values()))
 
-        mean = self._next_mean(state.mean, list(spaces.values()))
+        mean = (average or self._next_mean)(state.mean, list(spaces.values()))
         with largest_named(partial(clients_named, spaces), list(spaces.values())):
             if self.variances == "sent":
                 total, moments = self._merged(state.total, spaces), None

@@ -22,7 +22,6 @@ from fedpca_sklearn import (
     FederatedPowerPCA,
     FedPowerNoise,
     FixedPointChannel,
-    OnlineDistributedPCA,
     ProjectionAverage,
     StreamingPCA,
     subspace_distance,
@@ -368,7 +367,7 @@ def test_parameters_are_checked():
     with pytest.raises(ValueError, match="needs noise that survives integers"):
         secure_fit(FederatedPowerPCA(5, mechanism=FedPowerNoise(1.0, 1e-5, 1.0)))
     with pytest.raises(TypeError, match="secure sums need FederatedPCA"):
-        client_app(lambda context: X, OnlineDistributedPCA(5), secure=SECURE)
+        client_app(lambda context: X, StreamingPCA(5), secure=SECURE)
     with pytest.raises(ValueError, match="n_components=65"):
         secure_fit(FederatedPCA(65))
 
