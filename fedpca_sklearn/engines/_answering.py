@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from .._validation.texts import check_text
 from ._messages import arrays_of, sizes_of
-from ._parameters import check_same_estimator, parameters_of
+from ._parameters import check_same_estimator
 from ._questions import RefusedError, Task, asked, nonce_of
 from ._records import Array, Context, Message
 from ._rows import KeptMoments, asked_rows
@@ -32,13 +32,14 @@ def answering(
     tasks: dict[str, Task],
     kind: str,
     kept: KeptMoments,
+    parameters: Mapping[str, str],
     seal: Seal | None = None,
 ) -> Callable[[Message, Context], Message]:
     """Handler of one kind of message at a site.
 
+    ``parameters`` are the `parameters_of` the estimator.
     With ``seal`` the numbers of the task stay at the site, and what it makes of them is sent.
     """
-    parameters = parameters_of(estimator)
 
     def reply(message: Message, context: Context) -> Message:
         config: dict[str, Any] = {"site": f"node {context.node_id}"}

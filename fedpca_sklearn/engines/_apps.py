@@ -32,7 +32,7 @@ from ._estimators import (
     site_work,
     until_nobody_is_lost,
 )
-from ._parameters import FIRST_KINDS
+from ._parameters import FIRST_KINDS, parameters_of
 from ._records import Carrier, Context, Message
 from ._rows import KeptMoments
 from ._secure import SecureAggregation
@@ -64,7 +64,7 @@ class SiteApp:
         tasks = site_work(estimator) if secure is None else _sums().secure_tasks(estimator, secure)
         check_parameters(estimator)
         step = None if secure is None else _sums().steps_of_site(secure, tasks)
-        kept = KeptMoments()
+        kept, parameters = KeptMoments(), parameters_of(estimator)
         self._replies = {
             kind: answering(
                 load_rows,
@@ -74,6 +74,7 @@ class SiteApp:
                 tasks,
                 kind,
                 kept,
+                parameters,
                 step(kind) if step is not None and kind in tasks else None,
             )
             for kind in {**tasks, **dict.fromkeys(FIRST_KINDS)}

@@ -16,7 +16,11 @@ from ..federated import (
     OnlineDistributedPCA,
     TruncatedDistributedPCA,
 )
-from ..rounds import FederatedPowerPCA, FederatedSubspaceTracker
+from ..rounds import (
+    FederatedHeteroscedasticPCA,
+    FederatedPowerPCA,
+    FederatedSubspaceTracker,
+)
 from ._messages import shown
 from ._records import Message
 from ._site_policy import RefusedError
@@ -39,6 +43,7 @@ _OF_THE_SERVER: dict[type, set[str]] = {
     TruncatedDistributedPCA: {"n_components"},
     DistributedPCA: {"n_components"},
     FederatedPowerPCA: {"acceleration", "init", "tol"},
+    FederatedHeteroscedasticPCA: {"tol"},
     FederatedScaler: {"copy", "with_mean", "with_std"},
     OnlineDistributedPCA: {"average", "weighting"},
     FederatedSubspaceTracker: {
@@ -125,6 +130,8 @@ def _of_the_server(estimator: Any, secure: bool) -> set[str]:
         return set(parameters_of(estimator)) - {"missing"}
     if isinstance(estimator, DistributedPCA) and not secure:
         found |= {"partial_out", "scale"}
+    if isinstance(estimator, OnlineDistributedPCA) and secure:
+        found -= {"weighting"}
     return found
 
 
@@ -138,10 +145,13 @@ def _read(parameters: Any) -> Mapping[str, str]:
     """The parameters of a question by name, or a refusal."""
     if not isinstance(parameters, list) or len(parameters) > _MOST:
         raise RefusedError(f"a question states at most {_MOST} parameters, as texts")
-    pairs = [str(text).partition("=") for text in parameters]
-    if any(not mark or len(text) > _LONGEST for _, mark, text in pairs):
-        raise RefusedError(f"a parameter is a name, = and at most {_LONGEST} characters")
-    return {name: text for name, _, text in pairs}
+    found = {}
+    for parameter in parameters:
+        name, mark, text = str(parameter).partition("=")
+        if not mark or len(text) > _LONGEST:
+            raise RefusedError(f"a parameter is a name, = and at most {_LONGEST} characters")
+        found[name] = text
+    return found
 
 
 def _shortened(text: Any) -> str:
