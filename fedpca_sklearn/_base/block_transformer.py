@@ -16,8 +16,8 @@ from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, progress, with_callbacks
-from .fitted import LEARNT, Learnt
-from .missing_entries import MissingEntriesMixin
+from .fitted import LEARNT, Learnt, computed
+from .missing_entries import check_rows, log_likelihood, project
 from .row_buffer import RowBuffer
 from .sources import is_stream
 from .transformer import SubspaceTransformer
@@ -74,6 +74,10 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     """
 
     _fixed: tuple[str, ...] = ("n_components",)
+    # whether rows may have missing entries, which are NaN
+    _takes_missing = False
+    # variance of an entry beyond the components, of estimators of such rows that know it
+    _entry_noise: Any = computed()
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -121,7 +125,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         stream = self._state_without_checks()
         if stream is None or not stream.opened:
             return False
-        buffer, takes_nan = stream.buffer, isinstance(self, MissingEntriesMixin)
+        buffer, takes_nan = stream.buffer, self._takes_missing
         if not buffer.takes(X, None, stream.dtype, buffer.room - buffer.n - 1, takes_nan):
             return False
         n, buffer = stream.n_rows, buffer.with_rows(X)
@@ -217,6 +221,32 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             float32 or float64, that of the rows; the components should have it.
         """
 
+    # ---------------------------------------------------------------- rows that are not whole
+
+    def _usable(self, X: Any) -> Any:
+        """Rows with NaN at each entry that is missing or not to be used."""
+        return X
+
+    def _ridge(self) -> np.ndarray | None:
+        """Ridge of the coordinates of rows with missing entries; None: least squares."""
+        return None
+
+    def _check_X(self, X: Any) -> Any:
+        return check_rows(self, X) if self._takes_missing else super()._check_X(X)
+
+    def _project(self, X: Any) -> np.ndarray:
+        return project(self, X, super()._project)
+
+    def _log_likelihood(self, X: Any) -> np.ndarray:
+        return log_likelihood(self, X, super()._log_likelihood)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing
+        return tags
+
+    # ---------------------------------------------------------------- the stream
+
     def _rank(self, d: int) -> int:
         """Components that are wanted of d features."""
         return rank_or_default(self.n_components, d)
@@ -288,7 +318,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             at += rows.shape[0]
             rows = rows.toarray() if sp.issparse(rows) else rows
             rows = rows.astype(np.float64, order="C")
-            check_finite(rows, allow_nan=isinstance(self, MissingEntriesMixin))
+            check_finite(rows, allow_nan=self._takes_missing)
             waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
             full = len(waiting) >= size
             yield waiting, full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,161 @@ def _unit_of(X: Any, mean: np.ndarray) -> float:
     return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1021))) if largest > 0 else 1.0
 
 
+def check_rows(model: Any, X: Any) -> Any:
+    """Rows that were checked, in which entries may be missing."""
+    if model._needs_no_check(X):
+        return X
+    check_is_fitted(model)
+    return validate_data(
+        model,
+        X,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan",
+        reset=False,
+    )
+
+
+def float64_model(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Components and mean."""
+    return model.components_.astype(np.float64), model.mean_.astype(np.float64)
+
+
+def project(model: Any, X: Any, whole: Callable[[Any], Any]) -> np.ndarray:
+    """Coordinates of checked rows; ``whole`` finds those of rows without missing entries."""
+    X = model._usable(X)
+    if not (model._takes_missing and _has_holes(X)):
+        return whole(X)
+    X = X.toarray() if sp.issparse(X) else X
+    V, mean = float64_model(model)
+    ridge = model._ridge()
+    Z = np.empty((len(X), len(V)), dtype=np.result_type(X, model.components_))
+    for at in slices_of(len(X), ROWS_AT_ONCE):
+        rows = X[at] - mean
+        C, _ = coordinates(rows, V, ridge=ridge)
+        # with a ridge those of a row with missing entries are of what is filled in
+        Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
+    return Z
+
+
+def log_likelihood(model: Any, X: Any, whole: Callable[[Any], np.ndarray]) -> np.ndarray:
+    """Log-likelihood of checked rows, of the entries that are there; ``whole`` as in `project`."""
+    if not (model._takes_missing and _has_holes(X)):
+        return whole(X)
+    X = X.toarray() if sp.issparse(X) else X
+    holes = np.isnan(X).any(axis=1)
+    result = np.empty(len(X))
+    if not holes.all():
+        result[~holes] = whole(X[~holes])
+    _, mean = float64_model(model)
+    result[holes] = model._model().log_density_of_seen(X[holes] - mean)
+    return result
+
+
+def fill_in(model: Any, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
+    V, mean = float64_model(model)
+    return filled_in(X, usable, lost, V, mean, model._ridge())
+
+
+# ------------------------------------------------------------------ methods of estimators
+
+
+def impute(self: Any, X: Any) -> np.ndarray:
+    """Fill missing entries in from the others of their row and the subspace.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry.
+
+    Returns
+    -------
+    X_full : ndarray of shape (n, d)
+        Equal to X where X is not NaN. A row without any entry becomes the mean.
+    """
+    X = self._check_X(X)
+    X = X.toarray() if sp.issparse(X) else X
+    return fill_in(self, X, self._usable(X), np.isnan(X))
+
+
+def score_samples(self: Any, X: Any) -> np.ndarray:
+    """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
+        that a robust estimator takes for outliers as well.
+
+    Returns
+    -------
+    log_likelihood : ndarray of shape (n,)
+        The normal density with the rows and columns of `get_covariance` that belong to what is
+        there: of a row without entries 0. Those of rows with unlike numbers of entries are not
+        on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
+        k^2 (d + k)) more, and a sort.
+    """
+    return self._log_likelihood(self._check_X(X))
+
+
+def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    """Share of the variation of hidden entries that the other entries of their row explain.
+
+    Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
+    the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
+    whatever the model's mean is. It is no likelihood: ``score_samples(X).mean()`` is one.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry.
+    y : Ignored
+        Not used; there because scikit-learn's pipelines pass it.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each row in the sums over entries; None: 1.
+
+    Returns
+    -------
+    score : float
+        0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
+        on the shape of X only.
+    """
+    X = self._check_X(X)
+    weight = check_weight(sample_weight, X.shape[0])
+    if weight is not None and not weight.any():
+        raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+    X = self._usable(X)
+    V, mean = float64_model(self)
+    ridge = self._ridge()
+    rng = np.random.default_rng(0)
+    error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
+    unit = _unit_of(X, mean)
+    mean = mean / unit
+    for at in slices_of(X.shape[0], ROWS_AT_ONCE):
+        rows = X[at]
+        rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
+        seen = ~np.isnan(rows)
+        if origin is None:  # a feature's first entry, so that constant ones vary by nothing
+            origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
+            origin[~seen.any(axis=0)] = 0.0
+        Z = rows - mean
+        fold = rng.integers(_FOLDS, size=Z.shape)
+        missed = np.zeros_like(Z)
+        for i in range(_FOLDS):
+            hidden = fold == i
+            C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
+            missed[hidden] = (Z - C @ V)[hidden]
+        w = 1.0 if weight is None else weight[at, None]
+        error += float(np.nansum(w * missed**2))
+        D = np.where(seen, rows - origin, 0.0)
+        sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
+    count, first, second = sums
+    variation = second - first**2 / np.where(count > 0, count, 1.0)
+    total = float(np.maximum(variation, 0.0).sum())
+    return 1.0 - error / total if total > 0 else 0.0
+
+
 class ObservedEntriesMixin(SubspaceTransformer):
     """Transform, imputation and likelihood of rows of which some entries are there."""
 
@@ -41,21 +197,6 @@ class ObservedEntriesMixin(SubspaceTransformer):
         """Whether rows may have missing entries."""
         return True
 
-    def _check_X(self, X: Any) -> Any:
-        if not self._takes_missing:
-            return super()._check_X(X)
-        if self._needs_no_check(X):
-            return X
-        check_is_fitted(self)
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            reset=False,
-        )
-
     def _usable(self, X: np.ndarray) -> np.ndarray:
         """Rows with NaN at each entry that is missing or not to be used."""
         return X
@@ -64,76 +205,17 @@ class ObservedEntriesMixin(SubspaceTransformer):
         """Ridge of the coordinates of rows with missing entries; None: least squares."""
         return None
 
+    def _check_X(self, X: Any) -> Any:
+        return check_rows(self, X) if self._takes_missing else super()._check_X(X)
+
     def _project(self, X: Any) -> np.ndarray:
-        X = self._usable(X)
-        if not (self._takes_missing and _has_holes(X)):
-            return super()._project(X)
-        X = X.toarray() if sp.issparse(X) else X
-        V, mean = self._float64_model()
-        ridge = self._ridge()
-        Z = np.empty((len(X), len(V)), dtype=np.result_type(X, self.components_))
-        for at in slices_of(len(X), ROWS_AT_ONCE):
-            rows = X[at] - mean
-            C, _ = coordinates(rows, V, ridge=ridge)
-            # with a ridge those of a row with missing entries are of what is filled in
-            Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
-        return Z
-
-    def _float64_model(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.components_.astype(np.float64), self.mean_.astype(np.float64)
-
-    def _fill_in(self, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
-        V, mean = self._float64_model()
-        return filled_in(X, usable, lost, V, mean, self._ridge())
-
-    def impute(self, X: Any) -> np.ndarray:
-        """Fill missing entries in from the others of their row and the subspace.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry.
-
-        Returns
-        -------
-        X_full : ndarray of shape (n, d)
-            Equal to X where X is not NaN. A row without any entry becomes the mean.
-        """
-        X = self._check_X(X)
-        X = X.toarray() if sp.issparse(X) else X
-        return self._fill_in(X, self._usable(X), np.isnan(X))
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
-            that a robust estimator takes for outliers as well.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n,)
-            The normal density with the rows and columns of `get_covariance` that belong to what is
-            there: of a row without entries 0. Those of rows with unlike numbers of entries are not
-            on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
-            k^2 (d + k)) more, and a sort.
-        """
-        return super().score_samples(X)
+        return project(self, X, super()._project)
 
     def _log_likelihood(self, X: Any) -> np.ndarray:
-        if not (self._takes_missing and _has_holes(X)):
-            return super()._log_likelihood(X)
-        X = X.toarray() if sp.issparse(X) else X
-        holes = np.isnan(X).any(axis=1)
-        result = np.empty(len(X))
-        if not holes.all():
-            result[~holes] = super()._log_likelihood(X[~holes])
-        _, mean = self._float64_model()
-        result[holes] = self._model().log_density_of_seen(X[holes] - mean)
-        return result
+        return log_likelihood(self, X, super()._log_likelihood)
+
+    impute = impute
+    score_samples = score_samples
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -150,58 +232,4 @@ class MissingEntriesMixin(ObservedEntriesMixin):
     used: then ``_usable(X)`` returns a copy of X, of shape (n, d), with NaN for these as well.
     """
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of the variation of hidden entries that the other entries of their row explain.
-
-        Every observed entry is hidden once, with a fifth of all, and predicted from the rest and
-        the subspace: 1 is perfect, 0 is as good as the means of the features in X, as in R^2,
-        whatever the model's mean is. It is no likelihood: ``score_samples(X).mean()`` is one.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows with the columns of `fit`; NaN is a missing entry.
-        y : Ignored
-            Not used; there because scikit-learn's pipelines pass it.
-        sample_weight : array-like of shape (n,), default=None
-            Weight of each row in the sums over entries; None: 1.
-
-        Returns
-        -------
-        score : float
-            0 for rows without variation. Cost O(n d k^2). Which entries are hidden together depends
-            on the shape of X only.
-        """
-        X = self._check_X(X)
-        weight = check_weight(sample_weight, X.shape[0])
-        if weight is not None and not weight.any():
-            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        X = self._usable(X)
-        V, mean = self._float64_model()
-        ridge = self._ridge()
-        rng = np.random.default_rng(0)
-        error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
-        unit = _unit_of(X, mean)
-        mean = mean / unit
-        for at in slices_of(X.shape[0], ROWS_AT_ONCE):
-            rows = X[at]
-            rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
-            seen = ~np.isnan(rows)
-            if origin is None:  # a feature's first entry, so that constant ones vary by nothing
-                origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
-                origin[~seen.any(axis=0)] = 0.0
-            Z = rows - mean
-            fold = rng.integers(_FOLDS, size=Z.shape)
-            missed = np.zeros_like(Z)
-            for i in range(_FOLDS):
-                hidden = fold == i
-                C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
-                missed[hidden] = (Z - C @ V)[hidden]
-            w = 1.0 if weight is None else weight[at, None]
-            error += float(np.nansum(w * missed**2))
-            D = np.where(seen, rows - origin, 0.0)
-            sums += [(w * part).sum(axis=0) for part in (seen, D, D**2)]
-        count, first, second = sums
-        variation = second - first**2 / np.where(count > 0, count, 1.0)
-        total = float(np.maximum(variation, 0.0).sum())
-        return 1.0 - error / total if total > 0 else 0.0
+    score = score

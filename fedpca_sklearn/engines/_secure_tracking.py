@@ -74,7 +74,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     plain, tracker = site_work(estimator), estimator
 
     def batch(site, X):
-        size = STMissTracker._block_rows(tracker, X.shape[1])
+        size = STMissTracker._block_rows(tracker, X.shape[1], False)
         return {**plain["batch"].work(site, X), BOUNDS: bounds_of_entries(dense(X), size).vector}
 
     tasks: dict[str, Task] = {"batch": Open(**{**vars(plain["batch"]), "work": batch})}
@@ -150,7 +150,7 @@ class TrackerOfSums(TrackerOfSites):
             self._tell_too_few(batch, len(counts))
             return {}
         d = next(iter(counts.values()))[1]
-        n = STMissTracker._block_rows(self, d)  # whatever a site says
+        n = STMissTracker._block_rows(self, d, False)  # whatever a site says
         self.n_ended += len(self.sites.names) - len(counts)
         self.sites.keep(counts)
         self.largest = (len(counts) + self.n_ended) * n

@@ -26,10 +26,9 @@ from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sum
 from ..rounds._power_method import power_method
 from ..rounds._queries import LARGEST, Moments, Query, Variances
 from ..summary import Subspace
-from ..tracking._outlier_tracker import known_thresholds
+from ..tracking._decomposition import known_thresholds
 from ..tracking._past import Misfit
 from ..tracking._stmiss import State, faded
-from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import (
     check_count,
     fit_batches,
@@ -356,8 +355,8 @@ def with_batch(
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
-    STMissTracker._after_block(estimator, state, True)
-    STMissTracker._show(estimator, state, n_rows, dtype)
+    estimator._store(state.basis)
+    estimator._show_subspace(state, n_rows, dtype)
     estimator.support_threshold_ = np.array(state.threshold)
     return estimator
 

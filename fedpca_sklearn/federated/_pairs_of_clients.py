@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .._base.missing_entries import ObservedEntriesMixin
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import names_known
@@ -85,8 +84,7 @@ class PairsOfClientsMixin(MissingRowsMixin, FillingMixin):
     @property
     def _takes_missing(self) -> bool:
         """Whether rows may have missing entries: also where the sites' trackers take such rows."""
-        tracker = self.estimator if isinstance(self.estimator, ObservedEntriesMixin) else None
-        return self.missing is not None or (tracker is not None and tracker._takes_missing)
+        return self.missing is not None or getattr(self.estimator, "_takes_missing", False)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

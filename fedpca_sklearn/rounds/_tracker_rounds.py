@@ -13,10 +13,11 @@ from .._kernels import linalg
 from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
 from ..summary import Subspace
-from ..tracking._outlier_tracker import OutlierTracker, known_thresholds
+from ..tracking._decomposition import decompose, known_thresholds, outliers_removed
 from ..tracking._outliers import find_outliers
 from ..tracking._past import Misfit
 from ..tracking._stmiss import Filled, State, faded, residuals
+from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker
 from ._batch_sums import (
     largest_eigenvalue,
     mean_of_observed,
@@ -29,9 +30,11 @@ from ._outlier_sums import Shard, find_by_sums
 from ._owners import shards_of
 
 
-class TrackerRounds(OutlierTracker):
+class TrackerRounds(STMissTracker):
     """Base of the tracker of rows with owners: its steps as rounds of sums over the clients."""
 
+    _parameter_constraints: dict = {**STMissTracker._parameter_constraints, **OUTLIERS}
+    decompose = decompose
     n_rounds: int
     init_rounds: int
     robust: bool
@@ -48,7 +51,7 @@ class TrackerRounds(OutlierTracker):
         if isinstance(Y, np.ndarray):  # else each site looks at its own rows
             shards = ((label, Y[at]) for label, at in shards_of(state.owners[: len(Y)]))
             deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
-        return super()._next_state(state, Y)
+        return self._taken(*self._cleaned(state, Y))
 
     def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         clients = [Client(label, Y[rows]) for label, rows in shards_of(owners)]
@@ -125,7 +128,9 @@ class TrackerRounds(OutlierTracker):
         return by_default or super()._by_altproj
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
-        return super()._outliers_removed(X) if self.robust else X
+        return outliers_removed(self, X) if self.robust else X
+
+    _usable = _outliers_removed
 
 
 def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[Client]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .._base.missing_entries import MissingEntriesMixin
+from .._base.missing_entries import impute, score, score_samples
 from .._kernels.missing import noise_ridge
 from ._fading import Fading
 from ._innovations import Features, innovations
-from ._start import StartedTracker
-from ._tracker import _Tracked
+from ._start import START, first_basis
+from ._tracker import Tracker, _Tracked
 
 # The constant entry of a row over the root of the total variance.
 _CONSTANT = 2.0
@@ -118,7 +118,7 @@ class Move:
         return Q.T, R
 
 
-class AffineTracker(MissingEntriesMixin, StartedTracker):
+class AffineTracker(Tracker):
     """Base of the trackers that take rows with missing entries.
 
     With ``center`` the mean is a part of what the rule finds, as running means of observed entries
@@ -126,14 +126,21 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
     linear one of dimension k + 1 of d + 1 features, of which one is constant: the rule takes rows
     with a constant entry, which is never missing, and one component more. The origin of the
     features is the running mean, and the rule's state moves with it: a subclass writes
-    `_moved` besides the methods of `StartedTracker`, `_begin_at`, `_updated` and `_basis`, and
-    takes its number of components from the basis that it is given.
+    `_moved` besides `_begin_at`, `_updated` and `_basis` of a `Tracker` with ``init``, and takes
+    its number of components from the basis that it is given.
 
     Missing entries are predicted by their conditional means, given the noise of recent rows.
     """
 
+    _parameter_constraints: dict = {**Tracker._parameter_constraints, **START}
+    _takes_missing = True
+    impute = impute
+    score = score
+    score_samples = score_samples
+
     def _block_rows(self, d: int, first: bool = True) -> int:
-        return super()._block_rows(d, first) + bool(first and self.center and self._from_rows())
+        more = bool(first and self.center and self._from_rows)
+        return super()._block_rows(d, first) + more
 
     def _start(self, d: int) -> _Tracked:
         return replace(super()._start(d), frame=Frame(np.zeros(d)))
@@ -141,10 +148,9 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
         if not self.center:
             return super()._begin(d, rng)
-        V = self._first_basis(d, rng)
-        k = len(V)
+        k = self._rank(d)
         lifted = np.zeros((k + 1, d + 1))
-        lifted[:k, :d] = V
+        lifted[:k, :d] = first_basis(self.init, k, d, rng)
         lifted[k, d] = 1.0
         return self._begin_at(lifted, np.empty((0, d + 1)))
 

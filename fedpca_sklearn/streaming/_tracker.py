@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._base.block_transformer import BlockTransformer
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
@@ -21,9 +22,11 @@ from .._kernels.too_large import too_large
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ..summary._along import along
-from ._fading import Clock, Fading
-from ._half_life import forgetting_of
+from ._fading import NO_TIMES, Clock, Fading
+from ._half_life import CAME_WITHOUT_TIMES, check_half_life, duration_of, forgetting_of
 from ._innovations import Features, has_weight, innovations
+from ._start import first_basis, start_from_rows
+from ._times import Times
 
 # Rows that a tracker sees at once unless its rule needs another number.
 _ROWS_AT_ONCE = 32
@@ -58,7 +61,7 @@ class _Tracked:
     known: Features
     frame: Any = None
     noise: float = math.nan
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = NO_TIMES
 
 
 class Tracker(BlockTransformer):
@@ -75,11 +78,19 @@ class Tracker(BlockTransformer):
       a rule ``self._rank(d)`` of them, ``n_components`` or what stands for None; fewer, or none,
       until rows have come that span as many.
 
+    A rule that moves a basis which must come from somewhere has a parameter ``init``, and
+    ``_begin_at(V, Z)`` in the place of ``_begin``: the state at a basis V of shape (k, d). Z are
+    the rows, without missing entries, that V was made from and that ``_updated`` will not see; it
+    is empty, of shape (0, d), where V was drawn or given. With ``init="rows"`` the first block has
+    2 k rows, and the basis is their SVD, once missing entries are filled in; it stays random where
+    too few entries are there for that.
+
     It may write ``_rows_at_once(d)``, the number of rows of a block, 32 by default, and
     ``_show_state(state)``, which sets fitted attributes of its own. ``random_state`` and
     ``forgetting_factor``, by which rows fade in mean and variances, are None and 1.0 unless they
     are parameters; a text stands for a memory of the rule's own, and nothing fades. A parameter
-    ``half_life``, in rows, takes its place.
+    ``half_life``, in rows, takes its place. A rule that fades itself writes ``_faded(state, Z,
+    fading)``, which knows how, in the place of ``_updated``.
 
     With ``center`` the rule does not see a row whose features are all observed for the first time:
     there is no mean to compare it with, so it is zero and has no weight in the scatter. The first
@@ -94,16 +105,17 @@ class Tracker(BlockTransformer):
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "center": ["boolean"],
     }
-    _fixed = (*BlockTransformer._fixed, "center")
+    _fixed = (*BlockTransformer._fixed, "center", "init")
+    last_time_: Any = computed(when="half_life")
     forgetting_factor: Any = 1.0
     half_life: Any = None
+    init: Any = None
     random_state = None
 
     # ---------------------------------------------------------------- what a rule supplies
 
-    @abstractmethod
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
-        """State of the rule before the first row.
+        """State of the rule before the first row; by default at the first basis.
 
         Parameters
         ----------
@@ -117,6 +129,14 @@ class Tracker(BlockTransformer):
         state : object
             Whatever `_updated` and `_basis` take; pickled with the estimator.
         """
+        V = first_basis(self.init, self._rank(d), d, rng)
+        return self._begin_at(V, np.empty((0, d)))
+
+    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> Any:
+        """State of the rule at a basis V, made from the centred rows Z, if there are any."""
+        raise TypeError(
+            f"{type(self).__name__} must write _begin, or _begin_at if it has a parameter init."
+        )
 
     @abstractmethod
     def _updated(self, state: Any, Z: np.ndarray) -> Any:
@@ -158,16 +178,23 @@ class Tracker(BlockTransformer):
         """The same as `_updated`, for rules that look at how rows fade."""
         return self._updated(state, Z)
 
-    def _first_rows(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
-        """State of the rule after the first block with a row that is not zero."""
-        return self._faded(state, Z, fading)
-
     def _show_state(self, state: Any) -> None:
         """Set the fitted attributes that only this tracker has."""
 
     # ---------------------------------------------------------------- the stream
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_half_life(self, "forgetting_factor")
+
+    @property
+    def _from_rows(self) -> bool:
+        """Whether the first basis is the SVD of the first rows."""
+        return isinstance(self.init, str) and self.init == "rows"
+
     def _block_rows(self, d: int, first: bool = True) -> int:
+        if first and self._from_rows:
+            return 2 * self._rank(d) + self.center
         return self._rows_at_once(d) + bool(first and self.center)
 
     def _start(self, d: int) -> _Tracked:
@@ -175,23 +202,35 @@ class Tracker(BlockTransformer):
         basis = self._basis(state)
         return _Tracked(state, False, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
 
-    @property
-    def _row_factor(self) -> float:
-        """Factor on the weight of a row with each later row."""
-        factor = forgetting_of(self)
-        return 1.0 if isinstance(factor, str) else factor
+    def _begin_batch(self, stream: Any, n: int, labels: Times | None) -> _Tracked:
+        state = stream.state
+        if labels is None:
+            return replace(state, clock=NO_TIMES)
+        if stream.n_rows and state.clock.newest is None:
+            raise ValueError(CAME_WITHOUT_TIMES)
+        start = stream.n_rows - labels.n_before
+        return replace(state, clock=state.clock.with_more(labels.times[start : start + n]))
 
     def _fading(self, before: _Tracked, m: int) -> Fading:
         """How the next m rows fade."""
-        return Fading.by_rows(self._row_factor, m)
+        if len(before.clock.times):
+            half_life: Any = duration_of(self.half_life)
+            return Fading(0.5, before.clock.steps(m, half_life))
+        factor = forgetting_of(self)
+        return Fading.by_rows(1.0 if isinstance(factor, str) else factor, m)
 
     def _rule(self, before: _Tracked, Z: np.ndarray, fading: Fading) -> tuple[Any, bool]:
         """State of the rule after centred rows, and whether it has begun."""
+        state, begun = before.rule_state, before.begun
         if not len(Z):
-            return before.rule_state, before.begun
-        if before.begun or not np.nan_to_num(Z).any():
-            return self._faded(before.rule_state, Z, fading), before.begun
-        return self._first_rows(before.rule_state, Z, fading), True
+            return state, begun
+        if not begun and np.nan_to_num(Z).any():
+            begun = True
+            if self._from_rows:
+                start = start_from_rows(Z, self._basis(state))
+                if start is not None:
+                    return self._begin_at(*start), begun
+        return self._faded(state, Z, fading), begun
 
     @contextmanager
     def _named_if_not_finite(self, before: _Tracked) -> Iterator[None]:
@@ -266,6 +305,8 @@ class Tracker(BlockTransformer):
         V, mean, factor = self._found(tracked)
         self._set_fitted(self._summary(tracked, V, mean, factor, dtype), len(V), n_rows)
         self._show_state(tracked.rule_state)
+        if tracked.clock.last is not None:
+            self.last_time_ = tracked.clock.last
 
     def _summary(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
-from ._outlier_tracker import ALTPROJ_ROWS, OutlierTracker, known_thresholds
+from ._decomposition import decompose, known_thresholds, outliers_removed
 from ._outliers import (
     KNOWN_ROWS,
     Search,
@@ -28,13 +28,13 @@ from ._outliers import (
     unused,
 )
 from ._stmiss import State
-from ._stmiss_tracker import PooledTracker
+from ._stmiss_tracker import ALTPROJ_ROWS, OUTLIERS, STMissTracker
 from ._support_warnings import warn_of_support
 
 __all__ = ["RobustSubspaceTracker"]
 
 
-class RobustSubspaceTracker(OutlierTracker, PooledTracker):
+class RobustSubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries and sparse outliers (RST-miss).
 
     Outliers of a batch are the sparse part of what the last subspace does not explain. They are
@@ -153,7 +153,8 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     """
 
     _parameter_constraints: dict = {
-        **OutlierTracker._parameter_constraints,
+        **STMissTracker._parameter_constraints,
+        **OUTLIERS,
         "absorb_after": [Interval(Integral, 1, None, closed="left"), None],
     }
 
@@ -193,6 +194,9 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.change_threshold = change_threshold
         self.center = center
         self.store_subspaces = store_subspaces
+
+    decompose = decompose
+    _outliers_removed = _usable = outliers_removed
 
     def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
         if self.center:

@@ -9,12 +9,12 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from ._stmiss import Filled, State, fill
-from ._stmiss_tracker import PooledTracker
+from ._stmiss_tracker import STMissTracker
 
 __all__ = ["SubspaceTracker"]
 
 
-class SubspaceTracker(PooledTracker):
+class SubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
     Take it where rows have missing entries (NaN), and arrive in batches or are all at hand.
@@ -140,7 +140,7 @@ class SubspaceTracker(PooledTracker):
     """
 
     _parameter_constraints: dict = {
-        **PooledTracker._parameter_constraints,
+        **STMissTracker._parameter_constraints,
         "fill": [StrOptions({"conditional", "subspace", "zeros"})],
     }
 
