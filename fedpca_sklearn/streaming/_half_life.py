@@ -70,8 +70,6 @@ def check_half_life(estimator: Any, *others: str) -> None:
     ``others`` are the parameters that say it otherwise, unless they are as by default.
     """
     half_life = estimator.half_life
-    if half_life is None:
-        return
     duration_of(half_life)
     parameters = inspect.signature(type(estimator)).parameters
     for name in others:

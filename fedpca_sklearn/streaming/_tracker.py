@@ -185,7 +185,8 @@ class Tracker(BlockTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_half_life(self, "forgetting_factor")
+        if self.half_life is not None:
+            check_half_life(self, "forgetting_factor")
 
     @property
     def _from_rows(self) -> bool:

@@ -198,7 +198,7 @@ class RobustSubspaceTracker(STMissTracker):
     decompose = decompose
     _outliers_removed = _usable = outliers_removed
 
-    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
@@ -206,9 +206,7 @@ class RobustSubspaceTracker(STMissTracker):
         V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
         return replace(state, basis=V)
 
-    def _without_outliers(
-        self, state: State, Y: np.ndarray, owners: np.ndarray
-    ) -> tuple[np.ndarray, State]:
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         d = Y.shape[1]
         if not len(state.basis):
             mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(d)

@@ -117,6 +117,8 @@ class STMissTracker(BlockTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.half_life is None:
+            return
         check_half_life(self, "forgetting_factor")
         if duration_of(self.half_life) is not None:
             raise ValueError(
@@ -128,37 +130,36 @@ class STMissTracker(BlockTransformer):
         check_squares(Y)
         return self._better_of_two(*self._cleaned(state, Y))
 
-    def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray, np.ndarray]:
-        """State that fills a batch, its rows without outliers, and their owners."""
-        owners = state.owners[: len(Y)]
+    def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray]:
+        """State that fills a batch, and its rows without outliers."""
         if not state.summary.n_samples:
-            state = self._first(state, Y, owners)
-        Y, state = self._without_outliers(state, Y, owners)
-        return state, Y, owners
+            state = self._first(state, Y)
+        Y, state = self._without_outliers(state, Y)
+        return state, Y
 
-    def _better_of_two(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    def _better_of_two(self, state: State, Y: np.ndarray) -> State:
         """State that forgets or keeps the past, whichever has had less loss on the next rows."""
         one, other = replace(state, rival=None), state.rival
-        new = self._taken(one, Y, owners)
+        new = self._taken(one, Y)
         if other is None and new.weight == 1.0:
             return new
         if self.detect_changes or not self._forgets_by_itself:
             return replace(new, keeps=False)
         other = replace(one, keeps=True) if other is None else other
         seen = {name: getattr(state, name) for name in ("outliers", "threshold", "held")}
-        rival = self._taken(replace(other, **seen), Y, owners)
+        rival = self._taken(replace(other, **seen), Y)
         forgets, keeps = (rival, new) if new.keeps else (new, rival)
         if forgets.loss < keeps.loss:
             return replace(forgets, rival=keeps)
         return replace(keeps, rival=forgets)
 
-    def _taken(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    def _taken(self, state: State, Y: np.ndarray) -> State:
         """Algorithm 1 for a batch without outliers; `_stmiss` has its lines."""
         filled = self._fill(state, Y)
-        state, updates = self._detect(state, Y, filled, owners)
+        state, updates = self._detect(state, Y, filled)
         first, measures = not len(state.basis), self._measures
         if measures and not first:
-            state, past = self._remember(state, Y, filled, owners)
+            state, past = self._remember(state, Y, filled)
         else:
             past = state
         new = state
@@ -167,10 +168,10 @@ class STMissTracker(BlockTransformer):
                 filled = self._fill(new, Y)
             if not filled.counts.any():
                 break
-            summary = self._r_svd(past, filled, new.basis, owners)
+            summary = self._r_svd(past, filled, new.basis)
             new = self._with(summary, past, new)
         if measures and first and len(new.basis):
-            misfit = self._misfit(new, Y, self._fill(new, Y), owners)
+            misfit = self._misfit(new, Y, self._fill(new, Y))
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
             noise = noise if math.isfinite(noise) else math.nan
@@ -197,20 +198,16 @@ class STMissTracker(BlockTransformer):
         """Whether the misfit of batches matters."""
         return self._forgets_by_itself or self.fill == "conditional"
 
-    def _remember(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[State, State]:
+    def _remember(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, State]:
         """State with what the batch says of noise, and the same with what counts of the past."""
-        misfit = self._misfit(state, Y, filled, owners)
-        past = self._past(state, Y, filled, misfit, owners)
+        misfit = self._misfit(state, Y, filled)
+        past = self._past(state, Y, filled, misfit)
         now, loss = misfit.noise, LOSS_KEPT * state.loss
         noise = averaged(state.noise, self._weight(past, len(Y)), now, len(Y))
         past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
         return replace(past, summary=state.summary), past
 
-    def _past(
-        self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
-    ) -> State:
+    def _past(self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit) -> State:
         """State with what counts of earlier batches; little after a change."""
         state = replace(state, weight=1.0)
         share, least = misfit.share, state.least
@@ -220,7 +217,7 @@ class STMissTracker(BlockTransformer):
             return replace(state, least=share, filling=share)
         alone, filling = math.inf, state.filling
         if may_have_changed(share, least) and filled.counts.any():
-            alone = self._noise_alone(state, Y, filled, owners)
+            alone = self._noise_alone(state, Y, filled)
         weight = weight_beside(alone, misfit.noise, state.summary.n_samples, len(Y))
         if has_changed(alone, misfit.noise):
             filling = share
@@ -232,14 +229,12 @@ class STMissTracker(BlockTransformer):
         state = replace(state, summary=summary, least=least, filling=filling)
         return replace(state, weight=weight)
 
-    def _noise_alone(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> float:
+    def _noise_alone(self, state: State, Y: np.ndarray, filled: Filled) -> float:
         """What the subspace of a batch alone would leave of others like it."""
         nothing = replace(state, summary=state.summary.decay(0.0))
-        summary = self._r_svd(nothing, filled, state.basis, owners)
+        summary = self._r_svd(nothing, filled, state.basis)
         alone = self._with(summary, nothing, state)
-        misfit = self._misfit(alone, Y, self._fill(alone, Y), owners)
+        misfit = self._misfit(alone, Y, self._fill(alone, Y))
         return optimism(len(Y), len(alone.basis)) * misfit.noise
 
     def _weight(self, past: State, m: int) -> float:
@@ -249,13 +244,11 @@ class STMissTracker(BlockTransformer):
 
     # ---------------------------------------------------------------- what differs
 
-    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray) -> State:
         """State whose mean and basis fill the first batch."""
         return state
 
-    def _without_outliers(
-        self, state: State, Y: np.ndarray, owners: np.ndarray
-    ) -> tuple[np.ndarray, State]:
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         """Rows with outliers marked as missing, and the state with their positions."""
         return Y, state
 
@@ -273,7 +266,7 @@ class STMissTracker(BlockTransformer):
         variances[: len(known)] = known
         return noise_ridge(variances, state.noise)
 
-    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """What the basis does not explain of a batch that it has filled."""
         sums = self._misfits(state, Y, filled).sum(axis=0)
         if not np.isfinite(sums).all():
@@ -285,29 +278,25 @@ class STMissTracker(BlockTransformer):
         k = fitted_numbers(~np.isnan(Y), state.basis, self._ridge_of(state))
         return misfits(residuals(state, Y, filled), Y - state.mean, k)
 
-    def _level(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[float, float]:
+    def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         """Largest eigenvalue of the residuals' scatter, and by how much it may be too large."""
         return largest_square(residuals(state, Y, filled)[filled.counts]), 0.0
 
-    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Summary of the filled rows that count, and of what still counts of those before.
 
-        ``V`` is the basis that filled them, and ``owners`` are the labels of all rows, if any.
+        ``V`` is the basis that filled them.
         """
         L, before = filled.rows[filled.counts], state.summary
         size = self._block_rows(L.shape[1], not before.n_samples)
         return r_svd(L, self._rank(L.shape[1]), before, size, self._factor)
 
-    def _detect(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[State, bool]:
+    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
         """State with the changes found, and whether the batch is to change the subspace."""
         if not (self.detect_changes and len(state.basis) and filled.counts.any()):
             return state, True
         size = self._block_rows(Y.shape[1], False)
-        scatter = np.array(self._level(state, Y, filled, owners))
+        scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
         return detect(state, level, size, self.n_updates, self.change_threshold, margin)
 
