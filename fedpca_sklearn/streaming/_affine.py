@@ -14,7 +14,8 @@ from .._kernels.missing import noise_ridge
 from ._fading import Fading
 from ._innovations import Features, innovations
 from ._start import START, first_basis
-from ._tracker import Tracker, _Tracked
+from ._tracked import Tracked
+from ._tracker import Tracker
 
 # The constant entry of a row over the root of the total variance.
 _CONSTANT = 2.0
@@ -133,6 +134,7 @@ class AffineTracker(Tracker):
     """
 
     _parameter_constraints: dict = {**Tracker._parameter_constraints, **START}
+    _fixed = (*Tracker._fixed, "init")
     _takes_missing = True
     impute = impute
     score = score
@@ -142,7 +144,7 @@ class AffineTracker(Tracker):
         more = bool(first and self.center and self._from_rows)
         return super()._block_rows(d, first) + more
 
-    def _start(self, d: int) -> _Tracked:
+    def _start(self, d: int) -> Tracked:
         return replace(super()._start(d), frame=Frame(np.zeros(d)))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
@@ -172,8 +174,8 @@ class AffineTracker(Tracker):
         """
 
     def _rows(
-        self, before: _Tracked, Y: np.ndarray, fading: Fading
-    ) -> tuple[_Tracked, np.ndarray, Features]:
+        self, before: Tracked, Y: np.ndarray, fading: Fading
+    ) -> tuple[Tracked, np.ndarray, Features]:
         Z, known = innovations(before.known, Y, self.center, fading)
         if not self.center:
             return before, Z, known
@@ -194,8 +196,8 @@ class AffineTracker(Tracker):
     def _hides_first(self) -> bool:
         return False
 
-    def _noise(self, before: _Tracked, Z: np.ndarray, C: np.ndarray) -> float:
-        if before.measured == 0 or not before.begun:
+    def _noise(self, before: Tracked, Z: np.ndarray, C: np.ndarray) -> float:
+        if before.is_new:
             return math.nan
         seen = ~np.isnan(Z)
         free = seen.sum(axis=1) - len(before.basis)
@@ -206,7 +208,7 @@ class AffineTracker(Tracker):
         now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
         return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
 
-    def _found(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.center:
             return super()._found(tracked)
         known = tracked.known
@@ -216,7 +218,7 @@ class AffineTracker(Tracker):
         mean = point + (known.mean - point) @ V.T @ V
         return V, np.where(known.weight > 0, mean, 0.0), factor
 
-    def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
+    def _show(self, tracked: Tracked, n_rows: int, dtype: np.dtype) -> None:
         super()._show(tracked, n_rows, dtype)
         self._entry_noise = tracked.noise
 

@@ -109,7 +109,8 @@ def take(pca: Any, X: Any, sample_weight: Any, times: Any, state: State | None) 
 
 def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
     """The state after rows, in their order."""
-    blocks = validated_blocks(pca, X, sample_weight, None if state is None else _dtype_of(state))
+    dtype = None if state is None else state.subspace._dtype
+    blocks = validated_blocks(pca, X, sample_weight, dtype)
     first = [next(blocks)]
     rows = first[0][0]
     (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
@@ -118,7 +119,8 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
     n_blocks = None
     if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
         n_blocks = sum(1 for _ in pca._sizes.slices(X.shape[0], d, **kind))
-    return _after_blocks(pca, progress(pca, put_back(first, blocks), n_blocks, "blocks"), m, state)
+    blocks = progress(pca, put_back(first, blocks), n_blocks, "blocks")
+    return _after_blocks(pca, blocks, (m, d), state)
 
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
@@ -128,7 +130,7 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
         state, last, w = faded(pca, state, times)
     m, d = rows.shape
     state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
-    state = _after_blocks(pca, [(rows, w)], m, state)
+    state = _after_blocks(pca, [(rows, w)], (m, d), state)
     if last is None:
         return state
     n_rows = state.n_rows - count_rows(rows, w) + m
@@ -161,10 +163,6 @@ def _kind_of(rows: Any) -> dict[str, bool]:
     return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
 
 
-def _dtype_of(state: State) -> np.dtype:
-    return state.subspace._dtype
-
-
 def _ready(pca: Any, state: State, d: int) -> State:
     """The state with the rank of a rule, if there is one."""
     if pca.rank_rule is None:
@@ -174,9 +172,9 @@ def _ready(pca: Any, state: State, d: int) -> State:
     return state
 
 
-def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
-    """The state after validated blocks with their weights, the first one of m rows."""
-    d, sizes, rule = state.subspace.n_features, pca._sizes, pca.rank_rule
+def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
+    """The state after validated blocks with their weights, the first one of this shape."""
+    (m, d), sizes, rule = shape, pca._sizes, pca.rank_rule
     max_keep, keep = sizes.kept(d, state.rank)
     at_once = (max_keep or d) + m
     # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it

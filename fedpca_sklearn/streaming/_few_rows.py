@@ -35,7 +35,7 @@ class Stream(NamedTuple):
         state, buffer, unchecked = self
         if not unchecked or buffer is None:
             return None
-        if not buffer.takes(X, times, buffer.rows.dtype, unchecked):
+        if not buffer.takes(X, times, unchecked):
             return None
         return Stream(state, buffer.with_rows(X, times), unchecked)
 

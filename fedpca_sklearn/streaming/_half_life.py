@@ -58,12 +58,6 @@ def factor_of(half_life: Any) -> float:
     return 0.5 ** (1 / float(half_life)) if rows else 1.0
 
 
-def forgetting_of(estimator: Any) -> Any:
-    """The ``forgetting_factor`` of an estimator, or the factor of its ``half_life``."""
-    half_life = estimator.half_life
-    return estimator.forgetting_factor if half_life is None else factor_of(half_life)
-
-
 def check_half_life(estimator: Any, *others: str) -> None:
     """Raise unless the half-life is one, and nothing but the half-life says how rows fade.
 

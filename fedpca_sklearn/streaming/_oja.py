@@ -88,7 +88,7 @@ class OjaPCA(Tracker):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _fixed = (*Tracker._fixed, "batch_size")
+    _fixed = (*Tracker._fixed, "init", "batch_size")
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class PAST(Tracker):
         "deflation": ["boolean"],
     }
 
-    _fixed = (*Tracker._fixed, "deflation")
+    _fixed = (*Tracker._fixed, "init", "deflation")
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
 from ._fading import Fading
-from ._half_life import HALF_LIFE, forgetting_of
+from ._half_life import HALF_LIFE
 from ._memory import EMPTY, Memory, relative_residual
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
 from ._times import fit, partial_fit
@@ -162,7 +162,8 @@ class PETRELS(AffineTracker):
         self, memory: Memory, residual: float, square: float, n_seen: int, shape: tuple[int, int]
     ) -> tuple[float, Memory]:
         """What a memory that grows leaves of the rows before a row, and the memory after it."""
-        if forgetting_of(self) != "growing" or square == 0:  # which says nothing
+        grows = self.half_life is None and self.forgetting_factor == "growing"
+        if not grows or square == 0:  # which says nothing
             return 1.0, memory
         d, k = shape
         return memory.after(relative_residual(residual, square, n_seen, k), n_seen / d)

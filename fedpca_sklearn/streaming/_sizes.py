@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def _kept_of_share(
     return kept_directions(rank_for_fraction(s, scatter, fraction), n_features, beyond)
 
 
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes that depend on the parameters of a `StreamingPCA` and the number of features only.
 
     Parameters
@@ -74,13 +74,12 @@ class Sizes:
     pca : StreamingPCA
     """
 
-    def __init__(self, pca: Any):
-        self._pca = pca
+    pca: Any
 
     @property
     def start_rank(self) -> int | None:
         """Rank to start from, with a rule that changes it; None without one."""
-        pca = self._pca
+        pca = self.pca
         if pca.rank_rule is None:
             return None
         if isinstance(pca.n_components, float | str):
@@ -92,19 +91,19 @@ class Sizes:
     @property
     def by_batch(self) -> bool:
         """Whether a batch means something, so that none waits for another; "mle" may refuse it."""
-        pca = self._pca
+        pca = self.pca
         return pca.rank_rule is not None or pca.forgetting == "blocks" or pca.n_components == "mle"
 
     @property
     def in_equal_blocks(self) -> bool:
         """Whether all blocks but the last one of a batch have the same number of rows."""
-        pca = self._pca
+        pca = self.pca
         by_blocks = pca.forgetting == "blocks" and pca.forgetting_factor < 1
         return pca.block_size != "auto" or pca.rank_rule is not None or by_blocks
 
     def kept(self, n_features: int, rank: int | None = None) -> tuple[int | None, Any]:
         """Bound on the directions kept after a block, and the function that chooses fewer."""
-        pca = self._pca
+        pca = self.pca
         beside = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
         return directions_kept(pca.n_components, pca.oversampling, beside, n_features, rank)
 
@@ -115,7 +114,7 @@ class Sizes:
 
     def block(self, n_features: int, sparse: bool = False) -> int:
         """Rows of a block, at most."""
-        pca, rank = self._pca, self.start_rank
+        pca, rank = self.pca, self.start_rank
         if pca.block_size != "auto":
             return int(pca.block_size)
         max_keep, _ = self.kept(n_features, rank)
@@ -130,8 +129,8 @@ class Sizes:
         if self.in_equal_blocks:
             return slices_of(n, self.block(n_features, sparse))
         max_keep = self.kept(n_features)[0]
-        passes = self._pca.svd_solver == "auto"
-        by_qr = self._pca.partial_out is not None  # of which nothing is to be cut
+        passes = self.pca.svd_solver == "auto"
+        by_qr = self.pca.partial_out is not None  # of which nothing is to be cut
         return block_slices(n, n_features, max_keep, sparse, passes, device, by_qr)
 
     def buffer(self, n_features: int) -> int:
@@ -140,7 +139,7 @@ class Sizes:
         if not self.keeps_all(d):
             entries = entries if self.kept(d)[1] else _ENTRIES_OF_CUT
         else:  # adjusted rows may need an eigenproblem for each batch
-            least = d if not self._pca._asks() else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
+            least = d if not self.pca._asks() else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
         return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
 
     def few(self, n_features: int, room: int | None = None) -> int:

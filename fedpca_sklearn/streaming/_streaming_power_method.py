@@ -86,7 +86,7 @@ class StreamingPowerMethod(Tracker):
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
 
-    _fixed = (*Tracker._fixed, "block_size")
+    _fixed = (*Tracker._fixed, "init", "block_size")
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ class Times(NamedTuple):
 
 def _times_of_call(tracker: Any, times: Any, X: Any, stream: Any) -> Times | None:
     """Times of the rows of a call, if the half-life is one."""
+    if times is None and tracker.half_life is None:
+        return None
     found = times_of_rows(tracker.half_life, times, X)
     return None if found is None else Times(found, 0 if stream is None else stream.n_rows)
 

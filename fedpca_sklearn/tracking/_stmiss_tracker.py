@@ -20,7 +20,7 @@ from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
-from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, forgetting_of
+from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
 from ._past import (
     LOSS_KEPT,
@@ -38,11 +38,11 @@ from ._stmiss import (
     State,
     complete,
     detect,
-    faded,
     fill,
     largest_square,
     r_svd,
     residuals,
+    weight_left,
 )
 
 
@@ -186,12 +186,14 @@ class STMissTracker(BlockTransformer):
     @property
     def _factor(self) -> float:
         """Forgetting factor of a row, beyond what `_remember` forgets."""
-        return 1.0 if self._forgets_by_itself else forgetting_of(self)
+        if self.half_life is not None:
+            return factor_of(self.half_life)
+        return 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
 
     @property
     def _forgets_by_itself(self) -> bool:
         """Whether each batch says what counts of the past."""
-        return forgetting_of(self) == "auto"
+        return self.half_life is None and self.forgetting_factor == "auto"
 
     @property
     def _measures(self) -> bool:
@@ -203,7 +205,8 @@ class STMissTracker(BlockTransformer):
         misfit = self._misfit(state, Y, filled)
         past = self._past(state, Y, filled, misfit)
         now, loss = misfit.noise, LOSS_KEPT * state.loss
-        noise = averaged(state.noise, self._weight(past, len(Y)), now, len(Y))
+        left = weight_left(len(Y), self._block_rows(Y.shape[1], False), self._factor)
+        noise = averaged(state.noise, past.summary.n_samples * left, now, len(Y))
         past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
         return replace(past, summary=state.summary), past
 
@@ -236,11 +239,6 @@ class STMissTracker(BlockTransformer):
         alone = self._with(summary, nothing, state)
         misfit = self._misfit(alone, Y, self._fill(alone, Y))
         return optimism(len(Y), len(alone.basis)) * misfit.noise
-
-    def _weight(self, past: State, m: int) -> float:
-        """Weight of the rows before m new ones."""
-        size = self._block_rows(past.basis.shape[1], False)
-        return faded(past.summary, m, size, self._factor).n_samples
 
     # ---------------------------------------------------------------- what differs
 
@@ -275,7 +273,7 @@ class STMissTracker(BlockTransformer):
 
     def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
         """The same for each row."""
-        k = fitted_numbers(~np.isnan(Y), state.basis, self._ridge_of(state))
+        k = fitted_numbers(~np.isnan(Y), state.basis, filled.ridge)
         return misfits(residuals(state, Y, filled), Y - state.mean, k)
 
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
