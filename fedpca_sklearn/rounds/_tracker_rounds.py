@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
@@ -34,6 +35,8 @@ class TrackerRounds(STMissTracker):
     """Base of the tracker of rows with owners: its steps as rounds of sums over the clients."""
 
     _parameter_constraints: dict = {**STMissTracker._parameter_constraints, **OUTLIERS}
+    outlier_mask_: Any = computed()
+    support_threshold_: Any = computed()
     decompose = decompose
     n_rounds: int
     init_rounds: int

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
@@ -195,6 +196,8 @@ class RobustSubspaceTracker(STMissTracker):
         self.center = center
         self.store_subspaces = store_subspaces
 
+    outlier_mask_: Any = computed()
+    support_threshold_: Any = computed()
     decompose = decompose
     _outliers_removed = _usable = outliers_removed
 

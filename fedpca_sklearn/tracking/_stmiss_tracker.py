@@ -99,8 +99,8 @@ class STMissTracker(BlockTransformer):
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
     _takes_missing = True
     change_points_: Any = computed(when="detect_changes")
-    outlier_mask_: Any = computed()
-    support_threshold_: Any = computed()
+    outlier_mask_: Any
+    support_threshold_: Any
     impute = impute
     score = score
     score_samples = score_samples
