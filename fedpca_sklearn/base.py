@@ -12,9 +12,11 @@ from .federated._clients import ClientsTransformer, StreamingClientsTransformer
 from .privacy import Mechanism, SecondMomentMechanism, gaussian_cost
 from .rank import RankRule
 from .streaming._affine import AffineTracker, Move
-from .streaming._start import StartedTracker
 from .streaming._tracker import Tracker
 from .vertical import LeftVectors, VerticalMethod
+
+# the name of a tracker whose rule begins at a basis: one with a parameter ``init``
+StartedTracker = Tracker
 
 __all__ = [
     "AffineTracker",

@@ -123,7 +123,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         if stream is None or not stream.opened:
             return False
         buffer, takes_nan = stream.buffer, self._takes_missing
-        if not buffer.takes(X, None, stream.dtype, buffer.room - buffer.n - 1, takes_nan):
+        if not buffer.takes(X, None, buffer.room - buffer.n - 1, stream.dtype, takes_nan):
             return False
         n, buffer = stream.n_rows, buffer.with_rows(X)
         after = stream._replace(buffer=buffer, n_rows=n + len(X), n_before=n)

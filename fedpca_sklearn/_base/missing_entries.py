@@ -23,6 +23,12 @@ def _unit_of(X: Any, mean: np.ndarray) -> float:
     return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1021))) if largest > 0 else 1.0
 
 
+def fill_in(model: Any, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Copy of rows in which lost entries are replaced by the fit to the usable ones."""
+    V, mean = model._float64_model()
+    return filled_in(X, usable, lost, V, mean, model._ridge())
+
+
 def impute(self: Any, X: Any) -> np.ndarray:
     """Fill missing entries in from the others of their row and the subspace.
 
@@ -38,8 +44,27 @@ def impute(self: Any, X: Any) -> np.ndarray:
     """
     X = self._check_X(X)
     X = X.toarray() if sp.issparse(X) else X
-    V, mean = self._float64_model()
-    return filled_in(X, self._usable(X), np.isnan(X), V, mean, self._ridge())
+    return fill_in(self, X, self._usable(X), np.isnan(X))
+
+
+def score_samples(self: Any, X: Any) -> np.ndarray:
+    """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d)
+        Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
+        that a robust estimator takes for outliers as well.
+
+    Returns
+    -------
+    log_likelihood : ndarray of shape (n,)
+        The normal density with the rows and columns of `get_covariance` that belong to what is
+        there: of a row without entries 0. Those of rows with unlike numbers of entries are not
+        on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
+        k^2 (d + k)) more, and a sort.
+    """
+    return self._log_likelihood(self._check_X(X))
 
 
 def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:

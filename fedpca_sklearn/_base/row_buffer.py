@@ -44,7 +44,12 @@ class RowBuffer:
         return None if self._memory.times is None else self._memory.times[: self.n]
 
     def takes(
-        self, X: Any, times: Any, dtype: np.dtype, most: int, takes_nan: bool = False
+        self,
+        X: Any,
+        times: Any,
+        most: int,
+        dtype: np.dtype | None = None,
+        takes_nan: bool = False,
     ) -> bool:
         """Whether X is few rows like these, finite and of moderate size.
 
@@ -52,15 +57,15 @@ class RowBuffer:
         ----------
         X : object
         times : object
-        dtype : dtype
-            That of the rows.
         most : int
             Rows that may come at once.
+        dtype : dtype or None
+            That of the rows, if it is not that of the buffer.
         takes_nan : bool
             Whether entries may be missing.
         """
         rows, known = self._memory.rows, self._memory.times
-        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != dtype:
+        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != (dtype or rows.dtype):
             return False
         m = len(X)
         if not 0 < m <= most or X.shape[1] != rows.shape[1]:

@@ -50,7 +50,7 @@ def summarise(
         scale=adjusting.scale,
         partial_out=list(adjusting.confounders) or None,  # rows without names
     )
-    if pca._half_life_in_time is not None:  # the weights say it
+    if pca._row_factor == 1:  # of a half-life in time the weights tell
         model.set_params(half_life=None)
     if isinstance(between, float):
         model.set_params(n_components=tighter_fraction(between))

@@ -73,7 +73,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     plain, tracker = site_work(estimator), estimator
 
     def batch(site, X):
-        size = STMissTracker._block_rows(tracker, X.shape[1])
+        size = STMissTracker._block_rows(tracker, X.shape[1], False)
         return {**plain["batch"].work(site, X), BOUNDS: bounds_of_entries(dense(X), size).vector}
 
     tasks: dict[str, Task] = {"batch": Open(**{**vars(plain["batch"]), "work": batch})}
@@ -144,7 +144,7 @@ class TrackerOfSums(TrackerOfSites):
         if not counts:
             return {}
         d = next(iter(counts.values()))[1]
-        n = STMissTracker._block_rows(self, d)  # whatever a site says
+        n = STMissTracker._block_rows(self, d, False)  # whatever a site says
         self.largest = (len(counts) + self.sums.n_ended) * n
         return dict.fromkeys(counts, (n, d))
 

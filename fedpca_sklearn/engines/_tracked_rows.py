@@ -206,7 +206,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     rounds = max(estimator.n_rounds, estimator.init_rounds)
 
     def batch_rows(d):
-        return STMissTracker._block_rows(tracker, d)
+        return STMissTracker._block_rows(tracker, d, False)
 
     def batch(site, X):
         return {"count": [float(X.shape[0])], "columns": [float(X.shape[1])]}

@@ -26,10 +26,9 @@ from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sum
 from ..rounds._power_method import power_method
 from ..rounds._queries import LARGEST, Moments, Query, Variances
 from ..summary import Subspace
-from ..tracking._outlier_tracker import known_thresholds
+from ..tracking._decomposition import known_thresholds
 from ..tracking._past import Misfit
 from ..tracking._stmiss import State, faded
-from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import (
     check_count,
     fit_batches,
@@ -233,7 +232,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _rounds(self, filled: FilledAtSites, **kinds: str) -> Federation:
         return self._sums(filled.batch, kinds, filled.models)
 
-    def _first(self, state: State, Y: Any, owners: np.ndarray) -> State:
+    def _first(self, state: State, Y: Any) -> State:
         d, given = Y.shape[1], self.given
         if self.center:
             if given.mean is None:
@@ -249,7 +248,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
             state = replace(state, basis=given.basis)
         return state
 
-    def _without_outliers(self, state: State, Y: Any, owners: np.ndarray) -> tuple[Any, State]:
+    def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
         d, model = Y.shape[1], Model(state.mean, state.basis)
         if self.given.clean is None:
             limits, after = None, np.zeros(d)
@@ -283,18 +282,18 @@ class TrackerOfSites(FederatedSubspaceTracker):
         model = self.given.models.setdefault(time, new)
         return FilledAtSites(Y, model, self._counting(Y, arrays_of(Y.clean, model)))
 
-    def _noise_alone(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> float:
+    def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
         self.alone = True
-        noise = super()._noise_alone(state, Y, filled, owners)
+        noise = super()._noise_alone(state, Y, filled)
         self.alone = False
         return noise
 
-    def _level(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> tuple[float, float]:
+    def _level(self, state: State, Y: Any, filled: Any) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
         rounds = self._rounds(filled, times_scatter="times_residuals", variances="residuals")
         return largest_eigenvalue(rounds, Y.clients, rng, self.n_rounds)
 
-    def _r_svd(self, state: State, filled: Any, V: np.ndarray, owners: np.ndarray) -> Subspace:
+    def _r_svd(self, state: State, filled: Any, V: np.ndarray) -> Subspace:
         d, clients = V.shape[1], filled.batch.clients
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
         before = faded(state.summary, filled.n_counting, self.largest, self._factor)
@@ -302,7 +301,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         start = self._start_from(state, V)
         return r_svd_by_sums(self._rounds(filled), clients, before, start, n_rounds)
 
-    def _misfit(self, state: State, Y: Any, filled: Any, owners: np.ndarray) -> Misfit:
+    def _misfit(self, state: State, Y: Any, filled: Any) -> Misfit:
         reply = np.empty(len(state.basis))
         return misfit_by_sums(self._rounds(filled), Y.clients, reply)
 
@@ -356,8 +355,8 @@ def with_batch(
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
-    STMissTracker._after_block(estimator, state, True)
-    STMissTracker._show(estimator, state, n_rows, dtype)
+    estimator._store(state.basis)
+    estimator._show_subspace(state, n_rows, dtype)
     estimator.support_threshold_ = np.array(state.threshold)
     return estimator
 

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
 from ..summary import Subspace
-from ..tracking._outlier_tracker import OutlierTracker, known_thresholds
+from ..tracking._decomposition import decompose, known_thresholds, outliers_removed
 from ..tracking._outliers import find_outliers
 from ..tracking._past import Misfit
 from ..tracking._stmiss import Filled, State, faded, residuals
+from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker
 from ._batch_sums import (
     largest_eigenvalue,
     mean_of_observed,
@@ -29,9 +31,13 @@ from ._outlier_sums import Shard, find_by_sums
 from ._owners import shards_of
 
 
-class TrackerRounds(OutlierTracker):
+class TrackerRounds(STMissTracker):
     """Base of the tracker of rows with owners: its steps as rounds of sums over the clients."""
 
+    _parameter_constraints: dict = {**STMissTracker._parameter_constraints, **OUTLIERS}
+    outlier_mask_: Any = computed()
+    support_threshold_: Any = computed()
+    decompose = decompose
     n_rounds: int
     init_rounds: int
     robust: bool
@@ -48,10 +54,10 @@ class TrackerRounds(OutlierTracker):
         if isinstance(Y, np.ndarray):  # else each site looks at its own rows
             shards = ((label, Y[at]) for label, at in shards_of(state.owners[: len(Y)]))
             deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
-        return super()._next_state(state, Y)
+        return self._taken(*self._cleaned(state, Y))
 
-    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
-        clients = [Client(label, Y[rows]) for label, rows in shards_of(owners)]
+    def _first(self, state: State, Y: np.ndarray) -> State:
+        clients = [Client(label, Y[rows]) for label, rows in shards_of(state.owners[: len(Y)])]
         if self.center:
             federation = self._federation(state)
             mean = mean_of_observed(federation, clients, self.robust or self._by_altproj)
@@ -64,12 +70,13 @@ class TrackerRounds(OutlierTracker):
             state = replace(state, basis=V)
         return state
 
-    def _without_outliers(
-        self, state: State, Y: np.ndarray, owners: np.ndarray
-    ) -> tuple[np.ndarray, State]:
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         mask, columns = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
         if self.robust and len(state.basis):
-            shards = [Shard(label, at, Y[at] - state.mean) for label, at in shards_of(owners)]
+            shards = [
+                Shard(label, at, Y[at] - state.mean)
+                for label, at in shards_of(state.owners[: len(Y)])
+            ]
             found, columns = self._find(state, shards, len(Y))
             for shard, hit in zip(shards, found, strict=True):
                 mask[shard.at] = hit
@@ -90,16 +97,14 @@ class TrackerRounds(OutlierTracker):
         found = list(Federation(self.n_jobs).map(_outliers_of, calls))
         return [mask for mask, _ in found], found[0][1]
 
-    def _level(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[float, float]:
-        clients = _clients(residuals(state, Y, filled), filled.counts, owners)
+    def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
+        clients = _clients(state, residuals(state, Y, filled), filled.counts)
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
         return largest_eigenvalue(self._federation(state), clients, rng, self.n_rounds)
 
-    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Algorithm 2 by rounds of sums, from the last subspace."""
-        clients, d = _clients(filled.rows, filled.counts, owners), V.shape[1]
+        clients, d = _clients(state, filled.rows, filled.counts), V.shape[1]
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
         size = self._block_rows(d, not state.summary.n_samples)
         before = faded(state.summary, int(filled.counts.sum()), size, self._factor)
@@ -107,10 +112,10 @@ class TrackerRounds(OutlierTracker):
         first = self._start_from(state, V)
         return r_svd_by_sums(self._federation(state), clients, before, first, rounds)
 
-    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """By a round of sums; the server answers with the ridge."""
         rows = self._misfits(state, Y, filled)
-        clients = _clients(rows, np.ones(len(rows), dtype=bool), owners)
+        clients = _clients(state, rows, np.ones(len(rows), dtype=bool))
         return misfit_by_sums(self._federation(state), clients, np.empty(len(state.basis)))
 
     def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
@@ -125,14 +130,16 @@ class TrackerRounds(OutlierTracker):
         return by_default or super()._by_altproj
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
-        return super()._outliers_removed(X) if self.robust else X
+        return outliers_removed(self, X) if self.robust else X
+
+    _usable = _outliers_removed
 
 
-def _clients(rows: np.ndarray, counts: np.ndarray, owners: np.ndarray) -> list[Client]:
+def _clients(state: State, rows: np.ndarray, counts: np.ndarray) -> list[Client]:
     """Clients with rows that count, and these rows."""
     return [
         Client(label, rows[own[counts[own]]])
-        for label, own in shards_of(owners)
+        for label, own in shards_of(state.owners[: len(rows)])
         if counts[own].any()
     ]
 

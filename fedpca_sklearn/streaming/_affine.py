@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .._base.missing_entries import MissingEntriesMixin
+from .._base.missing_entries import impute, score, score_samples
 from .._kernels.missing import noise_ridge
 from ._fading import Fading
 from ._innovations import Features, innovations
-from ._start import StartedTracker
-from ._tracker import _Tracked
+from ._start import START, first_basis
+from ._tracked import Tracked
+from ._tracker import Tracker
 
 # The constant entry of a row over the root of the total variance.
 _CONSTANT = 2.0
@@ -118,7 +119,7 @@ class Move:
         return Q.T, R
 
 
-class AffineTracker(MissingEntriesMixin, StartedTracker):
+class AffineTracker(Tracker):
     """Base of the trackers that take rows with missing entries.
 
     With ``center`` the mean is a part of what the rule finds, as running means of observed entries
@@ -126,25 +127,32 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
     linear one of dimension k + 1 of d + 1 features, of which one is constant: the rule takes rows
     with a constant entry, which is never missing, and one component more. The origin of the
     features is the running mean, and the rule's state moves with it: a subclass writes
-    `_moved` besides the methods of `StartedTracker`, `_begin_at`, `_updated` and `_basis`, and
-    takes its number of components from the basis that it is given.
+    `_moved` besides `_begin_at`, `_updated` and `_basis` of a `Tracker` with ``init``, and takes
+    its number of components from the basis that it is given.
 
     Missing entries are predicted by their conditional means, given the noise of recent rows.
     """
 
-    def _block_rows(self, d: int, first: bool = True) -> int:
-        return super()._block_rows(d, first) + bool(first and self.center and self._from_rows())
+    _parameter_constraints: dict = {**Tracker._parameter_constraints, **START}
+    _fixed = (*Tracker._fixed, "init")
+    _takes_missing = True
+    impute = impute
+    score = score
+    score_samples = score_samples
 
-    def _start(self, d: int) -> _Tracked:
+    def _block_rows(self, d: int, first: bool = True) -> int:
+        more = bool(first and self.center and self._from_rows)
+        return super()._block_rows(d, first) + more
+
+    def _start(self, d: int) -> Tracked:
         return replace(super()._start(d), frame=Frame(np.zeros(d)))
 
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
         if not self.center:
             return super()._begin(d, rng)
-        V = self._first_basis(d, rng)
-        k = len(V)
+        k = self._rank(d)
         lifted = np.zeros((k + 1, d + 1))
-        lifted[:k, :d] = V
+        lifted[:k, :d] = first_basis(self.init, k, d, rng)
         lifted[k, d] = 1.0
         return self._begin_at(lifted, np.empty((0, d + 1)))
 
@@ -166,8 +174,8 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
         """
 
     def _rows(
-        self, before: _Tracked, Y: np.ndarray, fading: Fading
-    ) -> tuple[_Tracked, np.ndarray, Features]:
+        self, before: Tracked, Y: np.ndarray, fading: Fading
+    ) -> tuple[Tracked, np.ndarray, Features]:
         Z, known = innovations(before.known, Y, self.center, fading)
         if not self.center:
             return before, Z, known
@@ -188,8 +196,8 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
     def _hides_first(self) -> bool:
         return False
 
-    def _noise(self, before: _Tracked, Z: np.ndarray, C: np.ndarray) -> float:
-        if before.measured == 0 or not before.begun:
+    def _noise(self, before: Tracked, Z: np.ndarray, C: np.ndarray) -> float:
+        if before.is_new:
             return math.nan
         seen = ~np.isnan(Z)
         free = seen.sum(axis=1) - len(before.basis)
@@ -200,7 +208,7 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
         now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
         return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
 
-    def _found(self, tracked: _Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.center:
             return super()._found(tracked)
         known = tracked.known
@@ -210,7 +218,7 @@ class AffineTracker(MissingEntriesMixin, StartedTracker):
         mean = point + (known.mean - point) @ V.T @ V
         return V, np.where(known.weight > 0, mean, 0.0), factor
 
-    def _show(self, tracked: _Tracked, n_rows: int, dtype: np.dtype) -> None:
+    def _show(self, tracked: Tracked, n_rows: int, dtype: np.dtype) -> None:
         super()._show(tracked, n_rows, dtype)
         self._entry_noise = tracked.noise
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,6 @@ from .._base.row_buffer import RowBuffer
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
-from .._kernels.row_moments import RowsAtHand
 from .._kernels.sizes import COLUMNS_OF_THREADS
 from .._kernels.threads import threads_for
 from .._validation.checks import (
@@ -34,11 +33,9 @@ from .._validation.checks import (
     is_integer,
     number_or_none,
 )
-from ..communication import Federation
 from ..summary import Subspace
 from ..summary._metric import updated_by_block
-from ..summary._refinement import Refinement, local_products, products_of
-from ._half_life import newest_and_shares
+from ._half_life import CAME_WITHOUT_TIMES, duration_of, newest_and_shares, times_of_rows
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -59,27 +56,40 @@ class State:
     last_time: np.datetime64 | None = None
 
 
-class Stream(NamedTuple):
-    """A state, and later rows in a buffer; so many at once need no check but for finiteness."""
-
-    state: State | None
-    buffer: RowBuffer | None = None
-    unchecked: int = 0
-
-
 def empty_state(pca: Any, d: int, dtype: Any) -> State:
     """State before the first row of d features."""
     return State(Subspace.empty(d, centered=pca.center, dtype=dtype), 0)
 
 
-def take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
-    """The state after rows that were not checked so far, in their order.
+def check_call(pca: Any, X: Any, sample_weight: Any, times: Any, state: State | None) -> Any:
+    """Times of the rows of a call, if the half-life is a time; raise for a call that has no place.
+
+    ``state`` is that before the rows; None in a first call.
+    """
+    if sample_weight is not None and is_stream(X):
+        raise ValueError("sample_weight cannot be given when X is an iterable of batches.")
+    if state is not None and state.subspace.centered != pca.center:
+        raise ValueError(
+            f"center={pca.center!r} differs from the rows seen before; call fit to start again."
+        )
+    if times is None and pca.half_life is None:
+        return None
+    times = times_of_rows(pca.half_life, times, X)
+    if times is not None and state is not None and state.last_time is None:
+        raise ValueError(CAME_WITHOUT_TIMES)
+    return times
+
+
+def take(pca: Any, X: Any, sample_weight: Any, times: Any, state: State | None) -> State:
+    """The state after rows that were not checked so far.
 
     Parameters
     ----------
     pca : StreamingPCA
     X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
     sample_weight : array-like of shape (n,) or None
+    times : ndarray of datetime64, shape (n,), or None
+        By which rows get weights, and the rows before less weight.
     state : State or None
         Before the rows.
 
@@ -87,7 +97,21 @@ def take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Stat
     -------
     state : State
     """
-    blocks = validated_blocks(pca, X, sample_weight, None if state is None else _dtype_of(state))
+    in_order = not is_dask(X) or pca.rank_rule is not None or pca.forgetting == "blocks"
+    by = _take_rows if in_order else _merge_chunks
+    if times is None:
+        return by(pca, X, sample_weight, state)
+    weight = check_weight(sample_weight, len(times))
+    n_rows = count_rows(times, weight) + (0 if state is None else state.n_rows)
+    state, newest, left = faded(pca, state, times)
+    after = by(pca, X, left if weight is None else left * weight, state)
+    return replace(after, n_rows=n_rows, last_time=newest)
+
+
+def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
+    """The state after rows, in their order."""
+    dtype = None if state is None else state.subspace._dtype
+    blocks = validated_blocks(pca, X, sample_weight, dtype)
     first = [next(blocks)]
     rows = first[0][0]
     (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
@@ -96,7 +120,8 @@ def take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Stat
     n_blocks = None
     if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
         n_blocks = sum(1 for _ in pca._sizes.slices(X.shape[0], d, **kind))
-    return _after_blocks(pca, progress(pca, put_back(first, blocks), n_blocks, "blocks"), m, state)
+    blocks = progress(pca, put_back(first, blocks), n_blocks, "blocks")
+    return _after_blocks(pca, blocks, (m, d), state)
 
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
@@ -106,14 +131,14 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
         state, last, w = faded(pca, state, times)
     m, d = rows.shape
     state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
-    state = _after_blocks(pca, [(rows, w)], m, state)
+    state = _after_blocks(pca, [(rows, w)], (m, d), state)
     if last is None:
         return state
     n_rows = state.n_rows - count_rows(rows, w) + m
     return replace(state, n_rows=n_rows, last_time=last)
 
 
-def merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
+def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
     """The state after a dask.array: its chunks' summaries are merged with what was before."""
     chunks = RowChunks(pca, X, sample_weight, reset=state is None)
     d = chunks.shape[1]
@@ -125,21 +150,11 @@ def merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> S
     return State(*summarise(pca, chunks, state.subspace, state.n_rows, between, adjusting))
 
 
-def take_with_times(
-    pca: Any, take: Callable, times: np.ndarray, X: Any, sample_weight: Any, state: State | None
-) -> State:
-    """The state after rows with weights by their times, and the rows before with less weight."""
-    weight = check_weight(sample_weight, len(times))
-    n_rows = count_rows(times, weight) + (0 if state is None else state.n_rows)
-    state, newest, left = faded(pca, state, times)
-    after = take(pca, X, left if weight is None else left * weight, state)
-    return replace(after, n_rows=n_rows, last_time=newest)
-
-
 def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
     """A state with the weight left of it, the latest time, and the weights of rows."""
     before = None if state is None else state.last_time
-    newest, left, past = newest_and_shares(pca._half_life_in_time, times, before)
+    half_life: Any = duration_of(pca.half_life)
+    newest, left, past = newest_and_shares(half_life, times, before)
     if state is not None:
         state = replace(state, subspace=state.subspace.decay(past))
     return state, newest, left
@@ -148,10 +163,6 @@ def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.dat
 def _kind_of(rows: Any) -> dict[str, bool]:
     """What the size of a block depends on, beside the number of features."""
     return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
-
-
-def _dtype_of(state: State) -> np.dtype:
-    return state.subspace._dtype
 
 
 def _ready(pca: Any, state: State, d: int) -> State:
@@ -163,9 +174,9 @@ def _ready(pca: Any, state: State, d: int) -> State:
     return state
 
 
-def _after_blocks(pca: Any, blocks: Any, m: int, state: State) -> State:
-    """The state after validated blocks with their weights, the first one of m rows."""
-    d, sizes, rule = state.subspace.n_features, pca._sizes, pca.rank_rule
+def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
+    """The state after validated blocks with their weights, the first one of this shape."""
+    (m, d), sizes, rule = shape, pca._sizes, pca.rank_rule
     max_keep, keep = sizes.kept(d, state.rank)
     at_once = (max_keep or d) + m
     # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
@@ -282,34 +293,3 @@ def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> b
     """Whether NaN or infinity would show in the column sums, so that no check is needed."""
     as_they_are = weight is None and pca._row_factor == 1 and not adjusts(pca)
     return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
-
-
-# ------------------------------------------------------------------ another pass
-
-
-def check_readable(pca: Any, X: Any, n_rounds: int) -> None:
-    """Raise where rows cannot be taken again, or not so often."""
-    for name, kept in (("forgetting_factor", 1), ("half_life", None)):
-        value = getattr(pca, name)
-        if value != kept:
-            raise ValueError(
-                f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
-                "taken again."
-            )
-    if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
-        raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
-
-
-def products(pca: Any, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
-    """`products_of` all rows with the next block of a refinement."""
-    mean, V = refinement.rows.mean, refinement.block
-    if is_dask(X):
-        chunks = RowChunks(pca, X, sample_weight, reset=False)
-        weights = chunks.weights or [None] * len(chunks)
-        calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
-        return Federation().sum(local_products, calls, V)
-    total: Any = 0.0
-    for rows, weight in validated_blocks(pca, X, sample_weight, refinement.before._dtype):
-        with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
-            total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
-    return total

@@ -90,3 +90,6 @@ class Clock:
             return self
         rest = self.times[m:]  # of a large batch, unless little is left
         return Clock(self.times[m - 1], rest.copy() if len(rest) < m else rest)
+
+
+NO_TIMES = Clock()

@@ -58,20 +58,12 @@ def factor_of(half_life: Any) -> float:
     return 0.5 ** (1 / float(half_life)) if rows else 1.0
 
 
-def forgetting_of(estimator: Any) -> Any:
-    """The ``forgetting_factor`` of an estimator, or the factor of its ``half_life``."""
-    half_life = estimator.half_life
-    return estimator.forgetting_factor if half_life is None else factor_of(half_life)
-
-
 def check_half_life(estimator: Any, *others: str) -> None:
     """Raise unless the half-life is one, and nothing but the half-life says how rows fade.
 
     ``others`` are the parameters that say it otherwise, unless they are as by default.
     """
     half_life = estimator.half_life
-    if half_life is None:
-        return
     duration_of(half_life)
     parameters = inspect.signature(type(estimator)).parameters
     for name in others:

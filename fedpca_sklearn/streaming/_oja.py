@@ -12,13 +12,13 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._validation.intervals import Interval
-from ._start import StartedTracker
-from ._tracker import rows_at_once
+from ._start import START
+from ._tracker import Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]
 
 
-class OjaPCA(StartedTracker):
+class OjaPCA(Tracker):
     """Stochastic gradient ascent on the explained variance, with orthonormalisation.
 
     Parameters
@@ -79,7 +79,8 @@ class OjaPCA(StartedTracker):
     _takes_arrays = True
 
     _parameter_constraints: dict = {
-        **StartedTracker._parameter_constraints,
+        **Tracker._parameter_constraints,
+        **START,
         "learning_rate": [
             StrOptions({"averaged", "adaptive"}),
             Interval(Real, 0, None, closed="neither"),
@@ -87,7 +88,7 @@ class OjaPCA(StartedTracker):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
 
-    _fixed = (*StartedTracker._fixed, "batch_size")
+    _fixed = (*Tracker._fixed, "init", "batch_size")
 
     def __init__(
         self,

@@ -11,14 +11,16 @@ import numpy as np
 from .._kernels import linalg
 from .._validation.intervals import Interval
 from ._fading import Fading
-from ._fading_tracker import FadingTracker
+from ._half_life import HALF_LIFE
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
-from ._start import StartedTracker
+from ._start import START
+from ._times import fit, partial_fit
+from ._tracker import Tracker
 
 __all__ = ["PAST"]
 
 
-class PAST(FadingTracker, StartedTracker):
+class PAST(Tracker):
     """Projection approximation subspace tracking: recursive least squares for the basis.
 
     Parameters
@@ -76,14 +78,21 @@ class PAST(FadingTracker, StartedTracker):
     0.0
     """
 
+    # `times` travels through pipelines and searches without a request by the user
+    __metadata_request__fit = {"times": True}
+    __metadata_request__partial_fit = {"times": True}
+    fit = fit
+    partial_fit = partial_fit
+
     _parameter_constraints: dict = {
-        **FadingTracker._parameter_constraints,
-        **StartedTracker._parameter_constraints,
+        **Tracker._parameter_constraints,
+        **START,
+        "half_life": HALF_LIFE,
         "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
         "deflation": ["boolean"],
     }
 
-    _fixed = (*StartedTracker._fixed, "deflation")
+    _fixed = (*Tracker._fixed, "init", "deflation")
 
     def __init__(
         self,
@@ -121,6 +130,8 @@ class PAST(FadingTracker, StartedTracker):
             P = np.full(k, power) if self.deflation else np.eye(k) / power
         state, factors = _Past(state.W, P, power), fading.factors.tolist()
         return (self._deflated if self.deflation else self._together)(state, Z, factors)
+
+    _updated = _faded  # type: ignore[assignment]
 
     def _together(self, state: _Past, Z: np.ndarray, factors: list[float]) -> _Past:
         W, P, most = state.W, state.P.copy(), LIMIT / state.power

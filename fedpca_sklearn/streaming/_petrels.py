@@ -15,15 +15,15 @@ from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
 from ._fading import Fading
-from ._fading_tracker import FadingTracker
-from ._half_life import forgetting_of
+from ._half_life import HALF_LIFE
 from ._memory import EMPTY, Memory, relative_residual
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
+from ._times import fit, partial_fit
 
 __all__ = ["PETRELS"]
 
 
-class PETRELS(FadingTracker, AffineTracker):
+class PETRELS(AffineTracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
     Each row gets its coordinates from the entries that are there, and each feature that is there
@@ -96,9 +96,15 @@ class PETRELS(FadingTracker, AffineTracker):
     True
     """
 
+    # `times` travels through pipelines and searches without a request by the user
+    __metadata_request__fit = {"times": True}
+    __metadata_request__partial_fit = {"times": True}
+    fit = fit
+    partial_fit = partial_fit
+
     _parameter_constraints: dict = {
-        **FadingTracker._parameter_constraints,
         **AffineTracker._parameter_constraints,
+        "half_life": HALF_LIFE,
         "forgetting_factor": [StrOptions({"growing"}), Interval(Real, 0, 1, closed="right")],
         "regularization": [Interval(Real, 0, None, closed="neither")],
     }
@@ -150,11 +156,14 @@ class PETRELS(FadingTracker, AffineTracker):
                 memory = self._row(U, P, z, memory)
         return _Petrels(U, P, power, memory).balanced(most)
 
+    _updated = _faded  # type: ignore[assignment]
+
     def _forgotten(
         self, memory: Memory, residual: float, square: float, n_seen: int, shape: tuple[int, int]
     ) -> tuple[float, Memory]:
         """What a memory that grows leaves of the rows before a row, and the memory after it."""
-        if forgetting_of(self) != "growing" or square == 0:  # which says nothing
+        grows = self.half_life is None and self.forgetting_factor == "growing"
+        if not grows or square == 0:  # which says nothing
             return 1.0, memory
         d, k = shape
         return memory.after(relative_residual(residual, square, n_seen, k), n_seen / d)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def _kept_of_share(
     return kept_directions(rank_for_fraction(s, scatter, fraction), n_features, beyond)
 
 
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes that depend on the parameters of a `StreamingPCA` and the number of features only.
 
     Parameters
@@ -75,13 +75,12 @@ class Sizes:
     pca : StreamingPCA
     """
 
-    def __init__(self, pca: Any):
-        self._pca = pca
+    pca: Any
 
     @property
     def start_rank(self) -> int | None:
         """Rank to start from, with a rule that changes it; None without one."""
-        pca = self._pca
+        pca = self.pca
         if pca.rank_rule is None:
             return None
         if isinstance(pca.n_components, float | str):
@@ -93,18 +92,19 @@ class Sizes:
     @property
     def by_batch(self) -> bool:
         """Whether a batch means something, so that none waits for another; "mle" may refuse it."""
-        pca = self._pca
+        pca = self.pca
         return pca.rank_rule is not None or pca.forgetting == "blocks" or pca.n_components == "mle"
 
     @property
-    def _in_equal_blocks(self) -> bool:
+    def in_equal_blocks(self) -> bool:
         """Whether all blocks but the last one of a batch have the same number of rows."""
-        pca = self._pca
-        return pca.block_size != "auto" or pca.rank_rule is not None or pca._blocks_forget
+        pca = self.pca
+        by_blocks = pca.forgetting == "blocks" and pca.forgetting_factor < 1
+        return pca.block_size != "auto" or pca.rank_rule is not None or by_blocks
 
     def kept(self, n_features: int, rank: int | None = None) -> tuple[int | None, Any]:
         """Bound on the directions kept after a block, and the function that chooses fewer."""
-        pca = self._pca
+        pca = self.pca
         beside = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
         return directions_kept(pca.n_components, pca.oversampling, beside, n_features, rank)
 
@@ -115,11 +115,11 @@ class Sizes:
 
     def block(self, n_features: int, sparse: bool = False) -> int:
         """Rows of a block, at most."""
-        pca, rank = self._pca, self.start_rank
+        pca, rank = self.pca, self.start_rank
         if pca.block_size != "auto":
             return int(pca.block_size)
         max_keep, _ = self.kept(n_features, rank)
-        if self._in_equal_blocks:  # once per block, so that blocks are small
+        if self.in_equal_blocks:  # once per block, so that blocks are small
             return auto_block_size(max_keep, n_features, sparse and rank is None)
         return block_size(max_keep, n_features, sparse, pca.partial_out is not None)
 
@@ -127,11 +127,11 @@ class Sizes:
         self, n: int, n_features: int, sparse: bool, device: bool = False
     ) -> Iterator[slice]:
         """Slices of n rows, each a block."""
-        if self._in_equal_blocks:
+        if self.in_equal_blocks:
             return slices_of(n, self.block(n_features, sparse))
         max_keep = self.kept(n_features)[0]
-        passes = self._pca.svd_solver == "auto"
-        by_qr = self._pca.partial_out is not None  # of which nothing is to be cut
+        passes = self.pca.svd_solver == "auto"
+        by_qr = self.pca.partial_out is not None  # of which nothing is to be cut
         return block_slices(n, n_features, max_keep, sparse, passes, device, by_qr)
 
     def buffer(self, n_features: int) -> int:
@@ -140,7 +140,7 @@ class Sizes:
         if not self.keeps_all(d):
             entries = entries if self.kept(d)[1] else _ENTRIES_OF_CUT
         else:  # adjusted rows may need an eigenproblem for each batch
-            least = d if not adjusts(self._pca) else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
+            least = d if not adjusts(self.pca) else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
         return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
 
     def few(self, n_features: int, room: int | None = None) -> int:
@@ -150,32 +150,66 @@ class Sizes:
             return room
         return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // n_features), 2))
 
-    def memory_bytes(self, n_features: int, dtype: Any) -> int:
-        """See `StreamingPCA.memory_bytes`."""
-        d = n_features
-        pca, rank = self._pca, self.start_rank
-        k, keep = self.kept(d, rank)
-        if k is None:
-            if keep is not None or d > exact_dimension(None):
-                raise ValueError(
-                    f"n_components={pca.n_components!r} must be an integer: the number of "
-                    "directions kept depends on the data."
-                )
-            k = d
-        sizes = [self.block(d)]
-        if (
-            not self._in_equal_blocks and k < d
-        ):  # a stack of few rows takes more than a scatter matrix may
-            sizes.append(max(min(FEW_ROWS, d - k - 2), 1))
-        itemsize = np.dtype(dtype).itemsize
-        past = pca.block_size != "auto"  # else all rows are one block where k = d
-        asked = number_or_none(pca.n_components)
-        wanted = k if asked is None or rank is not None else int(asked)
-        options = (d, itemsize, pca.center, pca.svd_solver, past, wanted)
-        n_threads = usable_threads()
-        peak = max(peak_bytes(k, b, *options, n_threads) for b in sizes)
-        if pca.svd_solver != "auto" or self._in_equal_blocks:
-            return peak
-        peak = max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
-        n = rows_of_vectors(d, k, wanted)
-        return max(peak, bytes_of_vectors(n, k, wanted, d, itemsize))
+
+def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
+    """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of columns of the rows.
+    dtype : dtype, default=float64
+        Of the rows.
+
+    Returns
+    -------
+    n_bytes : int
+        Two bases of k directions, one stack or a chunk of it, and small matrices; where all
+        directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
+        several blocks the basis before them as well. If fewer than d / 4 components are asked
+        of more than 256 features, the first block takes two and leaves one, which is what is
+        stated; the other directions, which the next block or a look at ``subspace_`` needs,
+        take four, and a call with fewer rows than features up to five. A stack has up to 512
+        new rows, or ``block_size`` of them. Rows of up to 2^20 entries, of which very few
+        components are asked, are copied. Passes over more rows than that in one call take a
+        sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
+        or 12, if that is more), two bases for the k directions before, and for each thread
+        that BLAS may use now two of as many vectors and 2 MB. Up to 1,024 features each of
+        these threads has two d x d matrices and a chunk of 1,024 rows, or of 4,096 in float32,
+        but all have at most 128 MB of matrices. But for those four or five, a fit takes at most
+        1.05 times this, the work space of LAPACK included, which not all releases of numpy and
+        scipy show to tracemalloc.
+        Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
+        all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
+        that of ``svd_solver="qr"``.
+        With ``scale`` two copies of a block come on top, with ``partial_out`` three, each of at
+        most all rows of a call in float64, and 32 MB at most of small batches that wait.
+    """
+    d = n_features
+    sizes = Sizes(self)
+    rank = sizes.start_rank
+    k, keep = sizes.kept(d, rank)
+    if k is None:
+        if keep is not None or d > exact_dimension(None):
+            raise ValueError(
+                f"n_components={self.n_components!r} must be an integer: the number of "
+                "directions kept depends on the data."
+            )
+        k = d
+    rows = [sizes.block(d)]
+    if (
+        not sizes.in_equal_blocks and k < d
+    ):  # a stack of few rows takes more than a scatter matrix may
+        rows.append(max(min(FEW_ROWS, d - k - 2), 1))
+    itemsize = np.dtype(dtype).itemsize
+    past = self.block_size != "auto"  # else all rows are one block where k = d
+    asked = number_or_none(self.n_components)
+    wanted = k if asked is None or rank is not None else int(asked)
+    options = (d, itemsize, self.center, self.svd_solver, past, wanted)
+    n_threads = usable_threads()
+    peak = max(peak_bytes(k, b, *options, n_threads) for b in rows)
+    if self.svd_solver != "auto" or sizes.in_equal_blocks:
+        return peak
+    peak = max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
+    n = rows_of_vectors(d, k, wanted)
+    return max(peak, bytes_of_vectors(n, k, wanted, d, itemsize))

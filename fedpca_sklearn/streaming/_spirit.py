@@ -12,12 +12,14 @@ from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import Interval
 from ._fading import Fading
-from ._fading_tracker import FadingTracker
+from ._half_life import HALF_LIFE
+from ._times import fit, partial_fit
+from ._tracker import Tracker
 
 __all__ = ["SPIRIT"]
 
 
-class SPIRIT(FadingTracker):
+class SPIRIT(Tracker):
     """Hidden variables of a stream, as many as hold a share of its energy.
 
     Components are tracked by deflation; one is added when they hold less than ``lower`` of the
@@ -85,8 +87,15 @@ class SPIRIT(FadingTracker):
 
     energy_ratio_: Any = computed()
 
+    # `times` travels through pipelines and searches without a request by the user
+    __metadata_request__fit = {"times": True}
+    __metadata_request__partial_fit = {"times": True}
+    fit = fit
+    partial_fit = partial_fit
+
     _parameter_constraints: dict = {
-        **FadingTracker._parameter_constraints,
+        **Tracker._parameter_constraints,
+        "half_life": HALF_LIFE,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "lower": [Interval(Real, 0, 1, closed="both")],
         "upper": [Interval(Real, 0, 1, closed="both")],
@@ -155,6 +164,8 @@ class SPIRIT(FadingTracker):
                 elif self.upper < 1 and held > self.upper * energy and len(W) > 1:
                     W, power, rest = W[:-1], power[:-1], 0
         return _Spirit(W, power, weight, held, energy, rest)
+
+    _updated = _faded  # type: ignore[assignment]
 
     def _basis(self, state: _Spirit) -> np.ndarray:
         return state.W

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -10,84 +9,40 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._validation.checks import float_array
-from ._fading import Fading
-from ._tracker import Tracker
 
 # Rounds in which missing entries of the first rows are filled in.
 _FILLINGS = 20
 
 
-class StartedTracker(Tracker):
-    """Base of the trackers whose rule moves a basis that must come from somewhere.
+# Constraints of the parameters of a tracker whose rule moves a basis.
+START: dict = {
+    "init": [StrOptions({"rows", "random"}), "array-like"],
+    "random_state": ["random_state"],
+}
 
-    A subclass has parameters ``init`` and ``random_state`` and writes `_updated`, `_basis` and, in
-    the place of `_begin`, `_begin_at`: the state of the rule at a basis V of shape (k, d)
-    with orthonormal rows. Z are the rows, without missing entries, that the basis was made from and
-    that `_updated` will not see; it is empty, of shape (0, d), where V was drawn or given.
 
-    With ``init="rows"`` the first block has 2 k rows, and the basis is their SVD, once missing
-    entries are filled in. Where fewer entries are there than rows of rank k have numbers, anything
-    would fit them, and worse than nothing: the basis stays random.
+def first_basis(init: Any, k: int, d: int, rng: np.random.RandomState) -> np.ndarray:
+    """Basis of k rows before the first row of d features; with "rows" they turn it."""
+    if isinstance(init, str):
+        return linalg.random_basis(k, d, rng)
+    V = float_array("init", init, 2, np.float64)
+    if V.shape != (k, d):
+        raise ValueError(f"init must have shape {(k, d)}, got {V.shape}.")
+    return linalg.orthonormalised(V)
+
+
+def start_from_rows(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Basis of the first rows, completed by V, and the rows, with missing entries filled in.
+
+    None where fewer entries are there than rows of rank k have numbers: anything would fit them,
+    and worse than nothing.
     """
-
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "init": [StrOptions({"rows", "random"}), "array-like"],
-        "random_state": ["random_state"],
-    }
-    _fixed = (*Tracker._fixed, "init")
-    init: Any
-
-    @abstractmethod
-    def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> Any:
-        """State of the rule at a basis.
-
-        Parameters
-        ----------
-        V : ndarray of shape (k, d), float64
-            Orthonormal rows.
-        Z : ndarray of shape (m, d), float64
-            Centred rows that V was made from, if any.
-
-        Returns
-        -------
-        state : object
-            Whatever `_updated` and `_basis` take.
-        """
-
-    def _from_rows(self) -> bool:
-        return isinstance(self.init, str) and self.init == "rows"
-
-    def _block_rows(self, d: int, first: bool = True) -> int:
-        if first and self._from_rows():
-            return 2 * self._rank(d) + self.center
-        return super()._block_rows(d, first)
-
-    def _begin(self, d: int, rng: np.random.RandomState) -> Any:
-        return self._begin_at(self._first_basis(d, rng), np.empty((0, d)))
-
-    def _first_basis(self, d: int, rng: np.random.RandomState) -> np.ndarray:
-        if isinstance(self.init, str):  # "rows" turn it when they come
-            return linalg.random_basis(self._rank(d), d, rng)
-        return self._given_basis(d)
-
-    def _given_basis(self, d: int) -> np.ndarray:
-        V = float_array("init", self.init, 2, np.float64)
-        shape = self._rank(d), d
-        if V.shape != shape:
-            raise ValueError(f"init must have shape {shape}, got {V.shape}.")
-        return linalg.orthonormalised(V)
-
-    def _first_rows(self, state: Any, Z: np.ndarray, fading: Fading) -> Any:
-        if not self._from_rows():
-            return self._faded(state, Z, fading)
-        V = self._basis(state)
-        lost = np.isnan(Z)
-        if lost.any():
-            if np.sum(~lost) < _numbers(len(Z), Z.shape[1], len(V)):
-                return self._faded(state, Z, fading)
-            Z = filled(Z, lost, len(V))
-        return self._begin_at(leading_directions(Z, V), Z)
+    lost = np.isnan(Z)
+    if lost.any():
+        if np.sum(~lost) < _numbers(len(Z), Z.shape[1], len(V)):
+            return None
+        Z = filled(Z, lost, len(V))
+    return leading_directions(Z, V), Z
 
 
 def _numbers(m: int, d: int, k: int) -> int:

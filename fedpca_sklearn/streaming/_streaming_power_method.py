@@ -12,13 +12,13 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import Interval
-from ._start import StartedTracker
-from ._tracker import rows_at_once
+from ._start import START
+from ._tracker import Tracker, rows_at_once
 
 __all__ = ["StreamingPowerMethod"]
 
 
-class StreamingPowerMethod(StartedTracker):
+class StreamingPowerMethod(Tracker):
     """Power method whose every step takes a fresh block of rows.
 
     A block of ``block_size`` rows multiplies the basis by its scatter matrix, without forming it;
@@ -81,11 +81,12 @@ class StreamingPowerMethod(StartedTracker):
     n_steps_: Any = computed()
 
     _parameter_constraints: dict = {
-        **StartedTracker._parameter_constraints,
+        **Tracker._parameter_constraints,
+        **START,
         "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
 
-    _fixed = (*StartedTracker._fixed, "block_size")
+    _fixed = (*Tracker._fixed, "init", "block_size")
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
@@ -24,7 +25,7 @@ from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
 from .._validation.intervals import Interval
 from ..summary import Subspace
-from ._decomposition import DecompositionMixin
+from ._decomposition import ROWS_AT_ONCE, decompose
 from ._outliers import COLUMN_ROWS, medians_of_columns, search_rows, thresholds_of_columns
 
 __all__ = ["AlternatingProjections"]
@@ -46,11 +47,9 @@ _MOSTLY_ZERO = 0.5
 # Share of columns from which on it is told that they are outliers for the most: objects in films
 # that linger are in fewer.
 _MANY_COLUMNS = 0.1
-# Rows that are searched for outliers at once.
-_ROWS_AT_ONCE = 64
 
 
-class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
+class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
     Alternates between the best matrix of rank k for the rows less the outliers, and the outliers,
@@ -229,11 +228,14 @@ class AlternatingProjections(CallbackSupportMixin, DecompositionMixin):
                 stacklevel=3,
             )
 
+    decompose = decompose
+
     def _outliers_removed(self, X: Any) -> np.ndarray:
+        """Copy of rows with NaN at outliers, as at missing entries."""
         U = X.copy()
         V, mean = self._float64_model()
         with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
-            for at in slices_of(len(U), _ROWS_AT_ONCE):
+            for at in slices_of(len(U), ROWS_AT_ONCE):
                 U[at][search_rows(U[at] - mean, V, "auto", self._thresholds).mask] = np.nan
         return U
 

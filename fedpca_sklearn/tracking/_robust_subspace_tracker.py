@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from .._base.fitted import computed
 from .._validation.intervals import Interval
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
-from ._outlier_tracker import ALTPROJ_ROWS, OutlierTracker, known_thresholds
+from ._decomposition import decompose, known_thresholds, outliers_removed
 from ._outliers import (
     KNOWN_ROWS,
     Search,
@@ -28,13 +29,13 @@ from ._outliers import (
     unused,
 )
 from ._stmiss import State
-from ._stmiss_tracker import PooledTracker
+from ._stmiss_tracker import ALTPROJ_ROWS, OUTLIERS, STMissTracker
 from ._support_warnings import warn_of_support
 
 __all__ = ["RobustSubspaceTracker"]
 
 
-class RobustSubspaceTracker(OutlierTracker, PooledTracker):
+class RobustSubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries and sparse outliers (RST-miss).
 
     Outliers of a batch are the sparse part of what the last subspace does not explain. They are
@@ -153,7 +154,8 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
     """
 
     _parameter_constraints: dict = {
-        **OutlierTracker._parameter_constraints,
+        **STMissTracker._parameter_constraints,
+        **OUTLIERS,
         "absorb_after": [Interval(Integral, 1, None, closed="left"), None],
     }
 
@@ -194,7 +196,12 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         self.center = center
         self.store_subspaces = store_subspaces
 
-    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    outlier_mask_: Any = computed()
+    support_threshold_: Any = computed()
+    decompose = decompose
+    _outliers_removed = _usable = outliers_removed
+
+    def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or self.init == "svd":
@@ -202,9 +209,7 @@ class RobustSubspaceTracker(OutlierTracker, PooledTracker):
         V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
         return replace(state, basis=V)
 
-    def _without_outliers(
-        self, state: State, Y: np.ndarray, owners: np.ndarray
-    ) -> tuple[np.ndarray, State]:
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         d = Y.shape[1]
         if not len(state.basis):
             mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(d)

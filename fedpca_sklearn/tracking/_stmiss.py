@@ -96,11 +96,12 @@ class State:
 
 
 class Filled(NamedTuple):
-    """A filled batch: L_j, its coordinates in the last basis, and which rows count."""
+    """A filled batch: L_j, its coordinates in the last basis, which rows count, and the ridge."""
 
     rows: np.ndarray
     coordinates: np.ndarray
     counts: np.ndarray
+    ridge: np.ndarray | None = None
 
 
 def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | None = None) -> Filled:
@@ -119,7 +120,7 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | Non
     if not counts.any():
         C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD, ridge)
         counts = some
-    return Filled(np.where(lost, C @ V + mean, Y), C, counts)
+    return Filled(np.where(lost, C @ V + mean, Y), C, counts, ridge)
 
 
 def r_svd(
@@ -132,12 +133,17 @@ def r_svd(
 
 
 def faded(before: Subspace, m: int, batch_size: int, forgetting_factor: float) -> Subspace:
-    """What still counts of earlier rows, with m new ones.
+    """What still counts of earlier rows, with m new ones."""
+    return before.decay(weight_left(m, batch_size, forgetting_factor))
 
-    Their weight is ``forgetting_factor ** m``, 0 in the paper, or ``1 - m / batch_size`` if that is
-    more, as m rows replace that many of a batch.
+
+def weight_left(m: int, batch_size: int, forgetting_factor: float) -> float:
+    """Weight of earlier rows, with m new ones.
+
+    It is ``forgetting_factor ** m``, 0 in the paper, or ``1 - m / batch_size`` if that is more, as
+    m rows replace that many of a batch.
     """
-    return before.decay(max(forgetting_factor**m, 1 - m / batch_size, 0.0))
+    return max(forgetting_factor**m, 1 - m / batch_size, 0.0)
 
 
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:

@@ -1,9 +1,8 @@
-"""Base classes of the trackers by STMiss, and of those with all rows in one place."""
+"""Base class of the trackers by STMiss: batches filled by the last subspace, and their r-SVD."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -14,14 +13,14 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
-from .._base.fitted import computed
-from .._base.missing_entries import MissingEntriesMixin
+from .._base.fitted import LEARNT, computed
+from .._base.missing_entries import impute, score, score_samples
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
-from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, forgetting_of
+from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
 from ._past import (
     LOSS_KEPT,
@@ -39,11 +38,11 @@ from ._stmiss import (
     State,
     complete,
     detect,
-    faded,
     fill,
     largest_square,
     r_svd,
     residuals,
+    weight_left,
 )
 
 
@@ -63,11 +62,23 @@ def without_times(method: Callable) -> Callable:
     return checked
 
 
-class STMissTracker(MissingEntriesMixin, BlockTransformer):
+# Constraints of the parameters of trackers that find outliers.
+OUTLIERS: dict = {
+    "init": [StrOptions({"altproj", "svd"}), "array-like"],
+    "init_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+}
+# Rows for each component from which on AltProj tells outliers well.
+ALTPROJ_ROWS = 5
+
+
+class STMissTracker(BlockTransformer):
     """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
 
-    A subclass implements `_r_svd` and `_level`. It may also say what the first batch starts from,
-    and which entries are not to be used.
+    A subclass says what the first batch starts from, and which entries are outliers: it marks them
+    in `_without_outliers`, which notes mask and threshold in the state, and they are missing then.
+    Where rows are not in one place, it takes their sums otherwise.
     """
 
     _parameter_constraints: dict = {
@@ -86,9 +97,16 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         "store_subspaces": ["boolean"],
     }
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
+    _takes_missing = True
     change_points_: Any = computed(when="detect_changes")
+    outlier_mask_: Any
+    support_threshold_: Any
+    impute = impute
+    score = score
+    score_samples = score_samples
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
+    init_size: int | Literal["auto"]
     forgetting_factor: float | Literal["auto"]
     half_life: Any
     fill: str
@@ -99,6 +117,8 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.half_life is None:
+            return
         check_half_life(self, "forgetting_factor")
         if duration_of(self.half_life) is not None:
             raise ValueError(
@@ -107,20 +127,39 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             )
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
-        """Algorithm 1 for a batch; `_stmiss` has its lines."""
-        owners = state.owners[: len(Y)]
-        if not state.summary.n_samples:
-            state = self._first(state, Y, owners)
-        Y, state = self._without_outliers(state, Y, owners)
-        return self._taken(state, Y, owners)
+        check_squares(Y)
+        return self._better_of_two(*self._cleaned(state, Y))
 
-    def _taken(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
-        """State after a batch without outliers."""
+    def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray]:
+        """State that fills a batch, and its rows without outliers."""
+        if not state.summary.n_samples:
+            state = self._first(state, Y)
+        Y, state = self._without_outliers(state, Y)
+        return state, Y
+
+    def _better_of_two(self, state: State, Y: np.ndarray) -> State:
+        """State that forgets or keeps the past, whichever has had less loss on the next rows."""
+        one, other = replace(state, rival=None), state.rival
+        new = self._taken(one, Y)
+        if other is None and new.weight == 1.0:
+            return new
+        if self.detect_changes or not self._forgets_by_itself:
+            return replace(new, keeps=False)
+        other = replace(one, keeps=True) if other is None else other
+        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "held")}
+        rival = self._taken(replace(other, **seen), Y)
+        forgets, keeps = (rival, new) if new.keeps else (new, rival)
+        if forgets.loss < keeps.loss:
+            return replace(forgets, rival=keeps)
+        return replace(keeps, rival=forgets)
+
+    def _taken(self, state: State, Y: np.ndarray) -> State:
+        """Algorithm 1 for a batch without outliers; `_stmiss` has its lines."""
         filled = self._fill(state, Y)
-        state, updates = self._detect(state, Y, filled, owners)
+        state, updates = self._detect(state, Y, filled)
         first, measures = not len(state.basis), self._measures
         if measures and not first:
-            state, past = self._remember(state, Y, filled, owners)
+            state, past = self._remember(state, Y, filled)
         else:
             past = state
         new = state
@@ -129,10 +168,10 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
                 filled = self._fill(new, Y)
             if not filled.counts.any():
                 break
-            summary = self._r_svd(past, filled, new.basis, owners)
+            summary = self._r_svd(past, filled, new.basis)
             new = self._with(summary, past, new)
         if measures and first and len(new.basis):
-            misfit = self._misfit(new, Y, self._fill(new, Y), owners)
+            misfit = self._misfit(new, Y, self._fill(new, Y))
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
             noise = noise if math.isfinite(noise) else math.nan
@@ -147,32 +186,31 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
     @property
     def _factor(self) -> float:
         """Forgetting factor of a row, beyond what `_remember` forgets."""
-        return 1.0 if self._forgets_by_itself else forgetting_of(self)
+        if self.half_life is not None:
+            return factor_of(self.half_life)
+        return 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
 
     @property
     def _forgets_by_itself(self) -> bool:
         """Whether each batch says what counts of the past."""
-        return forgetting_of(self) == "auto"
+        return self.half_life is None and self.forgetting_factor == "auto"
 
     @property
     def _measures(self) -> bool:
         """Whether the misfit of batches matters."""
         return self._forgets_by_itself or self.fill == "conditional"
 
-    def _remember(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[State, State]:
+    def _remember(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, State]:
         """State with what the batch says of noise, and the same with what counts of the past."""
-        misfit = self._misfit(state, Y, filled, owners)
-        past = self._past(state, Y, filled, misfit, owners)
+        misfit = self._misfit(state, Y, filled)
+        past = self._past(state, Y, filled, misfit)
         now, loss = misfit.noise, LOSS_KEPT * state.loss
-        noise = averaged(state.noise, self._weight(past, len(Y)), now, len(Y))
+        left = weight_left(len(Y), self._block_rows(Y.shape[1], False), self._factor)
+        noise = averaged(state.noise, past.summary.n_samples * left, now, len(Y))
         past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
         return replace(past, summary=state.summary), past
 
-    def _past(
-        self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit, owners: np.ndarray
-    ) -> State:
+    def _past(self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit) -> State:
         """State with what counts of earlier batches; little after a change."""
         state = replace(state, weight=1.0)
         share, least = misfit.share, state.least
@@ -182,7 +220,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             return replace(state, least=share, filling=share)
         alone, filling = math.inf, state.filling
         if may_have_changed(share, least) and filled.counts.any():
-            alone = self._noise_alone(state, Y, filled, owners)
+            alone = self._noise_alone(state, Y, filled)
         weight = weight_beside(alone, misfit.noise, state.summary.n_samples, len(Y))
         if has_changed(alone, misfit.noise):
             filling = share
@@ -194,30 +232,21 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         state = replace(state, summary=summary, least=least, filling=filling)
         return replace(state, weight=weight)
 
-    def _noise_alone(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> float:
+    def _noise_alone(self, state: State, Y: np.ndarray, filled: Filled) -> float:
         """What the subspace of a batch alone would leave of others like it."""
         nothing = replace(state, summary=state.summary.decay(0.0))
-        summary = self._r_svd(nothing, filled, state.basis, owners)
+        summary = self._r_svd(nothing, filled, state.basis)
         alone = self._with(summary, nothing, state)
-        misfit = self._misfit(alone, Y, self._fill(alone, Y), owners)
+        misfit = self._misfit(alone, Y, self._fill(alone, Y))
         return optimism(len(Y), len(alone.basis)) * misfit.noise
-
-    def _weight(self, past: State, m: int) -> float:
-        """Weight of the rows before m new ones."""
-        size = self._block_rows(past.basis.shape[1], False)
-        return faded(past.summary, m, size, self._factor).n_samples
 
     # ---------------------------------------------------------------- what differs
 
-    def _first(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
+    def _first(self, state: State, Y: np.ndarray) -> State:
         """State whose mean and basis fill the first batch."""
         return state
 
-    def _without_outliers(
-        self, state: State, Y: np.ndarray, owners: np.ndarray
-    ) -> tuple[np.ndarray, State]:
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         """Rows with outliers marked as missing, and the state with their positions."""
         return Y, state
 
@@ -235,7 +264,7 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         variances[: len(known)] = known
         return noise_ridge(variances, state.noise)
 
-    def _misfit(self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray) -> Misfit:
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """What the basis does not explain of a batch that it has filled."""
         sums = self._misfits(state, Y, filled).sum(axis=0)
         if not np.isfinite(sums).all():
@@ -244,37 +273,44 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
 
     def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
         """The same for each row."""
-        k = fitted_numbers(~np.isnan(Y), state.basis, self._ridge_of(state))
+        k = fitted_numbers(~np.isnan(Y), state.basis, filled.ridge)
         return misfits(residuals(state, Y, filled), Y - state.mean, k)
 
-    @abstractmethod
-    def _level(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[float, float]:
+    def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         """Largest eigenvalue of the residuals' scatter, and by how much it may be too large."""
+        return largest_square(residuals(state, Y, filled)[filled.counts]), 0.0
 
-    @abstractmethod
-    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Summary of the filled rows that count, and of what still counts of those before.
 
-        ``V`` is the basis that filled them, and ``owners`` are the labels of all rows, if any.
+        ``V`` is the basis that filled them.
         """
+        L, before = filled.rows[filled.counts], state.summary
+        size = self._block_rows(L.shape[1], not before.n_samples)
+        return r_svd(L, self._rank(L.shape[1]), before, size, self._factor)
 
-    def _detect(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[State, bool]:
+    def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
         """State with the changes found, and whether the batch is to change the subspace."""
         if not (self.detect_changes and len(state.basis) and filled.counts.any()):
             return state, True
         size = self._block_rows(Y.shape[1], False)
-        scatter = np.array(self._level(state, Y, filled, owners))
+        scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
         return detect(state, level, size, self.n_updates, self.change_threshold, margin)
 
     # ---------------------------------------------------------------- the stream
 
     def _block_rows(self, d: int, first: bool = True) -> int:
-        return max(2 * self._rank(d), 40) if self.batch_size == "auto" else int(self.batch_size)
+        k = self._rank(d)
+        size = max(2 * k, 40) if self.batch_size == "auto" else int(self.batch_size)
+        if not (first and self._by_altproj):
+            return size
+        return max(size, ALTPROJ_ROWS * k, 100) if self.init_size == "auto" else self.init_size
+
+    @property
+    def _by_altproj(self) -> bool:
+        """Whether the first basis is that of the first batch without its outliers."""
+        return isinstance(self.init, str) and self.init == "altproj"
 
     def _start(self, d: int) -> State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
@@ -292,14 +328,29 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
             self.__dict__.pop("subspaces_", None)
         if self.store_subspaces:
             self.subspaces_ = list(getattr(self, "subspaces_", []))
-        return super()._begin_batch(stream, n, labels)
+        self._masks: list[Any] = []  # of one block after the other
+        return stream.state
 
     def _after_block(self, state: State, full: bool) -> None:
-        if self.store_subspaces and full:
-            V = state.basis
+        if state.outliers is not None:
+            self._masks = [*self._masks, state.outliers]
+        if full:
+            self._store(state.basis)
+
+    def _store(self, V: np.ndarray) -> None:
+        """Keep the basis after a batch, if that is asked for."""
+        if self.store_subspaces:
             self.subspaces_.append(linalg.complete_basis(V, self._rank(V.shape[1])))
 
     def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
+        self._show_subspace(state, n_rows, dtype)
+        if state.outliers is not None:
+            new = n_rows - vars(self)[LEARNT].state.n_before  # rows of the last batch
+            self.outlier_mask_ = np.concatenate(self._masks)[-new:]
+            self.support_threshold_ = np.array(state.threshold)
+
+    def _show_subspace(self, state: State, n_rows: int, dtype: np.dtype) -> None:
+        """Set the fitted attributes that tell nothing of single rows."""
         summary = state.summary
         if not summary.n_samples:
             summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
@@ -315,37 +366,3 @@ class STMissTracker(MissingEntriesMixin, BlockTransformer):
         if self.fill != "conditional":
             return None
         return noise_ridge(self.explained_variance_, self._entry_noise)
-
-
-class PooledTracker(STMissTracker):
-    """Base of the trackers that have all rows in one place."""
-
-    def _next_state(self, state: State, Y: np.ndarray) -> State:
-        check_squares(Y)
-        return super()._next_state(state, Y)
-
-    def _taken(self, state: State, Y: np.ndarray, owners: np.ndarray) -> State:
-        """State that forgets or keeps the past, whichever has had less loss on the next rows."""
-        one, other = replace(state, rival=None), state.rival
-        new = super()._taken(one, Y, owners)
-        if other is None and new.weight == 1.0:
-            return new
-        if self.detect_changes or not self._forgets_by_itself:
-            return replace(new, keeps=False)
-        other = replace(one, keeps=True) if other is None else other
-        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "held")}
-        rival = super()._taken(replace(other, **seen), Y, owners)
-        forgets, keeps = (rival, new) if new.keeps else (new, rival)
-        if forgets.loss < keeps.loss:
-            return replace(forgets, rival=keeps)
-        return replace(keeps, rival=forgets)
-
-    def _level(
-        self, state: State, Y: np.ndarray, filled: Filled, owners: np.ndarray
-    ) -> tuple[float, float]:
-        return largest_square(residuals(state, Y, filled)[filled.counts]), 0.0
-
-    def _r_svd(self, state: State, filled: Filled, V: np.ndarray, owners: np.ndarray) -> Subspace:
-        L, before = filled.rows[filled.counts], state.summary
-        size = self._block_rows(L.shape[1], not before.n_samples)
-        return r_svd(L, self._rank(L.shape[1]), before, size, self._factor)

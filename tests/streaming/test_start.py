@@ -24,6 +24,7 @@ from fedpca_sklearn import (
     excess_error,
     make_power_law,
 )
+from fedpca_sklearn.base import Tracker
 from fedpca_sklearn.streaming._memory import Memory
 from fedpca_sklearn.streaming._start import filled, leading_directions
 
@@ -344,3 +345,19 @@ def sections(name):
 def test_a_short_stream_is_at_most_twice_as_far_as_its_best_subspace(model, data):
     errors = [1 + excess_error(X, clone(model).fit(X).components_) for X in sections(data)]
     assert np.median(errors) < 2
+
+
+def test_a_rule_without_a_beginning_is_told_what_it_lacks():
+    class Unbegun(Tracker):
+        def __init__(self, n_components=2, *, center=True):
+            self.n_components = n_components
+            self.center = center
+
+        def _updated(self, state, Z):
+            return state
+
+        def _basis(self, state):
+            return state
+
+    with pytest.raises(TypeError, match="Unbegun must write _begin, or _begin_at"):
+        Unbegun().fit(np.eye(5))
