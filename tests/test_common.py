@@ -812,28 +812,6 @@ def test_a_fit_does_not_touch_its_strategies():
     assert joblib.hash((rule, merge, inner)) == before
 
 
-@pytest.mark.parametrize(
-    ("merge", "words"),
-    [
-        (SubspaceMerge("median"), ["method", "'median'", "'qr'"]),
-        (SubspaceMerge(fan_in=1), ["'fan_in'", "Got 1", "[2, inf)"]),
-        (SubspaceMerge(fan_in="two"), ["fan_in", "'two'"]),
-        (SubspaceMerge(truncate="yes"), ["truncate", "'yes'"]),
-        (SubspaceMerge(forgetting_factor=0), ["forgetting_factor", "Got 0"]),
-        ("svd", ["'merge'", "'svd'"]),
-        (SubspaceMerge, ["merge", "SubspaceMerge"]),
-    ],
-    ids=str,
-)
-def test_a_bad_merge_strategy_is_named(merge, words):
-    model = FederatedPCA(2, merge=merge, n_clients=3)
-    with pytest.raises((ValueError, TypeError)) as error:
-        model.fit(rows())
-    for word in words:
-        assert word in str(error.value)
-    assert not hasattr(model, "components_")
-
-
 @pytest.mark.parametrize("model", [DistributedPCA(1), StreamingPCA(1), OjaPCA(1)])
 def test_variance_beyond_the_dtype_is_refused(model):
     X = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)

@@ -858,40 +858,6 @@ def test_a_failing_client_is_named_and_leaves_no_trace(
     assert_is_pca_of(pca, np.concatenate(seen), 3)
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 10}, "n_components=10.*n_features=9"),
-        ({"n_components": 0}, "n_components.*Got 0"),
-        ({"n_components": 1.5}, r"n_components.*Got 1\.5"),
-        ({"n_clients": 0}, "n_clients.*Got 0"),
-        ({"estimator": StandardScaler()}, "StandardScaler"),
-        ({"estimator": StreamingPCA(-1)}, "Client 0.*n_components.*-1"),
-        ({"merge": "flat"}, "merge.*'flat'"),
-        ({"merge": SubspaceMerge("best")}, "method.*'best'"),
-        ({"merge": SubspaceMerge(fan_in=1)}, "fan_in.*1"),
-        ({"merge": SubspaceMerge(fan_in=2.5)}, r"fan_in.*2\.5"),
-        ({"merge": SubspaceMerge(fan_in="2")}, "fan_in.*'2'"),
-    ],
-)
-def test_bad_parameters_are_named_and_leave_no_trace(sites, method, parameters, message):
-    X, clients = sites
-    pca = FederatedPCA(3)
-    if method == "fit":
-        pca.fit(X, clients=clients)
-    pca.set_params(**parameters)
-    before = joblib.hash(vars(pca))
-    with pytest.raises((ValueError, TypeError), match=message):
-        getattr(pca, method)(X, clients=clients)
-    assert joblib.hash(vars(pca)) == before
-
-
-def test_something_that_cannot_fit_is_no_sub_estimator():
-    with pytest.raises(ValueError, match=r"'estimator' parameter.*'pca'"):
-        FederatedPCA(2, estimator="pca").fit(np.eye(3))
-
-
 BAD_LABELS = {
     "too short": ([0, 1], r"\(12,\).*\(2,\)"),
     "too long": ([0] * 13, r"\(12,\).*\(13,\)"),

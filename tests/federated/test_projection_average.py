@@ -314,27 +314,6 @@ def test_a_fraction_of_variance_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"projection_dim": 0}, "'projection_dim' parameter of ProjectionAverage.*Got 0"),
-        ({"projection_dim": -3}, "'projection_dim'.*Got -3"),
-        ({"projection_dim": 1.5}, r"'projection_dim'.*Got 1\.5"),
-        ({"projection_dim": "all"}, "'projection_dim'.*Got 'all'"),
-        ({"weighting": "variance"}, "'weighting' parameter of ProjectionAverage.*Got 'variance'"),
-        ({"weighting": None}, "'weighting'.*Got None"),
-    ],
-)
-def test_bad_parameters_of_the_average_are_named(parameters, message):
-    strategy, X = ProjectionAverage(**parameters), np.random.default_rng(15).random((9, 4))
-    for call in (
-        lambda: FederatedPCA(2, merge=strategy).fit(X),
-        lambda: strategy.merge([Subspace.from_rows(X)], 2),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
-@pytest.mark.parametrize(
     ("subspaces", "message"),
     [
         ([], "at least one"),

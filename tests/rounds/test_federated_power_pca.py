@@ -346,17 +346,6 @@ def test_the_start_is_not_written():
     assert_array_equal(init, before)
 
 
-@pytest.mark.parametrize("shape", [(2, 8), (4, 8), (3, 7)])
-def test_a_start_of_a_wrong_shape_is_refused(shape):
-    with pytest.raises(ValueError, match=rf"init must have shape \(3, 8\), got \({shape[0]}, "):
-        FederatedPowerPCA(3, init=np.ones(shape)).fit(rows())
-
-
-def test_a_start_with_nan_is_refused():
-    with pytest.raises(ValueError, match="init"):
-        FederatedPowerPCA(3, init=np.full((3, 8), nan)).fit(rows())
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -839,14 +828,6 @@ def test_local_steps_with_one_client_are_exact():
     X = rows()
     for p in (1, 2, 5):
         assert_equals_pca(exact(method="power", local_steps=p, n_clients=1).fit(X), X)
-
-
-def test_local_steps_and_acceleration_are_refused():
-    model = FederatedPowerPCA(2, local_steps=2, acceleration="krylov")
-    with pytest.raises(ValueError, match=r"acceleration='krylov' needs local_steps=1, got 2"):
-        model.fit(rows())
-    with pytest.raises(ValueError, match="local_steps"):
-        FederatedPowerPCA(2, local_steps=0).fit(rows())
 
 
 def test_a_client_without_variance_has_no_say_in_local_steps():

@@ -1169,40 +1169,6 @@ def test_more_components_than_features_are_refused(model):
     assert model.set_params(n_components=8).fit(planted(50, 8)[0]).noise_variance_ == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        *[(cls(value), "n_components") for value in (0, 2.5) for cls in CLASSES],
-        (SPIRIT(None), "n_components"),
-        *[(cls(center="yes"), "center") for cls in CLASSES],
-        (FrequentDirections(sketch_size=0), "sketch_size"),
-        (FrequentDirections(robust=0.5), "robust"),
-        (StreamingPowerMethod(block_size=0), "block_size"),
-        (StreamingPowerMethod(block_size="all"), "block_size"),
-        (OjaPCA(learning_rate=0), "learning_rate"),
-        (OjaPCA(learning_rate="optimal"), "learning_rate"),
-        (OjaPCA(batch_size=0), "batch_size"),
-        (OjaPCA(random_state="x"), "random_state"),
-        (GROUSE(step_size=0.0), "step_size"),
-        (GROUSE(step_size="fast"), "step_size"),
-        (PAST(forgetting_factor=0), "forgetting_factor"),
-        (PAST(forgetting_factor=1.1), "forgetting_factor"),
-        (PAST(deflation=None), "deflation"),
-        (PETRELS(forgetting_factor=-0.5), "forgetting_factor"),
-        (PETRELS(regularization=0), "regularization"),
-        (SPIRIT(lower=-0.1), "lower"),
-        (SPIRIT(upper=1.1), "upper"),
-        (SPIRIT(hold_off=-1), "hold_off"),
-        (SPIRIT(forgetting_factor=2), "forgetting_factor"),
-    ],
-    ids=str,
-)
-def test_a_bad_parameter_is_named(model, name):
-    with pytest.raises(ValueError, match=name):
-        model.fit(planted(50)[0])
-    assert not hasattr(model, "components_")
-
-
 @each({name: m for name, m in TRACKERS.items() if "random_state" in m.get_params()})
 def test_a_random_state_fixes_the_result(model):
     X, _ = planted(60, noise=1.0)
