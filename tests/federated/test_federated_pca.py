@@ -222,23 +222,6 @@ def test_a_fraction_of_the_variance_is_reached_by_unlike_clients(d, fraction, fa
 # -------------------------------------------------------------------- invariances
 
 
-@pytest.mark.parametrize("fan_in", TREES)
-def test_order_and_names_of_clients_do_not_matter(sites, fan_in):
-    X, clients = sites
-    rng = np.random.default_rng(4)
-    model = FederatedPCA(4, merge=SubspaceMerge(fan_in=fan_in))
-    want = model.fit(X, clients=clients)
-    shuffle = rng.permutation(len(X))
-    names = np.array(["p", "z", "a", "m", "k", "b", "y"])
-    for rows, labels in [
-        (X[shuffle], clients[shuffle]),  # rows within and between clients
-        (X, rng.permutation(7)[clients]),
-        (X, names[clients]),
-        (X, -10 * clients),
-    ]:
-        assert_same(sklearn.clone(model).fit(rows, clients=labels), want)
-
-
 def test_grouping_of_clients_does_not_matter(sites):
     X, clients = sites
     want = FederatedPCA(4).fit(X, clients=clients)
@@ -542,12 +525,6 @@ def test_fractional_weights_are_those_of_the_weighted_svd(sites):
     weight = np.random.default_rng(11).uniform(0.1, 3, len(X))
     pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=weight)
     assert_is_pca_of(pca, X, 4, weight=weight)
-
-
-def test_a_client_of_no_weight_changes_nothing(sites):
-    X, clients = sites
-    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=(clients != 2).astype(float))
-    assert_is_pca_of(pca, X[clients != 2], 4)
 
 
 def test_rows_without_any_weight_are_no_start_and_no_change(sites):

@@ -627,17 +627,6 @@ def test_single_precision_steps(d):
     assert_orthonormal(pca.components_, atol=1e-6)
 
 
-def test_parallel_clients_give_the_same_steps():
-    rng = np.random.default_rng(57)
-    steps = [make_shards(rng, [20, 30, 9], 300) for _ in range(3)]
-    one = in_steps(OnlineDistributedPCA(3, n_jobs=1), steps)
-    two = in_steps(OnlineDistributedPCA(3, n_jobs=2), steps)
-    assert_same_summary(two, one, 1e-12)
-    assert_allclose(two.projection_values_, one.projection_values_, rtol=1e-12)
-    assert two.communication_ == one.communication_
-    assert two.clients_ == one.clients_
-
-
 # -------------------------------------------------------------------- what it is good for
 
 
