@@ -223,15 +223,20 @@ def expected_failures(estimator):
     return {}
 
 
-# What has nothing to do with the values of parameters: of one configuration of each class.
+# Of one configuration of each class: what has nothing to do with the values of parameters (names,
+# tags and copies, and how rows and weights are held).
 OF_THE_CLASS = {
     *("check_complex_data", "check_do_not_raise_errors_in_init_or_set_params"),
     *("check_dtype_object", "check_estimator_cloneable", "check_estimator_repr"),
     *("check_estimator_tags_renamed", "check_estimators_empty_data_messages"),
-    *("check_estimators_unfitted", "check_fit1d", "check_get_params_invariance"),
-    *("check_mixin_order", "check_no_attributes_set_in_init"),
-    *("check_parameters_default_constructible", "check_set_params"),
+    *("check_estimators_fit_returns_self", "check_estimators_unfitted"),
+    *("check_f_contiguous_array_estimator", "check_fit1d", "check_fit2d_predict1d"),
+    *("check_fit_check_is_fitted", "check_fit_score_takes_y", "check_get_params_invariance"),
+    *("check_mixin_order", "check_n_features_in", "check_n_features_in_after_fitting"),
+    *("check_no_attributes_set_in_init", "check_parameters_default_constructible"),
+    *("check_readonly_memmap_input", "check_set_params", "check_transformer_data_not_an_array"),
     *("check_transformer_n_iter", "check_transformers_unfitted", "check_valid_tag_types"),
+    *WEIGHT_CHECKS[1:-2],  # all but those of repeated rows
 }
 FIRST = {type(estimator): estimator for estimator in reversed(CHECKED)}
 
