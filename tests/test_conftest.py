@@ -60,3 +60,21 @@ def test_a(case): assert case in (0, 34, 68)
 def test_b(): pass
 """
     assert outcome(tmp_path, code, TESTS_CASES="3") == (0, "4 passed, 97 deselected")
+
+
+def test_every_two_values_of_two_lists_meet(tmp_path):
+    code = """
+import itertools
+import pytest
+seen = []
+@pytest.mark.parametrize('a', range(4))
+@pytest.mark.parametrize(('b', 'c'), [(0, 5), (1, 5), (2, 5)])
+@pytest.mark.parametrize('d', 'xyz')
+def test_a(a, b, c, d): seen.append((a, b, d))
+def test_b():
+    lists = range(4), range(3), 'xyz'
+    for i, j in itertools.combinations(range(3), 2):
+        assert {(s[i], s[j]) for s in seen} == set(itertools.product(lists[i], lists[j]))
+"""
+    assert outcome(tmp_path, code) == (0, "13 passed, 24 deselected")
+    assert outcome(tmp_path, code, TESTS_CASES="all") == (0, "37 passed")

@@ -24,6 +24,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.federated import _merge
+from fedpca_sklearn.streaming import _blocks
 
 KEPT = 1000
 MESSAGE = SimpleNamespace(n_floats=3, nbytes=24)
@@ -103,18 +104,20 @@ class Sawtooth(RankRule):
         return 1 if rank < 5 else -4
 
 
-def test_the_last_ranks_are_remembered_however_the_stream_is_cut():
-    X = np.random.default_rng(0).standard_normal((10_500, 6))
+def test_the_last_ranks_are_remembered_however_the_stream_is_cut(monkeypatch):
+    assert _blocks._RANKS_KEPT == 10_000
+    monkeypatch.setattr(_blocks, "_RANKS_KEPT", 1000)
+    X = np.random.default_rng(0).standard_normal((1500, 6))
     options = {"rank_rule": ContributionBounds(0.1, 0.16), "block_size": 1}
     whole = StreamingPCA(2, **options).fit(X)
     parts = StreamingPCA(2, **options)
-    for rows in np.split(X, [1, 10, 5000, 10_200]):
-        if parts.partial_fit(rows).n_samples_seen_ == 5000:
+    for rows in np.split(X, [1, 10, 800, 1400]):
+        if parts.partial_fit(rows).n_samples_seen_ == 800:
             few = parts.rank_history_.copy()
-    assert len(whole.rank_history_) == 10_000
+    assert len(whole.rank_history_) == 1000
     assert_array_equal(parts.rank_history_, whole.rank_history_)
-    assert len(few) == 5000
-    assert_array_equal(whole.rank_history_[:4500], few[500:])
+    assert len(few) == 800
+    assert_array_equal(whole.rank_history_[:300], few[500:])
 
 
 def test_a_failing_call_leaves_the_history_alone():

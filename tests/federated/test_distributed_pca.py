@@ -281,22 +281,6 @@ def test_fractional_weights_are_those_of_the_weighted_svd(d, mean):
     assert_is_pca_of(pca, X + mean, 3, weight)
 
 
-def test_weights_are_repeated_rows(sites):
-    X, clients = sites
-    weight = np.random.default_rng(8).integers(0, 4, len(X))
-    pca = DistributedPCA().fit(X, clients=clients, sample_weight=weight)
-    assert_is_pca_of(pca, np.repeat(X, weight, axis=0))
-
-
-def test_a_client_without_weight_is_as_absent(sites):
-    X, clients = sites
-    pca = DistributedPCA(4).fit(X, clients=clients, sample_weight=(clients != 0).astype(float))
-    want = DistributedPCA(4).fit(X[clients != 0], clients=clients[clients != 0])
-    assert_is_pca_of(pca, X[clients != 0], 4)
-    assert pca.clients_ == want.clients_
-    assert pca.communication_ == want.communication_
-
-
 def test_a_step_without_any_weight_changes_no_result(sites):
     X, clients = sites
     pca = DistributedPCA(4).fit(X, clients=clients)

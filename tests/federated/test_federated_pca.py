@@ -222,23 +222,6 @@ def test_a_fraction_of_the_variance_is_reached_by_unlike_clients(d, fraction, fa
 # -------------------------------------------------------------------- invariances
 
 
-@pytest.mark.parametrize("fan_in", TREES)
-def test_order_and_names_of_clients_do_not_matter(sites, fan_in):
-    X, clients = sites
-    rng = np.random.default_rng(4)
-    model = FederatedPCA(4, merge=SubspaceMerge(fan_in=fan_in))
-    want = model.fit(X, clients=clients)
-    shuffle = rng.permutation(len(X))
-    names = np.array(["p", "z", "a", "m", "k", "b", "y"])
-    for rows, labels in [
-        (X[shuffle], clients[shuffle]),  # rows within and between clients
-        (X, rng.permutation(7)[clients]),
-        (X, names[clients]),
-        (X, -10 * clients),
-    ]:
-        assert_same(sklearn.clone(model).fit(rows, clients=labels), want)
-
-
 def test_grouping_of_clients_does_not_matter(sites):
     X, clients = sites
     want = FederatedPCA(4).fit(X, clients=clients)
@@ -542,12 +525,6 @@ def test_fractional_weights_are_those_of_the_weighted_svd(sites):
     weight = np.random.default_rng(11).uniform(0.1, 3, len(X))
     pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=weight)
     assert_is_pca_of(pca, X, 4, weight=weight)
-
-
-def test_a_client_of_no_weight_changes_nothing(sites):
-    X, clients = sites
-    pca = FederatedPCA(4).fit(X, clients=clients, sample_weight=(clients != 2).astype(float))
-    assert_is_pca_of(pca, X[clients != 2], 4)
 
 
 def test_rows_without_any_weight_are_no_start_and_no_change(sites):
@@ -856,40 +833,6 @@ def test_a_failing_client_is_named_and_leaves_no_trace(
     pca.partial_fit(X, clients=names)  # and it goes on
     seen = [X, X[:50], X] if fitted else [X]
     assert_is_pca_of(pca, np.concatenate(seen), 3)
-
-
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 10}, "n_components=10.*n_features=9"),
-        ({"n_components": 0}, "n_components.*Got 0"),
-        ({"n_components": 1.5}, r"n_components.*Got 1\.5"),
-        ({"n_clients": 0}, "n_clients.*Got 0"),
-        ({"estimator": StandardScaler()}, "StandardScaler"),
-        ({"estimator": StreamingPCA(-1)}, "Client 0.*n_components.*-1"),
-        ({"merge": "flat"}, "merge.*'flat'"),
-        ({"merge": SubspaceMerge("best")}, "method.*'best'"),
-        ({"merge": SubspaceMerge(fan_in=1)}, "fan_in.*1"),
-        ({"merge": SubspaceMerge(fan_in=2.5)}, r"fan_in.*2\.5"),
-        ({"merge": SubspaceMerge(fan_in="2")}, "fan_in.*'2'"),
-    ],
-)
-def test_bad_parameters_are_named_and_leave_no_trace(sites, method, parameters, message):
-    X, clients = sites
-    pca = FederatedPCA(3)
-    if method == "fit":
-        pca.fit(X, clients=clients)
-    pca.set_params(**parameters)
-    before = joblib.hash(vars(pca))
-    with pytest.raises((ValueError, TypeError), match=message):
-        getattr(pca, method)(X, clients=clients)
-    assert joblib.hash(vars(pca)) == before
-
-
-def test_something_that_cannot_fit_is_no_sub_estimator():
-    with pytest.raises(ValueError, match=r"'estimator' parameter.*'pca'"):
-        FederatedPCA(2, estimator="pca").fit(np.eye(3))
 
 
 BAD_LABELS = {

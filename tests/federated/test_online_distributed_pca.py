@@ -374,11 +374,6 @@ def test_ties_of_the_mean_are_broken_by_variance(d, dim, clients):
         assert_allclose(model.explained_variance_ratio_, variances / ratio, rtol=1e-8)
 
 
-def test_projection_dim_above_the_features_is_refused():
-    with pytest.raises(ValueError, match="projection_dim=7 must be at most n_features=6"):
-        OnlineDistributedPCA(2, projection_dim=7).fit(np.eye(6))
-
-
 def test_constant_rows_have_no_direction_but_a_share():
     rng = np.random.default_rng(43)
     pca = OnlineDistributedPCA(2, weighting="rows", n_clients=2).fit(np.full((10, 5), 3.0))
@@ -632,17 +627,6 @@ def test_single_precision_steps(d):
     assert_orthonormal(pca.components_, atol=1e-6)
 
 
-def test_parallel_clients_give_the_same_steps():
-    rng = np.random.default_rng(57)
-    steps = [make_shards(rng, [20, 30, 9], 300) for _ in range(3)]
-    one = in_steps(OnlineDistributedPCA(3, n_jobs=1), steps)
-    two = in_steps(OnlineDistributedPCA(3, n_jobs=2), steps)
-    assert_same_summary(two, one, 1e-12)
-    assert_allclose(two.projection_values_, one.projection_values_, rtol=1e-12)
-    assert two.communication_ == one.communication_
-    assert two.clients_ == one.clients_
-
-
 # -------------------------------------------------------------------- what it is good for
 
 
@@ -737,27 +721,3 @@ def test_a_search_over_both_dimensions_finds_the_rank():
     grid = {"n_components": [1, 2, 3, 5], "merge__projection_dim": [None, 2, 4]}
     search = GridSearchCV(merge, grid, cv=3, error_score="raise").fit(X)
     assert search.best_params_["n_components"] == 3
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 0}, "'n_components' parameter of OnlineDistributedPCA.*Got 0"),
-        ({"n_components": 0.9}, r"'n_components'.*Got 0\.9"),
-        ({"n_components": 7}, "n_components=7.*n_features=6"),
-        ({"projection_dim": 0}, "'projection_dim' parameter of OnlineDistributedPCA.*Got 0"),
-        ({"projection_dim": 2.0}, r"'projection_dim'.*Got 2\.0"),
-        ({"weighting": "median"}, "'weighting'.*Got 'median'"),
-        ({"n_clients": 0}, "'n_clients'.*Got 0"),
-        ({"n_jobs": "all"}, "'n_jobs'.*Got 'all'"),
-    ],
-)
-def test_bad_parameters_of_the_online_average_are_named(parameters, message):
-    X = np.random.default_rng(62).standard_normal((20, 6))
-    pca = OnlineDistributedPCA(2).fit(X).set_params(**parameters)
-    before = joblib.hash(vars(pca))
-    for call in (pca.fit, pca.partial_fit):
-        for data in (X, [X, X]):
-            with pytest.raises(ValueError, match=message):
-                call(data)
-    assert joblib.hash(vars(pca)) == before

@@ -490,19 +490,6 @@ def test_what_holds_for_all_steps_cannot_change_between_them(name, value):
     assert pca.fit(X).partial_fit(X).n_steps_ == 2
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"average": "time"}, "'average' parameter of OnlineDistributedPCA.*Got 'time'"),
-        ({"center": "no"}, "'center'.*Got 'no'"),
-        ({"variances": "exact"}, "'variances'.*Got 'exact'"),
-    ],
-)
-def test_bad_parameters_are_named(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        OnlineDistributedPCA(2, **parameters).fit(np.eye(6))
-
-
 def test_a_search_over_the_averages():
     rng = np.random.default_rng(18)
     X = rng.standard_normal((300, 3)) * [5, 4, 3] @ random_basis(rng, 3, 10)

@@ -6,7 +6,6 @@ without any decomposition: rows are ``mean + U diag(s) axes`` with orthonormal, 
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import (
     assert_same_summary,
     floats_of,
@@ -37,7 +36,6 @@ from projection_helpers import (
     scatter_of,
     sizes_of_clients,
 )
-from sklearn.base import clone
 
 from fedpca_sklearn import (
     FederatedPCA,
@@ -314,27 +312,6 @@ def test_a_fraction_of_variance_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"projection_dim": 0}, "'projection_dim' parameter of ProjectionAverage.*Got 0"),
-        ({"projection_dim": -3}, "'projection_dim'.*Got -3"),
-        ({"projection_dim": 1.5}, r"'projection_dim'.*Got 1\.5"),
-        ({"projection_dim": "all"}, "'projection_dim'.*Got 'all'"),
-        ({"weighting": "variance"}, "'weighting' parameter of ProjectionAverage.*Got 'variance'"),
-        ({"weighting": None}, "'weighting'.*Got None"),
-    ],
-)
-def test_bad_parameters_of_the_average_are_named(parameters, message):
-    strategy, X = ProjectionAverage(**parameters), np.random.default_rng(15).random((9, 4))
-    for call in (
-        lambda: FederatedPCA(2, merge=strategy).fit(X),
-        lambda: strategy.merge([Subspace.from_rows(X)], 2),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
-@pytest.mark.parametrize(
     ("subspaces", "message"),
     [
         ([], "at least one"),
@@ -345,18 +322,6 @@ def test_bad_parameters_of_the_average_are_named(parameters, message):
 def test_bad_summaries_are_refused_by_the_average(subspaces, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ProjectionAverage().merge(subspaces, 1)
-
-
-@pytest.mark.parametrize("d", [15, 400])
-@each_weighting
-def test_order_of_clients_does_not_matter(d, weighting):
-    rng = np.random.default_rng(16)
-    shards = alike_shards(rng, [60, 9, 25, 40, 12], d)
-    X, clients = pooled(shards), labels(shards)
-    model = FederatedPCA(3, merge=ProjectionAverage(4, weighting))
-    want = clone(model).fit(X, clients=clients)
-    for _ in range(3):
-        assert_same_summary(clone(model).fit(X, clients=rng.permutation(5)[clients]), want)
 
 
 @pytest.mark.parametrize("d", [15, 400])
@@ -453,33 +418,6 @@ def test_the_merge_strategy_may_change_between_calls(first, then):
     pca.set_params(merge=then).partial_fit(shards[3].rows, clients=[3] * 35)
     want = FederatedPCA(3, merge=then).fit(pooled(shards), clients=labels(shards))
     assert_same_summary(pca, want)
-
-
-@each_weighting
-def test_weighted_rows_count_as_repeated_ones_in_the_average(weighting):
-    rng = np.random.default_rng(23)
-    shards = alike_shards(rng, [30, 20, 40], 15)
-    X, clients = pooled(shards), labels(shards)
-    weight = rng.integers(0, 4, len(X))
-    model = FederatedPCA(3, merge=ProjectionAverage(4, weighting))
-    pca = clone(model).fit(X, clients=clients, sample_weight=weight)
-    repeated = np.repeat(X, weight, axis=0)
-    assert_same_summary(pca, clone(model).fit(repeated, clients=np.repeat(clients, weight)))
-    assert_moments(pca, repeated)
-
-
-@pytest.mark.parametrize("d", [40, 400])
-def test_sparse_clients_equal_dense_ones(d):
-    rng = np.random.default_rng(24)
-    X = sp.random(90, d, density=0.2, random_state=rng).toarray() * 0.8 ** np.arange(d)
-    clients = rng.permutation(np.repeat(np.arange(4), [20, 30, 15, 25]))
-    local = [np.linalg.svd(scatter_of(X[clients == c])[0])[2][:5] for c in range(4)]
-    M = sum(n * V.T @ V for n, V in zip([20, 30, 15, 25], local, strict=True)) / 90
-    model = FederatedPCA(3, merge=ProjectionAverage(5, "rows"))
-    for container in (np.asarray, sp.csr_array, sp.csc_matrix):
-        pca = clone(model).fit(container(X), clients=clients)
-        assert_leads(pca.components_, M, 3)
-        assert_moments(pca, X)
 
 
 def test_more_clients_than_are_stacked_at_once():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import (
     sine_of_orthonormal,
     unlike_sites,
@@ -146,22 +145,3 @@ def test_a_constant_client_sends_its_mean_only():
     assert pca.local_components_[0] == 0
     assert pca.communication_.floats_up == 5 * (2 + pca.local_components_[1])
     assert_is_truncated(pca, X, clients, 0.5, 2)
-
-
-def test_truncated_sparse_rows_and_parallel_clients_give_the_same(sites):
-    X, clients = sites
-    X = X * (np.random.default_rng(23).random(X.shape) < 0.5)
-    pca = TruncatedDistributedPCA(3, local_threshold=0.7, n_jobs=2).fit(
-        sp.csr_array(X), clients=clients
-    )
-    assert_is_truncated(pca, X, clients, 0.7, 3)
-    assert pca.communication_.floats_pooled == np.count_nonzero(X)
-
-
-@pytest.mark.parametrize("bad", [0, 0.0, -0.5, 1.5, 2, np.nan, "most", None])
-def test_a_bad_local_threshold_is_named(bad):
-    model = TruncatedDistributedPCA(1, local_threshold=bad)
-    for method in (model.fit, model.partial_fit):
-        with pytest.raises(ValueError, match="local_threshold") as error:
-            method(np.eye(4))
-        assert repr(bad) in str(error.value)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import as_dense, client_sizes, rows_of_decay, unlike_sites
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,13 +112,6 @@ def test_means_far_from_zero_and_float32(sites):
     assert single.components_.dtype == np.float32
     want = PCA(3).fit(minus_site_means(X, clients))
     assert_allclose(single.explained_variance_, want.explained_variance_, rtol=1e-5)
-
-
-def test_sparse_rows():
-    X = sp.random(60, 8, 0.3, format="csr", random_state=0)
-    clients = np.arange(60) % 3
-    pca = FederatedPCA(3, merge=WITHIN).fit(X, clients=clients)
-    assert_is_pca_within(pca, X, clients, 3)
 
 
 def test_sites_of_one_row_have_no_variance_within():

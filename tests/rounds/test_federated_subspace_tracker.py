@@ -316,30 +316,6 @@ def test_wrong_labels_of_a_tracker_leave_no_trace(clients, message):
         assert joblib.hash(vars(model)) == before
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"n_rounds": 0}, "n_rounds"),
-        ({"init_rounds": 0}, "init_rounds"),
-        ({"robust": "very"}, "robust"),
-        ({"init": "altprojection"}, "init"),
-        ({"init_size": 0}, "init_size"),
-        ({"forgetting_factor": 1.1}, "forgetting_factor"),
-        ({"detect_changes": "yes"}, "detect_changes"),
-        ({"n_updates": 0}, "n_updates"),
-        ({"change_threshold": -1.0}, "change_threshold"),
-        ({"center": "mean"}, "center"),
-        ({"init": np.ones((3, 29))}, r"init must have shape \(k, 30\)"),
-        ({"n_clients": 0}, "n_clients"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"n_components": 31}, "n_components"),
-    ],
-)
-def test_wrong_parameters_of_a_tracker_are_named(options, name):
-    with pytest.raises(ValueError, match=name):
-        FederatedSubspaceTracker(**{**PAPER, **{"n_components": 3, **options}}).fit(stream(80)[0])
-
-
 def test_jobs_of_a_tracker_do_not_matter():
     X, V = stream(80)
     model = FederatedSubspaceTracker(

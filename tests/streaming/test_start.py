@@ -117,7 +117,7 @@ def test_rows_that_span_too_little_are_completed(model, kind):
     spanned = np.linalg.matrix_rank(first - first.mean(axis=0))
     V, U = model.components_, leading(first, spanned)
     assert_allclose(U @ V.T @ V, U, atol=1e-10)
-    later = rows(2000, seed=1)
+    later = rows(600, seed=1)
     model.partial_fit(later)
     assert_finite_and_orthonormal(model)
     if model.get_params().get("forgetting_factor") != 1.0:  # of PAST all rows count for ever

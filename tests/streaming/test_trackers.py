@@ -1169,40 +1169,6 @@ def test_more_components_than_features_are_refused(model):
     assert model.set_params(n_components=8).fit(planted(50, 8)[0]).noise_variance_ == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        *[(cls(value), "n_components") for value in (0, 2.5) for cls in CLASSES],
-        (SPIRIT(None), "n_components"),
-        *[(cls(center="yes"), "center") for cls in CLASSES],
-        (FrequentDirections(sketch_size=0), "sketch_size"),
-        (FrequentDirections(robust=0.5), "robust"),
-        (StreamingPowerMethod(block_size=0), "block_size"),
-        (StreamingPowerMethod(block_size="all"), "block_size"),
-        (OjaPCA(learning_rate=0), "learning_rate"),
-        (OjaPCA(learning_rate="optimal"), "learning_rate"),
-        (OjaPCA(batch_size=0), "batch_size"),
-        (OjaPCA(random_state="x"), "random_state"),
-        (GROUSE(step_size=0.0), "step_size"),
-        (GROUSE(step_size="fast"), "step_size"),
-        (PAST(forgetting_factor=0), "forgetting_factor"),
-        (PAST(forgetting_factor=1.1), "forgetting_factor"),
-        (PAST(deflation=None), "deflation"),
-        (PETRELS(forgetting_factor=-0.5), "forgetting_factor"),
-        (PETRELS(regularization=0), "regularization"),
-        (SPIRIT(lower=-0.1), "lower"),
-        (SPIRIT(upper=1.1), "upper"),
-        (SPIRIT(hold_off=-1), "hold_off"),
-        (SPIRIT(forgetting_factor=2), "forgetting_factor"),
-    ],
-    ids=str,
-)
-def test_a_bad_parameter_is_named(model, name):
-    with pytest.raises(ValueError, match=name):
-        model.fit(planted(50)[0])
-    assert not hasattr(model, "components_")
-
-
 @each({name: m for name, m in TRACKERS.items() if "random_state" in m.get_params()})
 def test_a_random_state_fixes_the_result(model):
     X, _ = planted(60, noise=1.0)
@@ -1341,7 +1307,7 @@ def test_fewer_rows_than_a_block_show_a_step_from_them(n, center):
     ids=["past", "pastd", "petrels"],
 )
 def test_a_huge_start_does_not_freeze_a_tracker(model):
-    X, V = planted(6000)
+    X, V = planted(4500)
     loud = 1e8 * np.random.default_rng(3).standard_normal((32, 20))
     # after 3,700 rows of weight 0.99^t the first ones count as much as one row of now
     model.fit(np.concatenate([loud, X]))
@@ -1357,10 +1323,9 @@ def test_a_huge_start_does_not_freeze_a_tracker(model):
     ],
     ids=["past", "pastd", "petrels"],
 )
-@pytest.mark.parametrize("scale", [1e-9, 1e-12])
-def test_a_stream_that_falls_nearly_silent_is_followed(model, scale):
-    before, after = planted(500)[0], planted(8000, seed=9)
-    model.fit(np.concatenate([before, scale * after[0]]))
+def test_a_stream_that_falls_nearly_silent_is_followed(model):
+    before, after = planted(500)[0], planted(6500, seed=9)
+    model.fit(np.concatenate([before, 1e-12 * after[0]]))
     # 0.99^5,500 = 1e-24 is what the weight of the rows before has to fall by
     assert sine(model.components_, after[1]) < 0.1
 
@@ -1384,11 +1349,12 @@ def test_rows_whose_squares_vanish_are_zeros(model, scale):
     assert_finite_and_orthonormal(model)
 
 
-@pytest.mark.parametrize("f", [0.98, 0.9])
-def test_petrels_survives_35000_rows_without_entries(f):
+@pytest.mark.parametrize(("f", "thousands"), [(0.98, 36), (0.9, 8)])
+def test_petrels_survives_until_weights_are_zero_in_float64(f, thousands):
     X, V = planted(300)
     model = PETRELS(3, forgetting_factor=f, random_state=0).fit(X)
-    for _ in range(35):
+    assert f ** (1000 * thousands) < np.finfo(float).tiny
+    for _ in range(thousands):
         model.partial_fit(np.full((1000, 20), np.nan))
     assert_finite_and_orthonormal(model)
     model.partial_fit(planted(300)[0])

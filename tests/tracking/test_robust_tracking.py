@@ -1150,50 +1150,6 @@ def test_a_grid_search_picks_rank_and_threshold():
 # -------------------------------------------------------------------------------- bad parameters
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("init", "random"),
-        ("init", np.eye(3, 119)),
-        ("init", np.ones(120)),
-        ("init", np.full((3, 120), nan)),
-        ("init_size", 0),
-        ("init_size", 2.5),
-        ("init_size", "all"),
-        ("xi", -1.0),
-        ("xi", nan),
-        ("xi", "none"),
-        ("support_threshold", -1.0),
-        ("support_threshold", nan),
-        ("support_threshold", "none"),
-    ],
-)
-def test_a_bad_parameter_of_the_tracker_is_named(name, value):
-    with pytest.raises(ValueError, match=name):
-        RobustSubspaceTracker(3, **{**PAPER, **{name: value}}).fit(constant_stream(30, 120, 3).X)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("n_components", 0),
-        ("n_components", 121),
-        ("threshold_scale", 0.0),
-        ("threshold_scale", -1.0),
-        ("threshold_scale", nan),
-        ("threshold_scale", "small"),
-        ("tol", -1.0),
-        ("tol", nan),
-        ("max_iter", 0),
-        ("max_iter", 1.5),
-        ("center", "mean"),
-    ],
-)
-def test_a_bad_parameter_of_the_separation_is_named(name, value):
-    with pytest.raises(ValueError, match=name):
-        AlternatingProjections(**{name: value}).fit(constant_stream(30, 120, 3).X)
-
-
 @pytest.mark.parametrize("scale", [1e78, 1e-82])
 def test_what_is_warned_of_does_not_depend_on_units(scale):
     X = np.random.default_rng(3).standard_normal((400, 20)) / np.arange(1, 21)

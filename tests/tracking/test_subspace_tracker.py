@@ -1174,38 +1174,6 @@ def test_memory_does_not_grow_with_the_stream():
     assert len(pickle.dumps(model)) < 8 * d * (3 * 3 + m)  # no rows wait; three bases
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("n_components", 0),
-        ("n_components", 2.5),
-        ("n_components", 21),
-        ("batch_size", 0),
-        ("batch_size", "all"),
-        ("batch_size", 10.0),
-        ("forgetting_factor", -0.1),
-        ("forgetting_factor", 1.1),
-        ("forgetting_factor", nan),
-        ("n_iter", 0),
-        ("fill", "mean"),
-        ("init", "random"),
-        ("init", np.eye(3, 19)),
-        ("init", np.ones((21, 20))),
-        ("init", np.ones(20)),
-        ("init", np.full((3, 20), nan)),
-        ("detect_changes", "yes"),
-        ("n_updates", 0),
-        ("change_threshold", -1.0),
-        ("change_threshold", "none"),
-        ("center", None),
-        ("store_subspaces", 3.5),
-    ],
-)
-def test_a_bad_parameter_is_named(name, value):
-    with pytest.raises(ValueError, match=name):
-        SubspaceTracker(**{**PAPER, **{"n_components": 3, name: value}}).fit(planted(50)[0])
-
-
 # ---------------------------------------------------------------------- the shell of block by block
 
 

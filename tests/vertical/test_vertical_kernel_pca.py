@@ -561,58 +561,6 @@ def test_duplicate_rows_have_the_same_score():
     assert_allclose(scores[::2], scores[1::2], atol=1e-12)
 
 
-BAD = [
-    ({"n_components": 0}, "n_components"),
-    ({"n_components": 1.5}, "n_components"),
-    ({"kernel": "cosine"}, "kernel"),
-    ({"gamma": -1.0}, "gamma"),
-    ({"gamma": "scale"}, "gamma"),
-    ({"degree": -1}, "degree"),
-    ({"coef0": "a"}, "coef0"),
-    ({"aggregation": "mean"}, "aggregation"),
-    ({"projection": "rows"}, "projection"),
-    ({"aggregation": VFedPCA}, "aggregation"),
-    ({"aggregation": VFedPCA(local_iterations=0)}, "local_iterations"),
-    ({"center": 2}, "center"),
-    ({"gamma": np.inf}, "gamma"),
-    ({"n_landmarks": 0}, "n_landmarks"),
-    ({"random_state": "a"}, "random_state"),
-    ({"feature_groups": 0}, "feature_groups"),
-    ({"feature_groups": D + 1}, "feature_groups=14 must be between 1 and n_features=13"),
-    ({"feature_groups": [[0, 1], range(1, D)]}, "feature_groups.*column 1 is held by 2"),
-    ({"feature_groups": [range(D - 1)]}, "feature_groups.*column 12 is held by 0"),
-    ({"feature_groups": [[], range(D)]}, "feature_groups must not hold an empty group"),
-    ({"feature_groups": [[-1], range(D - 1)]}, "feature_groups.*got -1"),
-    ({"feature_groups": [["ash"], range(1, D)]}, "feature_groups.*got 'ash'"),
-    ({"feature_groups": []}, "feature_groups"),
-    ({"kernel": rbf_kernel}, "kernel=.*needs aggregation=VFedPCA"),
-    ({"aggregation": VFedPCA(), "n_landmarks": 5}, "n_landmarks=5 needs aggregation='exact'"),
-    ({"kernel": "poly", "degree": 0.5, "gamma": 9.0}, "kernel='poly' is NaN or infinite"),
-    (
-        {"kernel": lambda X, Y: X, "aggregation": VFedPCA()},
-        r"Client 0: kernel must return shape \(89, 89\), got \(89, 7\)",
-    ),
-    (
-        {"kernel": lambda X, Y: np.full((len(X), len(Y)), np.nan), "aggregation": VFedPCA()},
-        "Client 0: kernel=.* is NaN",
-    ),
-]
-
-
-@pytest.mark.parametrize(("parameters", "message"), BAD)
-def test_bad_arguments_are_named_and_leave_no_trace(parameters, message):
-    pca = VerticalFederatedKernelPCA(2, random_state=0)
-    with pytest.raises(ValueError, match=message):
-        clone(pca).set_params(**parameters).fit(TRAIN)
-    pca.fit(TRAIN)
-    before = dict(vars(pca))
-    with pytest.raises(ValueError, match=message):
-        pca.set_params(**parameters).fit(TRAIN[:, :D])
-    after = {**vars(pca), **{name: before[name] for name in parameters}}
-    assert after.keys() == before.keys()
-    assert all(after[name] is before[name] for name in before)
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 @every_aggregation
 def test_bad_rows(kernel, aggregation):

@@ -14,12 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
-from sklearn.utils.validation import check_is_fitted
 
 from fedpca_sklearn import (
     Complete,
@@ -682,43 +680,6 @@ def test_pandas_out(method):
     assert_array_equal(Z.index, X.index)
     with pytest.raises(ValueError, match="feature names"):
         model.transform(X[list("hgfedcba")])
-
-
-WRONG = [
-    ({"n_components": 9}, "n_components"),
-    ({"n_components": 0}, "n_components"),
-    ({"feature_groups": [[0]]}, "feature_groups"),
-    ({"method": "svd"}, "method"),
-    ({"method": VFedPCA}, "method"),
-    ({"method": VFedPCA(local_iterations=0)}, "local_iterations"),
-    ({"method": VFedPCA(n_rounds=0)}, "n_rounds"),
-    ({"method": VFedPCA(weighting="none")}, "weighting"),
-    ({"method": VFedPCA(weight_scaling="yes")}, "weight_scaling"),
-    ({"method": LeftVectorMerge(local_components=0)}, "local_components"),
-    ({"method": PowerRounds(n_rounds=0)}, "n_rounds"),
-    ({"method": PowerRounds(tol=-1.0)}, "tol"),
-    ({"method": PowerRounds(channel="gaussian")}, "channel"),
-    ({"topology": np.zeros((2, 2))}, "topology"),
-    ({"topology": Ring(tol=-1.0)}, "tol"),
-    ({"topology": Ring}, "topology"),
-    ({"random_state": "x"}, "random_state"),
-]
-
-
-@every_method
-@pytest.mark.parametrize(("wrong", "named"), WRONG, ids=str)
-def test_a_failed_fit_leaves_no_trace(method, wrong, named):
-    X = rows()
-    fresh = vertical(method=method).set_params(**wrong)
-    fitted = vertical(method=method).fit(X).set_params(**wrong)
-    for model, Z in (fresh, X), (fitted, X[:, :7]):
-        before = dict(vars(model))
-        with pytest.raises(ValueError, match=named):
-            model.fit(Z)
-        assert all(vars(model)[name] is value for name, value in before.items())
-        assert len(vars(model)) == len(before)
-    with pytest.raises(NotFittedError):
-        check_is_fitted(fresh)
 
 
 @every_method
