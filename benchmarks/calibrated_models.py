@@ -8,14 +8,20 @@
   largest variance of the components over those of the whole rows, and excess error for these.
 - intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
   means of their own; shares of repetitions with the population's value, 95 % stated.
-- merges: `RobustMerge` and `NoiseAwareMerge` on honest sites that differ, periods of rows in order;
-  squared error of every fourth row, which no site has, over that of `SubspaceMerge`.
+- merges: `RobustMerge`, `NoiseAwareMerge`, `RobustSum` and `FederatedHeteroscedasticPCA` on honest
+  sites that differ, periods of rows in order; squared error of every fourth row, which no site has,
+  over that of `SubspaceMerge`.
+- cuts: sparse rows at three sites; variance along the components of `FederatedPCA`, of the same
+  after one and two refinements, and of `StreamingPCA`, as a share of that by ARPACK; what a warning
+  estimates without the rows.
 """
 
 import warnings
 from itertools import product
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import scale
@@ -23,9 +29,12 @@ from sklearn.preprocessing import scale
 from benchmarks._tools import load, table
 from fedpca_sklearn import (
     ConditionalFill,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
+    FederatedPowerPCA,
     NoiseAwareMerge,
     RobustMerge,
+    RobustSum,
     StreamingPCA,
     Subspace,
     SubspaceTracker,
@@ -33,6 +42,7 @@ from fedpca_sklearn import (
     jackknife_intervals,
     subspace_distance,
 )
+from fedpca_sklearn.federated._lack_of_fit import share_held
 
 BATCH = 40
 
@@ -226,20 +236,89 @@ def merges(quick):
         X, k = scale(X[:, X.std(axis=0) > 0]), 5 if X.shape[1] > 20 else 3
         held, sites = np.arange(len(X)) % 4 == 0, np.arange(len(X)) * 20 // len(X)
         plain = FederatedPCA(k).fit(X[~held], clients=sites[~held])
-        row = {"rows": name}
-        for merge in (RobustMerge(), NoiseAwareMerge()):
+        row, found = {"rows": name}, {}
+        for label, model in {
+            "RobustMerge": FederatedPCA(k, merge=RobustMerge()),
+            "NoiseAwareMerge": FederatedPCA(k, merge=NoiseAwareMerge()),
+            "RobustSum": FederatedPowerPCA(k, channel=RobustSum(), random_state=0),
+            "heteroscedastic": FederatedHeteroscedasticPCA(k, random_state=0),
+        }.items():
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                model = FederatedPCA(k, merge=merge).fit(X[~held], clients=sites[~held])
-            label = type(merge).__name__
+                found[label] = model.fit(X[~held], clients=sites[~held])
             row[label] = loss(model, X[held]) / loss(plain, X[held])
-            row[f"{label} warned"] = len(caught)
-            if isinstance(merge, RobustMerge):
-                row["suspects"] = len(model.suspects_)
+            row[f"{label} warned"] = sum(
+                "SubspaceMerge is better" in str(w.message) for w in caught
+            )
+        row["suspects"] = len(found["RobustMerge"].suspects_)
+        row["of RobustSum"] = len(found["RobustSum"].suspects_)
         yield row
 
 
+# ------------------------------------------------------------------------------------------- cuts
+
+
+def documents(n, d, seed, topics=80, words=30):
+    """Counts of words that are drawn from topics, as of documents."""
+    rng = np.random.default_rng(seed)
+    of_words = rng.dirichlet(np.full(d, 0.02), topics).cumsum(axis=1)
+    of_topics = rng.dirichlet(np.full(topics, 0.1), n).cumsum(axis=1)
+    topic = np.stack(
+        [(of_topics > rng.random((n, 1))).argmax(axis=1) for _ in range(words)], axis=1
+    )
+    word = np.empty((n, words), dtype=int)
+    for t in range(topics):
+        word[topic == t] = np.searchsorted(of_words[t, :-1], rng.random(np.sum(topic == t)))
+    at = np.repeat(np.arange(n), words), word.ravel()
+    X = sp.csr_matrix((np.ones(n * words), at), shape=(n, d))
+    X.sum_duplicates()
+    return X
+
+
+def sparse_rows(quick):
+    """Sparse rows with three sites, by name, and the number of components."""
+    n, d = (5000, 1000) if quick else (50_000, 5000)
+    X = documents(n, d, 0)
+    yield "documents, shards", X, np.arange(n) * 3 // n, 50
+    along_first = np.asarray(X @ StreamingPCA(1).fit(X).components_[0]).ravel()
+    yield "documents, by their topics", X, np.argsort(np.argsort(along_first)) * 3 // n, 50
+    path = None if quick else load("newsgroups20_counts.npz")
+    if path is not None:
+        counts = sp.load_npz(path).tocsr().astype(np.float64)
+        counts = counts[:, np.argsort(-counts.getnnz(axis=0))[50:5050]]
+        counts.data = np.log1p(counts.data)
+        yield "newsgroups, in order", counts, np.arange(counts.shape[0]) * 3 // counts.shape[0], 50
+    noise = sp.random(n, d, 0.005, "csr", random_state=0)
+    yield "entries at random", noise, np.arange(n) * 3 // n, 50
+
+
+def energy(X, mean, V):
+    """Sum of squares of sparse rows along directions."""
+    return float(np.sum((X @ V.T - V @ mean) ** 2))
+
+
+def cuts(quick):
+    for name, X, sites, k in sparse_rows(quick):
+        n, d, mean = *X.shape, np.asarray(X.mean(axis=0)).ravel()
+
+        def times(v, X=X, mean=mean, n=n):
+            return X.T @ (X @ v) - n * mean * (mean @ v)
+
+        best = eigsh(LinearOperator((d, d), times, dtype=float), k, return_eigenvectors=False).sum()
+        row = {"rows": name, "StreamingPCA": energy(X, mean, StreamingPCA(k).fit(X).components_)}
+        for rounds in (0, 1, 2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pca = FederatedPCA(k, n_refinements=rounds).fit(X, clients=sites)
+            row[f"{rounds} rounds" if rounds else "FederatedPCA"] = energy(X, mean, pca.components_)
+            if not rounds:
+                parts = list(pca.summaries_.values())
+                estimate, warned = share_held(parts, pca.subspace_, k), len(caught)
+        row = {key: value if key == "rows" else value / best for key, value in row.items()}
+        yield row | {"estimate": estimate, "warned": warned}
+
+
 def main(quick=False):
-    for section in (forgetting, missing, intervals, merges):
+    for section in (forgetting, missing, intervals, merges, cuts):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))

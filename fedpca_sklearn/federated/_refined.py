@@ -19,6 +19,7 @@ from ..communication import Federation
 from ..streaming import StreamingPCA
 from ..summary._refinement import Refinement, local_products
 from ._clients import StreamingClientsTransformer, rows_of
+from ._lack_of_fit import warn_of_cuts
 from ._local_fit import Site, Summarised
 from ._merge import SubspaceMerge
 
@@ -64,6 +65,13 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
 
     def _never_exceeds(self) -> bool:
         return self._takes_all and all(map(_is_cut, vars(self)["_clients"].values()))
+
+    def _warn_of_cut(self) -> None:
+        super()._warn_of_cut()
+        refinable = self.merge is None or not self.merge.compares_sites
+        if refinable and self._never_exceeds() and not self._asks() and not most_rounds(self):
+            parts = [site.summary for site in self._clients.values() if site.n_rows]
+            warn_of_cuts(parts, self._values()["subspace_"], self.n_components_)
 
     def _check_refinement(self) -> None:
         """Raise where noise, or another merge, leaves nothing to refine."""
