@@ -11,6 +11,10 @@
 - merges: `RobustMerge`, `NoiseAwareMerge`, `RobustSum` and `FederatedHeteroscedasticPCA` on honest
   sites that differ, periods of rows in order; squared error of every fourth row, which no site has,
   over that of `SubspaceMerge`.
+- ranks: `n_components="held-out"`; of whole rows the squared error of entries held out, each row in
+  one of ten folds and predicted entry by entry by PCA of the others, over that of the best number;
+  of rows with 30 % missing the error of entries filled in, over that of means, beside the best of
+  some numbers and trackers of five components, in batches of 30.
 - cuts: sparse rows at three sites; variance along the components of `FederatedPCA`, of the same
   after one and two refinements, and of `StreamingPCA`, as a share of that by ARPACK; what a warning
   estimates without the rows.
@@ -28,6 +32,7 @@ from sklearn.preprocessing import scale
 
 from benchmarks._tools import load, table
 from fedpca_sklearn import (
+    PETRELS,
     ConditionalFill,
     FederatedHeteroscedasticPCA,
     FederatedPCA,
@@ -42,6 +47,7 @@ from fedpca_sklearn import (
     jackknife_intervals,
     subspace_distance,
 )
+from fedpca_sklearn.federated._conditional_fill import filled_rows
 from fedpca_sklearn.federated._lack_of_fit import share_held
 
 BATCH = 40
@@ -255,6 +261,81 @@ def merges(quick):
         yield row
 
 
+# ------------------------------------------------------------------------------------------ ranks
+
+
+def errors_of_folds(X, n_folds=10):
+    """Squared error of entries that are predicted from the others of a row, by number."""
+    (n, d), fold = X.shape, np.random.default_rng(0).permutation(len(X)) % n_folds
+    errors = np.zeros(min(d - 1, n * 9 // 10 - 2) + 1)
+    for i in range(n_folds):
+        train = X[fold != i]
+        Z = X[fold == i] - train.mean(axis=0)
+        values, V = np.linalg.eigh(np.cov(train.T, bias=True))
+        values, V = values[::-1], V[:, ::-1]
+        for r in range(len(errors)):
+            noise = max(values[r:].mean(), 1e-12 * values[0])
+            P = (V / np.r_[values[:r], np.full(d - r, noise)]) @ V.T
+            errors[r] += np.sum((Z @ P / np.diag(P)) ** 2)
+    return errors
+
+
+def with_numbers(quick):
+    """Whole rows, standardised, by name."""
+    data = {name: scale(X[::5]) for name, X in streams(quick).items() if "days" not in name}
+    data = {name: X[:, X.std(axis=0) > 0] for name, X in data.items()}
+    data |= {f"days of {period} rows": days(800, period, period) for period in (200, 800)}
+    data |= {
+        name: scale(of().data) for name, of in (("wine", load_wine), ("cancer", load_breast_cancer))
+    }
+    for variances in ((10, 7, 5), (4, 3, 2.5)):
+        data[f"variances {variances}"] = spiked(500, variances, 2)
+    return data | {"noise": np.random.default_rng(0).standard_normal((300, 15))}
+
+
+def filled_by(pca, holes):
+    """Rows filled in by the model of a fit with `ConditionalFill`."""
+    return filled_rows(holes, pca.subspace_.truncate(pca.n_components_))
+
+
+def filled_in_batches(tracker, holes, size=30):
+    """Batches filled in by the tracker that has seen them."""
+    parts = []
+    for at in range(0, len(holes), size):
+        tracker.partial_fit(holes[at : at + size])
+        parts.append(tracker.impute(holes[at : at + size]))
+    return np.concatenate(parts)
+
+
+def ranks(quick):
+    for name, X in with_numbers(quick).items():
+        errors, number = errors_of_folds(X), StreamingPCA("held-out").fit(X).n_components_
+        row = {"rows": name, "number": number, "best": int(np.argmin(errors))}
+        row["error over best"] = errors[number] / errors.min()
+        lost = np.random.default_rng(1).random(X.shape) < 0.3
+        holes, sites = np.where(lost, np.nan, X), np.arange(len(X)) % 4
+        by_means = np.sum((np.nanmean(holes, axis=0) - X)[lost] ** 2)
+
+        def rms(filled, X=X, lost=lost, by_means=by_means):
+            return float(np.sqrt(np.sum((filled - X)[lost] ** 2) / by_means))
+
+        def with_fill(number, holes=holes, sites=sites):
+            pca = FederatedPCA(number, missing=ConditionalFill())
+            return pca.fit(holes, clients=sites)
+
+        pca, tried = with_fill("held-out"), []
+        for k in (1, 2, 3, 5, 8, 12, 16, 20):
+            try:
+                tried.append(rms(filled_by(with_fill(k), holes)))
+            except ValueError:  # too few entries
+                break
+        row |= {"30 % missing": pca.n_components_, "rms": rms(filled_by(pca, holes))}
+        row["best rms"] = min(tried)
+        row["SubspaceTracker(5)"] = rms(filled_in_batches(SubspaceTracker(5), holes))
+        row["PETRELS(5)"] = rms(filled_in_batches(PETRELS(5, random_state=0), holes))
+        yield row
+
+
 # ------------------------------------------------------------------------------------------- cuts
 
 
@@ -319,6 +400,6 @@ def cuts(quick):
 
 
 def main(quick=False):
-    for section in (forgetting, missing, intervals, merges, cuts):
+    for section in (forgetting, missing, intervals, merges, ranks, cuts):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))

@@ -87,9 +87,10 @@ class FederatedPCA(PairsOfClientsMixin, SpendsPrivacy):
 
     Parameters
     ----------
-    n_components : int, float, "parallel", "mle", "above_noise" or None, default=None
-        As in `StreamingPCA`. "parallel" and "mle" count the components of all rows, for which
-        clients send all directions; they are refused with a ``mechanism`` or ``missing``.
+    n_components : int, float, "parallel", "held-out", "mle", "above_noise" or None, default=None
+        As in `StreamingPCA`. "parallel", "held-out" and "mle" count the components of all rows, for
+        which clients send all directions; they are refused with a ``mechanism``, and but for
+        "held-out" and `ConditionalFill` with ``missing``.
         "above_noise", with a ``mechanism``: ``n_components_above_noise_``, at least one.
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA`, or any PCA-like estimator, such as scikit-learn's

@@ -11,6 +11,7 @@ from .._base.batches import float_dtype
 from .._dask import RowChunks
 from ..communication._federation import Message
 from ..summary import Subspace
+from ..summary._held_out import held_out_components
 from ..summary._merging import in_float64
 from ._clients import label_order, rows_of
 from ._conditional_fill import (
@@ -122,7 +123,9 @@ class FillingMixin(RefinesMixin):
         seen, n_rows = (of * (subspace.n_samples / n_rows.sum()) for of in (seen, n_rows))
         n_missing = n_rows.sum() - seen.sum(axis=0)
         n, d = subspace.n_samples, subspace.n_features
-        check_entries_enough(n, d, self.n_components_, float(n_missing.sum()))
+        rank, most = self.n_components, int(np.ceil(seen.sum() / n)) - 1
+        if rank != "held-out":
+            check_entries_enough(n, d, self.n_components_, float(n_missing.sum()))
         if len(query.components):
             subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
         else:
@@ -130,7 +133,10 @@ class FillingMixin(RefinesMixin):
                 groups_apart(subspace, seen, n_rows), getattr(self, "feature_names_in_", None)
             )
             subspace = unattenuated(subspace, seen, n_rows)
-        self._set_fitted(subspace, self.n_components, self.n_samples_)
+            most = min(most, subspace.n_components // 2)  # the least variances are not of a model
+        if rank == "held-out":  # by rows of which as many have two columns both
+            rank = held_out_components(subspace, n * float(seen.sum() / n / d) ** 2, most)
+        self._set_fitted(subspace, rank, self.n_samples_)
 
     def _record_means(self, n_clients: int, d: int) -> None:
         """Note the first round: means and counts of entries, and the means of all."""

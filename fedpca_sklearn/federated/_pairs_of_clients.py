@@ -92,7 +92,8 @@ class PairsOfClientsMixin(MissingRowsMixin, FillingMixin):
         super()._check_parameters()
         if self.missing is None:
             return
-        if isinstance(self.n_components, str):
+        fills = isinstance(self.missing, ConditionalFill) and self.n_components == "held-out"
+        if isinstance(self.n_components, str) and not fills:
             raise ValueError(
                 f"n_components must be a number or a share with missing={self.missing!r}, got "
                 f"{self.n_components!r}, which counts by the variances of whole rows."

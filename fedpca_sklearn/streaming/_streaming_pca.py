@@ -64,13 +64,14 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
 
     Parameters
     ----------
-    n_components : int, float, "parallel", "mle" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         Number of components. A float in (0, 1): as many as explain this fraction of the variance.
-        "parallel": as many as `parallel_analysis` counts, at least one. "mle": the most likely
-        number by Minka's method, as in scikit-learn's PCA; from the first batch on there must be
-        as many rows as features. Both keep all directions, and look at them at the end of each
-        call. None: all, min(n_samples, n_features). With a ``rank_rule``: the rank to start from,
-        1 for None.
+        "parallel": as many as `parallel_analysis` counts, at least one. "held-out": the number by
+        which an entry is best predicted from the others of its row, in rows that were not fitted.
+        "mle": the most likely number by Minka's method, as in scikit-learn's PCA; from the first
+        batch on there must be as many rows as features. All three keep all directions, and look at
+        them at the end of each call. None: all, min(n_samples, n_features). With a ``rank_rule``:
+        the rank to start from, 1 for None.
     oversampling : int or "auto", default="auto"
         Directions that are kept between blocks beyond ``n_components``. "auto": all of them, with
         up to as many features as said above, so that the result is exact (with a fraction or a
@@ -238,7 +239,7 @@ class StreamingPCA(CertifiedMixin, AdjustingMixin, CallbackSupportMixin):
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
-            StrOptions({"parallel", "mle"}),
+            StrOptions({"parallel", "held-out", "mle"}),
             None,
         ],
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
