@@ -11,6 +11,9 @@
 - merges: `RobustMerge`, `NoiseAwareMerge`, `RobustSum` and `FederatedHeteroscedasticPCA` on honest
   sites that differ, periods of rows in order; squared error of every fourth row, which no site has,
   over that of `SubspaceMerge`.
+- personal: `PersonalizedPCA(2, 2)`, the default, on sites that differ and on sites alike; squared
+  error of every fourth row about the mean of its site, over that of four shared components by
+  `SubspaceMerge`; the same of three shared and one own.
 - ranks: `n_components="held-out"`; of whole rows the squared error of entries held out, each row in
   one of ten folds and predicted entry by entry by PCA of the others, over that of the best number;
   of rows with 30 % missing the error of entries filled in, over that of means, beside the best of
@@ -38,6 +41,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     NoiseAwareMerge,
+    PersonalizedPCA,
     RobustMerge,
     RobustSum,
     StreamingPCA,
@@ -261,6 +265,41 @@ def merges(quick):
         yield row
 
 
+# --------------------------------------------------------------------------------------- personal
+
+
+def sites_of_tables(quick):
+    """Standardised rows with their sites, by name: periods, labels, and shards at random."""
+    for name, X in streams(quick).items():
+        yield f"{name}, periods", scale(X[:, X.std(axis=0) > 0]), np.arange(len(X)) * 20 // len(X)
+    for name, loaded in (
+        ("digits", load_digits),
+        ("wine", load_wine),
+        ("cancer", load_breast_cancer),
+    ):
+        data = loaded()
+        X = scale(data.data[:, data.data.std(axis=0) > 0])
+        yield f"{name}, labels", X, data.target
+        yield f"{name}, shards", X, np.random.default_rng(0).integers(4, size=len(X))
+
+
+def personal(quick):
+    for name, X, sites in sites_of_tables(quick):
+        held, row = np.arange(len(X)) % 4 == 0, {"rows": name}
+        plain = FederatedPCA(4).fit(X[~held], clients=sites[~held])
+        for shared, own in ((2, 2), (3, 1)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pca = PersonalizedPCA(shared, own).fit(X[~held], clients=sites[~held])
+            Z = pca.transform(X[held], clients=sites[held])
+            left = X[held] - pca.inverse_transform(Z, clients=sites[held])
+            row[f"{shared} shared, {own} own"] = float(np.sum(left**2)) / loss(plain, X[held])
+            if own == 2:
+                row["need own"] = f"{sum(pca.needs_local_.values())} of {len(pca.needs_local_)}"
+                row["warned"] = len(caught)
+        yield row
+
+
 # ------------------------------------------------------------------------------------------ ranks
 
 
@@ -400,6 +439,6 @@ def cuts(quick):
 
 
 def main(quick=False):
-    for section in (forgetting, missing, intervals, merges, ranks, cuts):
+    for section in (forgetting, missing, intervals, merges, personal, ranks, cuts):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))

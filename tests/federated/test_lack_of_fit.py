@@ -9,6 +9,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     NoiseAwareMerge,
+    PersonalizedPCA,
     RobustMerge,
     RobustSum,
     Subspace,
@@ -73,6 +74,17 @@ def test_half_of_the_sites_are_no_minority():
         FederatedPCA(5, merge=RobustMerge()).fit(X, clients=sites)
     with pytest.warns(UserWarning, match="do not differ by their noise alone"):
         FederatedHeteroscedasticPCA(5, tol=1e-2, random_state=0).fit(X, clients=sites)
+
+
+def test_alike_sites_need_no_components_of_their_own():
+    X, sites = rows_of_kinds([0] * 8)
+    with pytest.warns(UserWarning, match="of 4 shared ones .* better for new rows"):
+        PersonalizedPCA(2, 2).fit(X, clients=sites)
+    rng = np.random.default_rng(1)
+    for site in range(8):  # one of its own for each
+        own = np.outer(rng.standard_normal(200), rng.standard_normal(20))
+        X[sites == site] += own
+    PersonalizedPCA(2, 1).fit(X, clients=sites)
 
 
 def test_what_clients_cut_is_estimated_and_refined():
