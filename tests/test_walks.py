@@ -61,12 +61,12 @@ WALKS = [
     (FederatedPCA(3, **ADJUSTED, random_state=0), "fit", 47, 848),
     (FederatedPCA(3, mechanism=PRIVATE, random_state=0), "fit", 49, 1053),
     (FederatedPCA(3, missing=AvailablePairs(), random_state=0), "fit", 33, 469),
-    (PersonalizedPCA(2, 1, random_state=0), "fit", 49, 7147),
+    (PersonalizedPCA(2, 1, random_state=0), "fit", 49, 7379),  # a plain merge beside
     (DistributedPCA(3), "fit", 27, 341),
     (TruncatedDistributedPCA(3), "fit", 33, 719),
     (OnlineDistributedPCA(3), "fit", 35, 857),
     (FederatedPowerPCA(3, n_rounds=5, random_state=0), "fit", 27, 899),
-    (FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0), "fit", 27, 1897),
+    (FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0), "fit", 27, 2007),  # one product
     (FederatedSubspaceTracker(3, random_state=0), "fit", 43, 14158),
     (FederatedScaler(), "fit", 15, 127),
     (VerticalFederatedPCA(2, feature_groups=3, random_state=0), "fit", 28, 3471),

@@ -18,8 +18,6 @@ MORE, MORE_BY_NOISE = 1.1, 1.25
 HARMLESS = 1.2
 # Share of the sites above which suspects may as well be another kind of site.
 MANY = 0.25
-# Factor of what noise gains in components of sites up to which these are taken for noise.
-NOISE = 1.25
 # Factor of those of all rows from which suspects are broken.
 BROKEN = 3.0
 # Share of the variance, of what as many components could hold, below which clients cut too much.
@@ -81,47 +79,14 @@ def warn_of_suspects(
 
 
 def warn_of_weights(lost: float) -> None:
-    """Warn where weights by noise leave so many times the squares of a plain merge in all rows."""
-    if lost > MORE_BY_NOISE:
-        warnings.warn(
-            f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
-            "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
-            "things, SubspaceMerge is better.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def warn_of_alike_sites(
-    parts: Sequence[Subspace], V: np.ndarray, local: Sequence[np.ndarray], rank: int
-) -> None:
-    """Warn where components of sites gain no more than noise lets them, over ``rank`` shared ones.
-
-    Of white noise in n rows of d columns the leading directions explain (1 + (d / n)^(1/2))^2 each
-    (Marchenko and Pastur 1967), where new rows have 1.
-    """
-    whole = merge_subspaces(parts, rank).components
-    d, n = V.shape[1] - len(V), np.array([part.n_samples for part in parts])
-    own, alike = (
-        sum(_left(part, basis) for part, basis in zip(parts, bases, strict=True))
-        for bases in ([np.concatenate([V, W]) for W in local], [whole] * len(parts))
+    """Warn of weights by noise that leave so many times the squares of a plain merge."""
+    warnings.warn(
+        f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
+        "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
+        "things, SubspaceMerge is better.",
+        UserWarning,
+        stacklevel=2,
     )
-    beyond = (1 + np.sqrt(d / n)) ** 2 - 1
-    noise = float(n @ (beyond * list(map(len, local)))) / float(n.sum()) / max(d, 1)
-    if len(parts) > 1 and 0 < alike < np.inf and 1 - own / alike < NOISE * noise:
-        warnings.warn(
-            f"the components of sites leave {own / alike:.2f} times the squared residuals of "
-            f"{rank} shared ones in the rows of the fit, which noise explains: {rank} shared ones, "
-            "of SubspaceMerge, are better for new rows.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def _left(part: Subspace, basis: np.ndarray) -> float:
-    """Squares of the rows of a part, about their mean, beyond a basis."""
-    rows = part.singular_values[:, None] * (part.components @ basis.T)
-    return max(part.scatter - float(np.sum(rows**2)), 0.0)
 
 
 def share_held(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
@@ -145,7 +110,7 @@ def share_held(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
 
 def warn_of_cuts(parts: Sequence[Subspace], merged: Subspace, rank: int) -> None:
     """Warn where clients cut directions that the components of all need."""
-    if any(map(lacks_directions, parts)) and (held := share_held(parts, merged, rank)) < HELD:
+    if (held := share_held(parts, merged, rank)) < HELD:
         warnings.warn(
             f"clients have cut directions that others have: the components hold some {held:.1%} of "
             f"the variance that {rank} components could. n_refinements=2, or the method refine, "

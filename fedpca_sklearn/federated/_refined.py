@@ -18,6 +18,7 @@ from .._validation.checks import check_integer
 from ..communication import Federation
 from ..streaming import StreamingPCA
 from ..summary._refinement import Refinement, local_products
+from ..summary._updating import lacks_directions
 from ._clients import StreamingClientsTransformer, rows_of
 from ._lack_of_fit import warn_of_cuts
 from ._local_fit import Site, Summarised
@@ -67,11 +68,15 @@ class RefinesMixin(CertifiedMixin, AdjustingMixin, StreamingClientsTransformer):
         return self._takes_all and all(map(_is_cut, vars(self)["_clients"].values()))
 
     def _warn_of_cut(self) -> None:
+        parts = [site.summary for site in self._clients.values()]
+        if not any(map(lacks_directions, parts)):
+            return
         super()._warn_of_cut()
-        refinable = self.merge is None or not self.merge.compares_sites
-        if refinable and self._never_exceeds() and not self._asks() and not most_rounds(self):
-            parts = [site.summary for site in self._clients.values() if site.n_rows]
-            warn_of_cuts(parts, self._values()["subspace_"], self.n_components_)
+        if self._asks() or most_rounds(self) or (self.merge and self.merge.compares_sites):
+            return
+        if self._never_exceeds():
+            subspace = self._values()["subspace_"]
+            warn_of_cuts([part for part in parts if part.n_samples], subspace, self.n_components_)
 
     def _check_refinement(self) -> None:
         """Raise where noise, or another merge, leaves nothing to refine."""

@@ -21,9 +21,8 @@ from ..summary import Subspace
 from ..summary._along import along, factor_along
 from ..summary._projection_mean import ProjectionMean
 from ..summary._refinement import check_same_rows, products_of
-from ._lack_of_fit import warn_of_alike_sites
 from ._merge import MergeStrategy, check_count, moments_and_factor
-from ._needs_own import p_values, significant
+from ._needs_own import p_values, significant, warn_of_alike_sites
 
 # Alternations at most, and the sine by which the shared components move in the last one.
 _ITERATIONS, _TOL = 100, 1e-7

@@ -23,7 +23,7 @@ from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
-from ..federated._lack_of_fit import warn_of_weights
+from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
 from ..summary._along import along
 from ._client import Client
@@ -293,6 +293,6 @@ def _along_factors(
         m.scatter - float(m.singular_values @ m.singular_values)
         for m in (found, both.truncate(len(V)))
     )
-    if least > 0:
+    if left > MORE_BY_NOISE * least > 0:
         warn_of_weights(left / least)
     return found

@@ -424,7 +424,6 @@ def test_sub_estimators_about_the_origin_give_the_svd_of_the_rows(estimator, con
     assert_allclose(pca.transform(container(X)), X @ pca.components_.T, atol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:clients have cut directions:UserWarning")
 @pytest.mark.parametrize(
     ("estimator", "container"),
     [
@@ -764,7 +763,6 @@ def test_communication_is_the_closed_formula(n_clients, fan_in, messages, n_comp
     assert log.floats_down == log.bytes_down == 0
 
 
-@pytest.mark.filterwarnings("ignore:clients have cut directions:UserWarning")
 def test_communication_of_many_features():
     d = 300
     X = np.random.default_rng(16).standard_normal((160, d))
@@ -1151,7 +1149,6 @@ def test_a_site_that_is_known_by_its_summary_goes_on(d):
     assert_allclose(pca.singular_values_, s[:5], rtol=1e-9 if d == 20 else 2e-2)
 
 
-@pytest.mark.filterwarnings("ignore:clients have cut directions:UserWarning")
 def test_a_site_that_is_known_by_its_summary_needs_an_estimator_that_can_go_on():
     X = make_power_law(300, 20, random_state=0)
     pca = FederatedPCA.from_subspaces([Subspace.from_rows(X[:90], 5), Subspace.empty(20)], 5)

@@ -86,7 +86,6 @@ def test_a_power_law_at_sites_is_exact_to_a_millionth_after_two():
     assert excess_error(X, model.components_, model.mean_) <= 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:clients have cut directions:UserWarning")
 def test_random_problems_are_never_further_off_than_their_bound():
     rows = scenario.tightness(scenario.certain(40, seed=1))
     for row in rows:
