@@ -16,8 +16,6 @@ from ..summary._updating import lacks_directions
 MORE, MORE_BY_NOISE = 1.1, 1.25
 # Factor of the squared residuals of the others up to which suspects do them little harm.
 HARMLESS = 1.2
-# Share of the sites above which suspects may as well be another kind of site.
-MANY = 0.25
 # Factor of those of all rows from which suspects are broken.
 BROKEN = 3.0
 # Share of the variance, of what as many components could hold, below which clients cut too much.
@@ -59,15 +57,14 @@ def warn_of_suspects(
 ) -> None:
     """Warn of suspects that may be honest.
 
-    They are half of the sites; or not far beyond the limits, by the evidence of each, and many, or
-    a plain merge loses less in the rows of the others than it gains in those of all.
+    They are half of the sites; or not far beyond the limits, by the evidence of each, and a plain
+    merge loses less in the rows of the others than it gains in those of all.
     """
     plain = merge_subspaces(parts, found.n_components)
     lost, gained = times_as_much(parts, found, plain), times_as_much(trusted, plain, found)
     n, strongest = len(suspects), max(map(max, suspects))
-    unlike = n > MANY * len(parts) or gained < min(lost, HARMLESS)
-    unlike &= lost < BROKEN and strongest < FAR
-    if lost > MORE and (unlike or 2 * n >= len(parts)):
+    harmless = lost < BROKEN and gained < min(lost, HARMLESS) and strongest < FAR
+    if lost > MORE and (harmless or 2 * n >= len(parts)):
         warnings.warn(
             f"{n} of {len(parts)} sites {'is a suspect' if n == 1 else 'are suspects'} and left "
             f"out: the components leave {lost:.2f} times the squared residuals of SubspaceMerge in "

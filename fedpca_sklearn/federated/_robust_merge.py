@@ -52,9 +52,8 @@ class RobustMerge(MergeStrategy):
     -----
     UserWarning
         By "filter", of suspects that may be honest: `SubspaceMerge` leaves clearly less of the rows
-        of all sites (1.1 to 3 times), they are within six limits, and more than a quarter of the
-        sites, or it loses less in the rows of the others than it gains and less than a fifth. Or
-        they are half of the sites.
+        of all sites (1.1 to 3 times), and they are within six limits, and it loses less in the rows
+        of the others than it gains and less than a fifth; or they are half of the sites.
 
     See Also
     --------
