@@ -8,24 +8,42 @@
   largest variance of the components over those of the whole rows, and excess error for these.
 - intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
   means of their own; shares of repetitions with the population's value, 95 % stated.
-- merges: `RobustMerge` and `NoiseAwareMerge` on honest sites that differ, periods of rows in order;
-  squared error of every fourth row, which no site has, over that of `SubspaceMerge`.
+- merges: `RobustMerge`, `NoiseAwareMerge`, `RobustSum` and `FederatedHeteroscedasticPCA` on honest
+  sites that differ, periods of rows in order; squared error of every fourth row, which no site has,
+  over that of `SubspaceMerge`.
+- personal: `PersonalizedPCA(2, 2)`, the default, on sites that differ and on sites alike; squared
+  error of every fourth row about the mean of its site, over that of four shared components by
+  `SubspaceMerge`; the same of three shared and one own.
+- ranks: `n_components="held-out"`; of whole rows the squared error of entries held out, each row in
+  one of ten folds and predicted entry by entry by PCA of the others, over that of the best number;
+  of rows with 30 % missing the error of entries filled in, over that of means, beside the best of
+  some numbers and trackers of five components, in batches of 30.
+- cuts: sparse rows at three sites; variance along the components of `FederatedPCA`, of the same
+  after one and two refinements, and of `StreamingPCA`, as a share of that by ARPACK; what a warning
+  estimates without the rows.
 """
 
 import warnings
 from itertools import product
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import scale
 
 from benchmarks._tools import load, table
 from fedpca_sklearn import (
+    PETRELS,
     ConditionalFill,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
+    FederatedPowerPCA,
     NoiseAwareMerge,
+    PersonalizedPCA,
     RobustMerge,
+    RobustSum,
     StreamingPCA,
     Subspace,
     SubspaceTracker,
@@ -33,6 +51,8 @@ from fedpca_sklearn import (
     jackknife_intervals,
     subspace_distance,
 )
+from fedpca_sklearn.federated._conditional_fill import filled_rows
+from fedpca_sklearn.federated._lack_of_fit import share_held
 
 BATCH = 40
 
@@ -226,20 +246,199 @@ def merges(quick):
         X, k = scale(X[:, X.std(axis=0) > 0]), 5 if X.shape[1] > 20 else 3
         held, sites = np.arange(len(X)) % 4 == 0, np.arange(len(X)) * 20 // len(X)
         plain = FederatedPCA(k).fit(X[~held], clients=sites[~held])
-        row = {"rows": name}
-        for merge in (RobustMerge(), NoiseAwareMerge()):
+        row, found = {"rows": name}, {}
+        for label, model in {
+            "RobustMerge": FederatedPCA(k, merge=RobustMerge()),
+            "NoiseAwareMerge": FederatedPCA(k, merge=NoiseAwareMerge()),
+            "RobustSum": FederatedPowerPCA(k, channel=RobustSum(), random_state=0),
+            "heteroscedastic": FederatedHeteroscedasticPCA(k, random_state=0),
+        }.items():
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                model = FederatedPCA(k, merge=merge).fit(X[~held], clients=sites[~held])
-            label = type(merge).__name__
+                found[label] = model.fit(X[~held], clients=sites[~held])
             row[label] = loss(model, X[held]) / loss(plain, X[held])
-            row[f"{label} warned"] = len(caught)
-            if isinstance(merge, RobustMerge):
-                row["suspects"] = len(model.suspects_)
+            row[f"{label} warned"] = sum(
+                "SubspaceMerge is better" in str(w.message) for w in caught
+            )
+        row["suspects"] = len(found["RobustMerge"].suspects_)
+        row["of RobustSum"] = len(found["RobustSum"].suspects_)
         yield row
 
 
+# --------------------------------------------------------------------------------------- personal
+
+
+def sites_of_tables(quick):
+    """Standardised rows with their sites, by name: periods, labels, and shards at random."""
+    for name, X in streams(quick).items():
+        yield f"{name}, periods", scale(X[:, X.std(axis=0) > 0]), np.arange(len(X)) * 20 // len(X)
+    for name, loaded in (
+        ("digits", load_digits),
+        ("wine", load_wine),
+        ("cancer", load_breast_cancer),
+    ):
+        data = loaded()
+        X = scale(data.data[:, data.data.std(axis=0) > 0])
+        yield f"{name}, labels", X, data.target
+        yield f"{name}, shards", X, np.random.default_rng(0).integers(4, size=len(X))
+
+
+def personal(quick):
+    for name, X, sites in sites_of_tables(quick):
+        held, row = np.arange(len(X)) % 4 == 0, {"rows": name}
+        plain = FederatedPCA(4).fit(X[~held], clients=sites[~held])
+        for shared, own in ((2, 2), (3, 1)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pca = PersonalizedPCA(shared, own).fit(X[~held], clients=sites[~held])
+            Z = pca.transform(X[held], clients=sites[held])
+            left = X[held] - pca.inverse_transform(Z, clients=sites[held])
+            row[f"{shared} shared, {own} own"] = float(np.sum(left**2)) / loss(plain, X[held])
+            if own == 2:
+                row["need own"] = f"{sum(pca.needs_local_.values())} of {len(pca.needs_local_)}"
+                row["warned"] = len(caught)
+        yield row
+
+
+# ------------------------------------------------------------------------------------------ ranks
+
+
+def errors_of_folds(X, n_folds=10):
+    """Squared error of entries that are predicted from the others of a row, by number."""
+    (n, d), fold = X.shape, np.random.default_rng(0).permutation(len(X)) % n_folds
+    errors = np.zeros(min(d - 1, n * 9 // 10 - 2) + 1)
+    for i in range(n_folds):
+        train = X[fold != i]
+        Z = X[fold == i] - train.mean(axis=0)
+        values, V = np.linalg.eigh(np.cov(train.T, bias=True))
+        values, V = values[::-1], V[:, ::-1]
+        for r in range(len(errors)):
+            noise = max(values[r:].mean(), 1e-12 * values[0])
+            P = (V / np.r_[values[:r], np.full(d - r, noise)]) @ V.T
+            errors[r] += np.sum((Z @ P / np.diag(P)) ** 2)
+    return errors
+
+
+def with_numbers(quick):
+    """Whole rows, standardised, by name."""
+    data = {name: scale(X[::5]) for name, X in streams(quick).items() if "days" not in name}
+    data = {name: X[:, X.std(axis=0) > 0] for name, X in data.items()}
+    data |= {f"days of {period} rows": days(800, period, period) for period in (200, 800)}
+    data |= {
+        name: scale(of().data) for name, of in (("wine", load_wine), ("cancer", load_breast_cancer))
+    }
+    for variances in ((10, 7, 5), (4, 3, 2.5)):
+        data[f"variances {variances}"] = spiked(500, variances, 2)
+    return data | {"noise": np.random.default_rng(0).standard_normal((300, 15))}
+
+
+def filled_by(pca, holes):
+    """Rows filled in by the model of a fit with `ConditionalFill`."""
+    return filled_rows(holes, pca.subspace_.truncate(pca.n_components_))
+
+
+def filled_in_batches(tracker, holes, size=30):
+    """Batches filled in by the tracker that has seen them."""
+    parts = []
+    for at in range(0, len(holes), size):
+        tracker.partial_fit(holes[at : at + size])
+        parts.append(tracker.impute(holes[at : at + size]))
+    return np.concatenate(parts)
+
+
+def ranks(quick):
+    for name, X in with_numbers(quick).items():
+        errors, number = errors_of_folds(X), StreamingPCA("held-out").fit(X).n_components_
+        row = {"rows": name, "number": number, "best": int(np.argmin(errors))}
+        row["error over best"] = errors[number] / errors.min()
+        lost = np.random.default_rng(1).random(X.shape) < 0.3
+        holes, sites = np.where(lost, np.nan, X), np.arange(len(X)) % 4
+        by_means = np.sum((np.nanmean(holes, axis=0) - X)[lost] ** 2)
+
+        def rms(filled, X=X, lost=lost, by_means=by_means):
+            return float(np.sqrt(np.sum((filled - X)[lost] ** 2) / by_means))
+
+        def with_fill(number, holes=holes, sites=sites):
+            pca = FederatedPCA(number, missing=ConditionalFill())
+            return pca.fit(holes, clients=sites)
+
+        pca, tried = with_fill("held-out"), []
+        for k in (1, 2, 3, 5, 8, 12, 16, 20):
+            try:
+                tried.append(rms(filled_by(with_fill(k), holes)))
+            except ValueError:  # too few entries
+                break
+        row |= {"30 % missing": pca.n_components_, "rms": rms(filled_by(pca, holes))}
+        row["best rms"] = min(tried)
+        row["SubspaceTracker(5)"] = rms(filled_in_batches(SubspaceTracker(5), holes))
+        row["PETRELS(5)"] = rms(filled_in_batches(PETRELS(5, random_state=0), holes))
+        yield row
+
+
+# ------------------------------------------------------------------------------------------- cuts
+
+
+def documents(n, d, seed, topics=80, words=30):
+    """Counts of words that are drawn from topics, as of documents."""
+    rng = np.random.default_rng(seed)
+    of_words = rng.dirichlet(np.full(d, 0.02), topics).cumsum(axis=1)
+    of_topics = rng.dirichlet(np.full(topics, 0.1), n).cumsum(axis=1)
+    topic = np.stack(
+        [(of_topics > rng.random((n, 1))).argmax(axis=1) for _ in range(words)], axis=1
+    )
+    word = np.empty((n, words), dtype=int)
+    for t in range(topics):
+        word[topic == t] = np.searchsorted(of_words[t, :-1], rng.random(np.sum(topic == t)))
+    at = np.repeat(np.arange(n), words), word.ravel()
+    X = sp.csr_matrix((np.ones(n * words), at), shape=(n, d))
+    X.sum_duplicates()
+    return X
+
+
+def sparse_rows(quick):
+    """Sparse rows with three sites, by name, and the number of components."""
+    n, d = (5000, 1000) if quick else (50_000, 5000)
+    X = documents(n, d, 0)
+    yield "documents, shards", X, np.arange(n) * 3 // n, 50
+    along_first = np.asarray(X @ StreamingPCA(1).fit(X).components_[0]).ravel()
+    yield "documents, by their topics", X, np.argsort(np.argsort(along_first)) * 3 // n, 50
+    path = None if quick else load("newsgroups20_counts.npz")
+    if path is not None:
+        counts = sp.load_npz(path).tocsr().astype(np.float64)
+        counts = counts[:, np.argsort(-counts.getnnz(axis=0))[50:5050]]
+        counts.data = np.log1p(counts.data)
+        yield "newsgroups, in order", counts, np.arange(counts.shape[0]) * 3 // counts.shape[0], 50
+    noise = sp.random(n, d, 0.005, "csr", random_state=0)
+    yield "entries at random", noise, np.arange(n) * 3 // n, 50
+
+
+def energy(X, mean, V):
+    """Sum of squares of sparse rows along directions."""
+    return float(np.sum((X @ V.T - V @ mean) ** 2))
+
+
+def cuts(quick):
+    for name, X, sites, k in sparse_rows(quick):
+        n, d, mean = *X.shape, np.asarray(X.mean(axis=0)).ravel()
+
+        def times(v, X=X, mean=mean, n=n):
+            return X.T @ (X @ v) - n * mean * (mean @ v)
+
+        best = eigsh(LinearOperator((d, d), times, dtype=float), k, return_eigenvectors=False).sum()
+        row = {"rows": name, "StreamingPCA": energy(X, mean, StreamingPCA(k).fit(X).components_)}
+        for rounds in (0, 1, 2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pca = FederatedPCA(k, n_refinements=rounds).fit(X, clients=sites)
+            row[f"{rounds} rounds" if rounds else "FederatedPCA"] = energy(X, mean, pca.components_)
+            if not rounds:
+                parts = list(pca.summaries_.values())
+                estimate, warned = share_held(parts, pca.subspace_, k), len(caught)
+        row = {key: value if key == "rows" else value / best for key, value in row.items()}
+        yield row | {"estimate": estimate, "warned": warned}
+
+
 def main(quick=False):
-    for section in (forgetting, missing, intervals, merges):
+    for section in (forgetting, missing, intervals, merges, personal, ranks, cuts):
         print(f"\n{section.__name__}")
         table(f"calibrated_{section.__name__}", list(section(quick)))

@@ -27,9 +27,8 @@ __all__ = ["JackknifeIntervals", "jackknife_intervals"]
 
 # Probability of the differences of means that rows of one population have.
 CERTAIN = 1 - 1e-6
-# Sites of equal size below which a warning says how few they are, and the share of all of which
-# they are fewer.
-FEW_SITES, FEWER = 20, 0.75
+# Sites of equal size below which a warning says how few they are.
+FEW_SITES = 40
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,7 @@ def jackknife_intervals(
     Warns
     -----
     UserWarning
-        If the means of sites differ, and unequal numbers of rows leave less than twenty sites of
-        equal size, and less than three quarters of all.
+        If the means of sites differ, and they are as few as less than forty sites of equal size.
 
     See Also
     --------
@@ -211,11 +209,11 @@ def jackknife_intervals(
 def _warn_of_few(shares: np.ndarray) -> None:
     """Warn where sites whose means differ are as few as their shares say."""
     effective = float(1 / (shares @ shares))
-    if effective < min(FEW_SITES, FEWER * len(shares)):
+    if effective < FEW_SITES:
         warnings.warn(
-            f"the means of the {len(shares)} sites differ and some have most of the rows: they say "
-            f"as much of other sites as {effective:.1f} sites of equal size. Intervals are wide, "
-            "and may have the population's value less often than stated.",
+            f"the means of the {len(shares)} sites differ: their rows say as much of other sites "
+            f"as {effective:.1f} sites of equal size. Intervals are wide, and may have the "
+            "population's value less often than stated.",
             UserWarning,
             stacklevel=3,
         )

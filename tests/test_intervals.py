@@ -130,7 +130,8 @@ def test_blocks_of_sites_do_not_count_how_unlike_sites_are():
     sites = [part + 2 * i * V[0] for i, part in enumerate(np.split(X, 5))]
     blocks = [summaries(np.split(site, 8)) for site in sites]
     fixed = jackknife_intervals(blocks, 2)
-    sampled = jackknife_intervals(summaries(sites), 2)
+    with pytest.warns(UserWarning, match="as 5.0 sites of equal size"):
+        sampled = jackknife_intervals(summaries(sites), 2)
     widths = [np.diff(i.explained_variance_interval)[0, 0] for i in (fixed, sampled)]
     assert widths[0] < 0.5 * widths[1]
     # within sites the mean of each moves the first variance: var(sum of 2 x z + z^2) / n
@@ -187,7 +188,9 @@ def test_the_bound_is_the_quantile_of_the_largest_singular_value():
 def test_no_deviation_has_no_angle():
     assert sine_bound(np.zeros((5, 4, 2)), 4.0, 0.95) == 0
     along = np.arange(30.0)[:, None] * [1.0, 2.0, 2.0]  # on a line, whatever is left out
-    assert jackknife_intervals(summaries(np.split(along, 5)), 1).subspace_sine_bound < 1e-7
+    with pytest.warns(UserWarning, match="as 5.0 sites of equal size"):
+        found = jackknife_intervals(summaries(np.split(along, 5)), 1)
+    assert found.subspace_sine_bound < 1e-7
 
 
 def test_a_site_whose_blocks_are_all_alike():
@@ -247,6 +250,15 @@ def test_unequal_sites_whose_means_differ_are_as_uncertain_as_few():
     # `bench calibrated_models` has 91 to 97 % in 500; with the roots of shares it was 64 to 86 %
     least = stats.binom(repetitions, 0.91).ppf(1e-4)
     assert np.all(hits >= least), hits
+
+
+def test_equal_sites_whose_means_differ_are_counted():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="10 sites differ: .* as 10.0 sites of equal size"):
+        jackknife_intervals(summaries(sites_that_differ(rng, [200] * 10)[0]), 2)
+    # of one population, and of many sites, nothing is said
+    jackknife_intervals(summaries(np.split(rows(), 10)), 2)
+    jackknife_intervals(summaries(sites_that_differ(rng, [50] * 60)[0]), 2)
 
 
 def test_deviations_of_unlike_parts_are_unbiased():

@@ -98,7 +98,7 @@ class SubspaceTransformer(
         ----------
         subspace : Subspace
             Summary of the rows.
-        n_components : int, float, "parallel", "mle" or None
+        n_components : int, float, "parallel", "held-out", "mle" or None
             The request: a number, a fraction of variance, a rule that counts components, or None
             for all that the summary still holds. More than ``min(n_rows, d)`` directions do not
             exist. Where the rows span fewer, the basis is completed by directions without variance.

@@ -38,7 +38,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--n-components",
         type=number,
-        help="components, a share of the variance, as 0.9, parallel, or mle (default: all)",
+        help="components, a share of variance, as 0.9, parallel, held-out, or mle (default: all)",
         metavar="N",
     )
     add_adjusting(parser)

@@ -38,7 +38,7 @@ def names_in(text: str) -> list[str]:
 
 def number(text: str) -> int | float | str:
     """An integer, a share such as 0.9, or the name of a rule, which the estimator knows."""
-    if text.isalpha():
+    if text[:1].isalpha() and text.replace("-", "").isalpha():
         return text
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 

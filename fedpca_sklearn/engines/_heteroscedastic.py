@@ -59,11 +59,11 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
     def rank(d):
         return min(estimator.n_components, d)
 
-    def check(d, V, mean, unit=None):
+    def check(d, V, mean, steps=1, most=1):
         check_mean(mean, d, center)
-        check_basis(V, d, rank(d))
-        if unit is not None:
-            check_unit(unit)
+        check_basis(V, d, min(most * rank(d), d))
+        if np.shape(steps) or steps != 1:
+            raise RefusedError("local_steps must be 1")
 
     def weighted(query, unit, own):
         check_unit(unit)
@@ -77,17 +77,19 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
         check_mean(mean, len(own.mean), center)
         return {"message": Scatter(mean).answer(own)}
 
+    def products(site, own, V, mean, steps):
+        check(len(own.mean), V, mean, steps)
+        return {"message": TimesScatter(V, mean).answer(own)}
+
     def variances(site, own, V, mean):
-        check(len(own.mean), V, mean)
+        check(len(own.mean), V, mean, most=2)  # the factors, and what a product adds to them
         return {"message": Variances(V, mean).answer(own)}
 
     def weighted_moments(site, own, unit):
         return weighted(Moments(), unit, own)
 
     def weighted_products(site, own, V, mean, steps, unit):
-        check(len(own.mean), V, mean)
-        if steps.shape or steps != 1:
-            raise RefusedError("local_steps must be 1")
+        check(len(own.mean), V, mean, steps)
         return weighted(TimesScatter(V, mean), unit, own)
 
     def weighted_variances(site, own, V, mean, unit):
@@ -112,6 +114,7 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
         "weighted_times_scatter": task(weighted_products, ROUNDS),
         "weighted_variances": task(weighted_variances),
         "scores": KeepingTask(scores, estimator.n_rounds, reads=MOMENTS),
+        "times_scatter": task(products),
         "variances": task(variances),
     }
 

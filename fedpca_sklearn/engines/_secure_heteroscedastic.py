@@ -67,6 +67,7 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
         "weighted_times_scatter": summed(plain["weighted_times_scatter"], TimesScatter, _weighted),
         "weighted_variances": summed(plain["weighted_variances"], Variances, _weighted),
         "scores": _KeepingSum(**{**vars(plain["scores"]), "work": scores}, grids=_scores, mean=1),
+        "times_scatter": summed(plain["times_scatter"], TimesScatter, grids_of_products),
         "variances": summed(plain["variances"], Variances, grids_of_products),
     }
 

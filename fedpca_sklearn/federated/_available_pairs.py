@@ -43,6 +43,9 @@ class MissingStrategy(BaseEstimator, ABC):
     # Parameters of the estimator that mean the same for rows with missing entries.
     _leaves = frozenset({"n_components", "missing", "n_clients", "n_jobs", "random_state"})
 
+    # Rules for ``n_components`` that know how many rows have what.
+    _rules: frozenset[str] = frozenset()
+
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()

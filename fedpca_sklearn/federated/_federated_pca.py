@@ -51,7 +51,14 @@ from ._private import (
     privacy_spent,
     release_of_clients,
 )
-from ._refined import check_refinement, never_exceeds, products_of_clients, refine, refine_as_asked
+from ._refined import (
+    check_refinement,
+    never_exceeds,
+    products_of_clients,
+    refine,
+    refine_as_asked,
+    warn_of_cut,
+)
 from ._summaries import take_summaries
 from ._without_rows import from_subspaces, remove
 
@@ -69,7 +76,7 @@ class FederatedPCA(StreamingClientsTransformer):
 
     Parameters
     ----------
-    n_components : int, float, "parallel", "mle", "above_noise" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle", "above_noise" or None, default=None
         As in `StreamingPCA`; "above_noise", with a ``mechanism``: ``n_components_above_noise_``.
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA` or another PCA-like estimator, whose ``n_components``
@@ -240,7 +247,7 @@ class FederatedPCA(StreamingClientsTransformer):
         if self.mechanism is not None:
             return release_of_clients(self, X, weight, shards, method == "fit")
         labels = take_summaries(self, X, weight, shards, method)
-        self._warn_of_cut()
+        warn_of_cut(self)
         if isinstance(self.estimator, StreamingPCA) and not adjusts(self.estimator):
             warn_of_another_cut(self)
         if method == "fit":

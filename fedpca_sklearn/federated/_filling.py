@@ -13,6 +13,7 @@ from .._dask import RowChunks
 from .._validation.intervals import Interval
 from ..communication._federation import Message
 from ..summary import Subspace
+from ..summary._held_out import HELD_OUT, held_out_components
 from ..summary._merging import in_float64
 from ._available_pairs import MissingStrategy
 from ._clients import label_order, rows_of
@@ -111,6 +112,7 @@ class ConditionalFill(MissingStrategy):
 
     _parameter_constraints: dict = {"n_rounds": [Interval(Integral, 1, None, closed="left")]}
     _leaves = MissingStrategy._leaves | {"estimator", "merge"}
+    _rules = frozenset({HELD_OUT})
 
     def __init__(self, n_rounds: int = 2):
         self.n_rounds = n_rounds
@@ -209,13 +211,18 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
     seen = seen.times(share)
     n_missing = seen.rows.sum() - seen.entries.sum(axis=0)
     n, d = subspace.n_samples, subspace.n_features
-    check_entries_enough(n, d, pca.n_components_, float(n_missing.sum()))
+    rank, most = pca.n_components, int(np.ceil(seen.entries.sum() / n)) - 1
+    if rank != HELD_OUT:
+        check_entries_enough(n, d, pca.n_components_, float(n_missing.sum()))
     if len(query.components):
         subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
     else:
         warn_of_groups(groups_apart(subspace, seen), getattr(pca, "feature_names_in_", None))
         subspace = unattenuated(subspace, seen)
-    pca._set_fitted(subspace, pca.n_components, pca.n_samples_)
+        most = min(most, subspace.n_components // 2)  # the least variances are not of a model
+    if rank == HELD_OUT:  # by rows of which as many have two columns both
+        rank = held_out_components(subspace, n * float(seen.entries.sum() / n / d) ** 2, most)
+    pca._set_fitted(subspace, rank, pca.n_samples_)
 
 
 def record_means(pca: Any, n_clients: int, d: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether components by another merge leave more of the rows than those of a plain one."""
+"""Whether components leave more of the rows than they should: other merges, and what was cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ..summary import Subspace
+from ..summary import Subspace, merge_subspaces
+from ..summary._updating import lacks_directions
 
 # Factor of the squared residuals of another merge from which components fit worse; and the same
 # where weights by noise keep components from fitting noise, which alone may be a tenth.
@@ -17,6 +18,8 @@ MORE, MORE_BY_NOISE = 1.1, 1.25
 HARMLESS = 1.2
 # Factor of those of all rows from which suspects are broken.
 BROKEN = 3.0
+# Share of the variance, of what as many components could hold, below which clients cut too much.
+HELD = 0.998
 # Evidence, in units of the limit, beyond which a suspect is broken and not unlike.
 FAR = 6.0
 
@@ -50,7 +53,6 @@ def warn_of_suspects(
     parts: Sequence[Subspace],
     trusted: Sequence[Subspace],
     found: Subspace,
-    plain: Subspace,
     suspects: Collection[Sequence[float]],
 ) -> None:
     """Warn of suspects that may be honest.
@@ -58,6 +60,7 @@ def warn_of_suspects(
     They are half of the sites; or not far beyond the limits, by the evidence of each, and a plain
     merge loses less in the rows of the others than it gains in those of all.
     """
+    plain = merge_subspaces(parts, found.n_components)
     lost, gained = times_as_much(parts, found, plain), times_as_much(trusted, plain, found)
     n, strongest = len(suspects), max(map(max, suspects))
     harmless = lost < BROKEN and gained < min(lost, HARMLESS) and strongest < FAR
@@ -72,14 +75,43 @@ def warn_of_suspects(
         )
 
 
-def warn_of_weights(parts: Sequence[Subspace], found: Subspace, plain: Subspace) -> None:
-    """Warn where weights by noise leave clearly more of all rows than a plain merge."""
-    lost = times_as_much(parts, found, plain)
-    if lost > MORE_BY_NOISE:
+def warn_of_weights(lost: float) -> None:
+    """Warn of weights by noise that leave so many times the squares of a plain merge."""
+    warnings.warn(
+        f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
+        "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
+        "things, SubspaceMerge is better.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def share_held(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
+    """Estimate of the variance along components, as a share of that along the best as many.
+
+    In each direction that a part cut it is taken to have the least variance that it kept, or all
+    that it cut if that is less. The best are looked for among the directions that the merge kept.
+    """
+    K = merged.components.astype(np.float64)
+    S = np.zeros((len(K), len(K)))
+    for part in parts:
+        squares, A = part.singular_values**2, part.components @ K.T
+        off = (part.mean - merged.mean) @ K.T
+        S += (A.T * squares) @ A + part.n_samples * np.outer(off, off)
+        if lacks_directions(part) and len(squares):
+            cut = max(part.scatter - float(squares.sum()), 0.0)
+            S += min(float(squares[-1]), cut) * (np.eye(len(K)) - A.T @ A)
+    best = float(np.linalg.eigvalsh(S)[::-1][:rank].sum())
+    return float(np.trace(S[:rank, :rank])) / best if 0 < best < np.inf else 1.0
+
+
+def warn_of_cuts(parts: Sequence[Subspace], merged: Subspace, rank: int) -> None:
+    """Warn where clients cut directions that the components of all need."""
+    if (held := share_held(parts, merged, rank)) < HELD:
         warnings.warn(
-            f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
-            "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
-            "things, SubspaceMerge is better.",
+            f"clients have cut directions that others have: the components hold some {held:.1%} of "
+            f"the variance that {rank} components could. n_refinements=2, or the method refine, "
+            "brings them closer.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=4,
         )

@@ -505,7 +505,8 @@ def _node(
 
 def check_merge(pca: Any) -> None:
     """Raise where the summaries of clients are not what the merge takes."""
-    if pca.missing is not None and isinstance(pca.n_components, str):
+    counted = isinstance(pca.n_components, str)
+    if pca.missing is not None and counted and pca.n_components not in pca.missing._rules:
         raise ValueError(
             f"n_components must be a number or a share with missing={pca.missing!r}, got "
             f"{pca.n_components!r}, which counts by the variances of whole rows."

@@ -1,7 +1,8 @@
-"""Test of whether a site needs components of its own: Roy's largest root against all others."""
+"""Whether sites need components of their own: Roy's largest root, and what noise gains."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,11 +11,13 @@ from scipy.special import gammaincc
 
 from .._kernels.sizes import EXACT_ORDER
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
-from ..summary import Subspace
+from ..summary import Subspace, merge_subspaces
 from ..summary._updating import was_truncated
 
 # Level of the test for all sites together.
 LEVEL = 0.05
+# Factor of what noise gains in components of sites up to which these are taken for noise.
+NOISE = 1.25
 # The Tracy-Widom law of order 1 as a shifted gamma distribution: shape, scale, shift (Chiani 2014).
 _SHAPE, _SCALE, _SHIFT = 46.446, 0.186054, 9.84801
 
@@ -68,3 +71,35 @@ def significant(p: np.ndarray) -> np.ndarray:
     found = np.zeros(len(p), dtype=bool)
     found[order[np.cumprod(passed, dtype=bool)]] = True
     return found
+
+
+def warn_of_alike_sites(
+    parts: Sequence[Subspace], V: np.ndarray, local: Sequence[np.ndarray], rank: int
+) -> None:
+    """Warn where components of sites gain no more than noise lets them, over ``rank`` shared ones.
+
+    Of white noise in n rows of d columns the leading directions explain (1 + (d / n)^(1/2))^2 each
+    (Marchenko and Pastur 1967), where new rows have 1.
+    """
+    whole = merge_subspaces(parts, rank).components
+    d, n = V.shape[1] - len(V), np.array([part.n_samples for part in parts])
+    own, alike = (
+        sum(_left(part, basis) for part, basis in zip(parts, bases, strict=True))
+        for bases in ([np.concatenate([V, W]) for W in local], [whole] * len(parts))
+    )
+    beyond = (1 + np.sqrt(d / n)) ** 2 - 1
+    noise = float(n @ (beyond * list(map(len, local)))) / float(n.sum()) / max(d, 1)
+    if len(parts) > 1 and 0 < alike < np.inf and 1 - own / alike < NOISE * noise:
+        warnings.warn(
+            f"the components of sites leave {own / alike:.2f} times the squared residuals of "
+            f"{rank} shared ones in the rows of the fit, which noise explains: {rank} shared ones, "
+            "of SubspaceMerge, are better for new rows.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _left(part: Subspace, basis: np.ndarray) -> float:
+    """Squares of the rows of a part, about their mean, beyond a basis."""
+    rows = part.singular_values[:, None] * (part.components @ basis.T)
+    return max(part.scatter - float(np.sum(rows**2)), 0.0)

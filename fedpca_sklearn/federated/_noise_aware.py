@@ -13,7 +13,7 @@ from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._along import along
 from ..summary._merging import pooled_moments
-from ._lack_of_fit import warn_of_weights
+from ._lack_of_fit import MORE_BY_NOISE, times_as_much, warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
 
 __all__ = ["NoiseAwareMerge"]
@@ -111,7 +111,9 @@ class NoiseAwareMerge(MergeStrategy):
             return merge_subspaces(parts, rank)
         total, factor = moments_and_factor(parts)
         merged = along(total, V, factor(V))
-        warn_of_weights(parts, merged, merge_subspaces(parts, rank))
+        lost = times_as_much(parts, merged, merge_subspaces(parts, rank))
+        if lost > MORE_BY_NOISE:
+            warn_of_weights(lost)
         return merged
 
 

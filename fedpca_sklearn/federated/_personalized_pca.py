@@ -74,6 +74,12 @@ class PersonalizedPCA(FederatedPCA):
     clients_, estimators_, communication_
         As in `FederatedPCA`.
 
+    Warns
+    -----
+    UserWarning
+        If the sites' own components explain hardly more of the rows of the fit, than as many shared
+        ones more would, than noise lets them: shared ones, of `FederatedPCA`, are then better.
+
     See Also
     --------
     FederatedPCA : One set of components for all.
@@ -273,6 +279,7 @@ class PersonalizedPCA(FederatedPCA):
         >>> from fedpca_sklearn import PersonalizedPCA, make_spiked, subspace_distance
         >>> X, V = make_spiked(4000, 400, spikes=(8, 6, 5), random_state=0)
         >>> sites = np.arange(4000) // 500
+        >>> X[np.arange(4000), sites] *= 3  # a direction of each site
         >>> pca = PersonalizedPCA(3, 1).fit(X, clients=sites)
         >>> before = subspace_distance(pca.components_, V)
         >>> pca = pca.refine(X, clients=sites, n_rounds=3)

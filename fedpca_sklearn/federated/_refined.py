@@ -11,13 +11,15 @@ from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import refinement_of
+from .._base.adjusting import adjusts, refinement_of
 from .._base.certified import certify
 from .._validation.checks import check_integer
 from ..communication import Federation
 from ..streaming import StreamingPCA
 from ..summary._refinement import Refinement, local_products
+from ..summary._updating import lacks_directions
 from ._clients import rows_of
+from ._lack_of_fit import warn_of_cuts
 from ._local_fit import Site, Summarised
 from ._merge import takes_all
 
@@ -104,6 +106,19 @@ def refine(
 def never_exceeds(pca: Any) -> bool:
     """Whether the summary never exceeds the scatter matrix of the rows."""
     return pca.missing is None and takes_all(pca.merge) and all(map(_is_cut, pca._clients.values()))
+
+
+def warn_of_cut(pca: Any) -> None:
+    """Warn where clients have cut more of what they send than the result can bear."""
+    parts = [site.summary for site in pca._clients.values()]
+    if not any(map(lacks_directions, parts)):
+        return
+    pca._warn_of_cut()
+    if adjusts(pca) or most_rounds(pca) or (pca.merge and pca.merge.compares_sites):
+        return
+    if never_exceeds(pca):
+        subspace = pca._values()["subspace_"]
+        warn_of_cuts([part for part in parts if part.n_samples], subspace, pca.n_components_)
 
 
 def check_refinement(pca: Any) -> None:

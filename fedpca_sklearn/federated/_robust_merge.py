@@ -13,7 +13,7 @@ from ..summary import merge_subspaces
 from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
-from ._screening import evidence, for_each_pair, most_bad, shares_trusted
+from ._screening import evidence, for_each_pair, most_bad, shares_trusted, trusted_parts
 
 __all__ = ["RobustMerge"]
 
@@ -129,17 +129,11 @@ class RobustMerge(MergeStrategy):
         found = evidence(parts, rank, bad)
         self.evidence_ = dict(enumerate(found))
         self.suspects_ = {i: one for i, one in self.evidence_.items() if max(one) > 1}
-        shares = shares_trusted(parts, found, bad).tolist()
-        trusted = [
-            part if share == 1 else part.decay(share)
-            for part, share in zip(parts, shares, strict=True)
-            if share
-        ]
+        trusted = trusted_parts(parts, shares_trusted(parts, found, bad))
         if self.method == "filter":
             merged = merge_subspaces(trusted, rank)
             if self.suspects_ and 0 < len(trusted) < len(parts):
-                plain, suspects = merge_subspaces(parts, rank), self.suspects_.values()
-                warn_of_suspects(parts, trusted, merged, plain, suspects)
+                warn_of_suspects(parts, trusted, merged, self.suspects_.values())
             return merged
         weights = median_weights([part.components[:rank] for part in trusted])
         leading = [part.truncate(rank) for part in trusted]

@@ -102,6 +102,15 @@ def shares_trusted(
     return shares
 
 
+def trusted_parts(parts: Sequence[Subspace], shares: np.ndarray) -> list[Subspace]:
+    """Parts without those left out, each with its share of its rows."""
+    return [
+        part if share == 1 else part.decay(share)
+        for part, share in zip(parts, shares.tolist(), strict=True)
+        if share
+    ]
+
+
 def _directions(
     parts: Sequence[Subspace],
     n: np.ndarray,

@@ -22,7 +22,7 @@ from ..summary._along import along, factor_along
 from ..summary._projection_mean import ProjectionMean
 from ..summary._refinement import check_same_rows, products_of
 from ._merge import MergeStrategy, check_count, moments_and_factor
-from ._needs_own import p_values, significant
+from ._needs_own import p_values, significant, warn_of_alike_sites
 
 # Alternations at most, and the sine by which the shared components move in the last one.
 _ITERATIONS, _TOL = 100, 1e-7
@@ -54,6 +54,7 @@ class SharedAndLocal(MergeStrategy):
         n_local = self.n_local_components
         V, local = shared_and_local(parts, rank, n_local)
         p = p_values(parts, V)
+        warn_of_alike_sites(parts, V, local, min(rank + n_local, V.shape[1]))
         self.local_components_ = dict(enumerate(local))
         self.site_means_ = {i: part.mean for i, part in enumerate(parts)}
         self.local_pvalues_ = dict(enumerate(p.tolist()))

@@ -21,11 +21,13 @@ from .._validation.intervals import InstanceOf, Interval
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
+from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
+from ..summary._along import along
 from ._client import Client
 from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums, WeightedSums
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Scatter, Variances
+from ._queries import Scatter, TimesScatter, Variances
 
 __all__ = ["FederatedHeteroscedasticPCA"]
 
@@ -33,6 +35,8 @@ __all__ = ["FederatedHeteroscedasticPCA"]
 _LEAST = 1e-3
 # Rounds for the start, at most, and the change of the subspace that ends them.
 ROUNDS, _TOL = 30, 1e-3
+# Share of the largest product below which what is new in one is a rounding error.
+_NEW = 1e-10
 
 
 class FederatedHeteroscedasticPCA(ClientsTransformer):
@@ -92,7 +96,14 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
     communication_ : CommunicationLog
         With d features, r components and K clients a round is K (r d + r^2 + 1) floats up and K r d
         down; before it are those of `FederatedPowerPCA`, one for another mean and one of 2 K floats
-        up, after it one for the variances.
+        up, after it one of K r d floats up and down, and one of K (4 r^2 + 2) up for the variances.
+
+    Warns
+    -----
+    UserWarning
+        If the components leave more than 1.25 times the squared residuals of PCA in the rows of all
+        clients, as where these see different things: of the best components in the span of those
+        that are found and of one product with them.
 
     See Also
     --------
@@ -216,7 +227,7 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         start = _first_factors(weighted, clients, mean, unit, V)
         F = self._by_expectation(keeping, clients, mean, unit, start)
         total = Subspace.empty(d, centered=self.center, dtype=dtype)._replace(mean=pooled)
-        found = by_rayleigh_ritz(federation, clients, total, linalg.orthonormalised(F))
+        found = _along_factors(federation, clients, total, linalg.orthonormalised(F))
         self._set_fitted(found, len(V), n_rows)
         _, lengths, directions = scipy.linalg.svd(F, full_matrices=False)
         factors = (unit * lengths)[:, None] * linalg.flip_signs(directions)
@@ -269,3 +280,24 @@ def _first_factors(
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
     noise = max((scatter - float(values.sum())) / max(d - k, 1), SMALLEST)
     return np.sqrt(np.maximum(values - noise, _LEAST * noise))[:, None] * (Y.T @ V)
+
+
+def _along_factors(
+    federation: Federation, clients: Sequence[Client], total: Subspace, V: np.ndarray
+) -> Subspace:
+    """Summary of all rows within a basis; a warning if a step of PCA leaves much less of them."""
+    W = awaited_sum(federation, clients, TimesScatter(V, total.mean, 1))
+    scale = float(np.abs(W).max()) or 1.0
+    beyond = W / scale - (W / scale @ V.T) @ V
+    _, sizes, new = scipy.linalg.svd(beyond, full_matrices=False, check_finite=False)
+    new = new[sizes > _NEW][: V.shape[1] - len(V)]
+    wide = linalg.orthonormalised(np.concatenate([V, new]))
+    both = by_rayleigh_ritz(federation, clients, total, wide)
+    found = along(both, V, both.singular_values[:, None] * (both.components @ V.T))
+    left, least = (
+        m.scatter - float(m.singular_values @ m.singular_values)
+        for m in (found, both.truncate(len(V)))
+    )
+    if left > MORE_BY_NOISE * least > 0:
+        warn_of_weights(left / least)
+    return found

@@ -10,9 +10,10 @@ import numpy as np
 
 from .._validation.intervals import Interval
 from ..communication import Federation, PerfectChannel
-from ..federated._screening import SiteEvidence, evidence, most_bad, shares_trusted
+from ..federated._lack_of_fit import warn_of_suspects
+from ..federated._screening import SiteEvidence, evidence, most_bad, shares_trusted, trusted_parts
 from ..streaming import StreamingPCA
-from ..summary import Subspace
+from ..summary import Subspace, merge_subspaces
 from ._client import Client
 from ._contradiction import contradicts, typical_variance
 
@@ -46,6 +47,11 @@ class RobustSum(PerfectChannel):
     suspects_ : dict
         The same for those that are beyond a limit, and for those that contradicted their summaries,
         which may be within the limits.
+
+    Warns
+    -----
+    UserWarning
+        Of suspects that may be honest, as `RobustMerge` does, by the summaries of the first round.
 
     See Also
     --------
@@ -120,6 +126,10 @@ class RobustSum(PerfectChannel):
         self.evidence_ = dict(zip(some, found, strict=True))
         self._parts, self._shares, self.begins_again = parts, np.ones(len(parts)), False
         self._shares[some] = shares_trusted(compared, found, bad)
+        trusted = trusted_parts(compared, self._shares[some])
+        if self.suspects_ and 0 < len(trusted) < len(compared):
+            merged = merge_subspaces(trusted, n_components)
+            warn_of_suspects(compared, trusted, merged, self.suspects_.values())
 
     def mean(self) -> np.ndarray:
         """Mean of the rows of those that take part, from their summaries.

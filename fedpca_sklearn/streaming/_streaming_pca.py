@@ -34,11 +34,12 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
 
     Parameters
     ----------
-    n_components : int, float, "parallel", "mle" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         Number of components. A float in (0, 1): as many as explain this fraction of the variance.
-        "parallel": as many as `parallel_analysis` counts, at least one. "mle": the most likely
-        number by Minka's method, as in scikit-learn's PCA, of at least as many rows as features.
-        None: all, min(n_samples, n_features). With a ``rank_rule``: the first rank, 1 for None.
+        "parallel": as many as `parallel_analysis` counts, at least one. "held-out": the number by
+        which entries of new rows are best predicted from the others of their row. "mle": the most
+        likely number by Minka's method, as in scikit-learn's PCA, of at least as many rows as
+        features. None: all, min(n_samples, n_features). With a ``rank_rule``: the first rank.
     oversampling : int or "auto", default="auto"
         Directions that are kept beyond ``n_components``. "auto": all of them, with up to as many
         features as said above (of a fraction or a ``rank_rule`` 256), else ``max(10, 1.25
@@ -121,7 +122,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
-            StrOptions({"parallel", "mle"}),
+            StrOptions({"parallel", "held-out", "mle"}),
             None,
         ],
         "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],

@@ -1,4 +1,4 @@
-"""How many components a summary has: parallel analysis, and Minka's evidence."""
+"""How many components a summary has: parallel analysis, entries held out, Minka's evidence."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .._kernels.null_variances import null_variances
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
+from ._held_out import held_out_components
 from ._scaling import scatter_of_columns
 from ._subspace import Subspace
 from ._updating import lacks_directions
@@ -157,9 +158,12 @@ def parallel_analysis(
 
 
 def n_components_by(rule: str, subspace: Subspace) -> int:
-    """Number of components by "parallel" or "mle", at least 1."""
+    """Number of components by "parallel", "held-out" or "mle", at least 1."""
     if rule == "mle":
         return _minka_components(subspace)
+    if rule == "held-out":
+        _refuse_noise(subspace, rule)
+        return held_out_components(in_numpy(subspace))
     return max(1, parallel_analysis(subspace).n_components)
 
 

@@ -327,7 +327,7 @@ def test_components_that_a_file_has_cut_are_refused(run, sites):
     assert not Path("scores.csv").exists()
 
 
-@pytest.mark.parametrize("n", ["2", "0.9", "parallel"])
+@pytest.mark.parametrize("n", ["2", "0.9", "parallel", "held-out"])
 def test_a_file_of_few_columns_has_all_directions_until_it_is_cut(run, capsys, n):
     as_csv("rows.csv")
     assert run("fit", "rows.csv", "-o", "all.fed", "--site", "east", "-n", n)[0] == 0

@@ -61,6 +61,7 @@ ROWS = [
     (FederatedPCA(3, missing=AvailablePairs()), HOLES),
     (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES),
     (FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)), HOLES),
+    (FederatedPCA("held-out", missing=ConditionalFill()), HOLES),
     (FederatedPCA(3, missing=ConditionalFill(), merge=SubspaceMerge(fan_in=2)), HOLES),
 ]
 

@@ -52,7 +52,7 @@ REFUSED = {
     "huge unit": ("scores", (F, MEAN, 1e200), UNIT),
     "two steps": ("weighted_times_scatter", (V, MEAN, 2, 1.0), "local_steps must be 1"),
     "no basis": ("weighted_variances", (F, MEAN, 1.0), "orthonormal"),
-    "too many directions": ("variances", (np.eye(8), MEAN), "k <= 3"),
+    "too many directions": ("times_scatter", (np.eye(8), MEAN, 1), "k <= 3"),
     "too many factors": ("scores", (np.eye(8), MEAN, 1.0), "k <= 3"),
     "a mean for each row": ("scores", (F, ROWS, 1.0), "the mean must have shape"),
     "another mean": ("scatter", (MEAN[:3],), "the mean must have shape"),

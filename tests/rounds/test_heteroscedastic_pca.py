@@ -135,9 +135,10 @@ def test_weights_count_rows_and_rounds_are_sums_of_few_floats():
     )
     assert_allclose(a.log_likelihoods_, b.log_likelihoods_, rtol=1e-9)
     assert_allclose(a.noise_variances_["a"], b.noise_variances_["a"], rtol=1e-6)
-    rounds = a.communication_.table[-1 - a.n_iter_ : -1]
+    *rounds, product, last = a.communication_.table[-2 - a.n_iter_ :]
     assert {row["floats_up"] for row in rounds} == {3 * (3 * D + 9 + 1)}
     assert {row["floats_down"] for row in rounds} == {3 * 3 * D}
+    assert (product["floats_up"], last["floats_up"]) == (3 * 3 * D, 3 * (6 * 6 + 2))
 
 
 def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own():
