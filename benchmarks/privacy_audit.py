@@ -316,31 +316,48 @@ SEARCHES = {
 def rows_of_search(what, side):
     """Rows of which one is mirrored; or is nothing, or very long.
 
-    Of 100 rows 40 are very long and 6 of length 1, so that norms below and above 1 have about equal
+    Of 100 rows 43 are very long and 8 of length 1, so that norms below and above 1 have about equal
     losses, which the row in question moves in opposite directions.
     """
     if what == "centre":
         return clients_of(PAIRS["mirrored"][side], 1)[0]
     X = np.zeros((100, 1))
-    X[:40], X[40:46], X[-1] = 1e100, 1.0, 1e200 * side
+    X[:43], X[43:51], X[-1] = 1e100, 1.0, 1e200 * side
     return X
 
 
 def found_in(what, side, n_runs):
     """What a search releases, in each run, and mu^2 of it."""
     mechanism, X = SEARCHES[what], rows_of_search(what, side)
-    costs = mechanism.costs(X.shape[1], 1)
+    n, d = X.shape
+    mu2 = mechanism.costs(d, 1, 1.0, n).searches
     rngs = (np.random.default_rng([side, run]) for run in range(n_runs))
     if what == "centre":
-        terms = mechanism.terms(X, costs)
-        found = [mechanism.searched(X, terms, rng).center for rng in rngs]
-        return np.array(found), costs.searches
+        search, budget = mechanism.searches["center"], mechanism.budget()
+        with means_as_released() as means:
+            for rng in rngs:
+                search.found(X, mechanism, budget, rng)
+        return np.reshape(means, (n_runs, -1)), mu2
     search = mechanism.searches["row_norm"]
     norms = _private_norm.norms_between(search.bounds)
-    of = _private_norm.losses(row_norms(X, None), norms, _private_norm.FOR_MOMENTS)
-    mu2 = mechanism._search_costs()["row_norm"]
-    found = [_private_norm.least_privately(of, _private_norm.SPAN, mu2, rng) for rng in rngs]
-    return np.log(norms[found])[:, None], costs.searches
+    aim = _private_norm.aim_for_moments(n, mechanism.budget())
+    of = _private_norm.losses(row_norms(X, None), norms, aim)
+    cost = search.cost(n, d, mechanism.budget())
+    found = [_private_norm.least_privately(of, _private_norm.SPAN, cost, rng) for rng in rngs]
+    return np.log(norms[found])[:, None], mu2
+
+
+@contextmanager
+def means_as_released():
+    """Noisy means of the rounds of a centre, before they are shortened; points stay."""
+    means = []
+
+    def kept(mean, std, R):
+        means.append(mean)
+        return np.zeros(len(mean))
+
+    with mock.patch.object(_private_center, "_step", kept):
+        yield means
 
 
 def search_audited(what, n_runs):

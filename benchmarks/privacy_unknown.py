@@ -61,14 +61,13 @@ def distance(components, V):
 
 
 def searched(X, V, epsilon, runs):
-    """Mean error with nothing known, and the share of the budget that the searches took."""
+    """Mean error with nothing known, and mu^2 of the searches."""
     private = AnalyzeGauss(epsilon, DELTA, row_norm="private", center="private")
     found = []
     for run in range(runs):
         model = FederatedPCA(len(V), mechanism=private, n_clients=1, random_state=run)
         found.append(distance(model.fit(X).components_, V))
-    share = sum(search.share for search in private.searches.values())
-    return float(np.mean(found)), share
+    return float(np.mean(found)), private.costs(X.shape[1], 1, 1.0, len(X)).searches
 
 
 def compared(name, quick):
@@ -100,8 +99,8 @@ def compared(name, quick):
             error(AnalyzeGauss(epsilon, DELTA, f * R, center=mean), X, V, M, runs)
             for f, M in zip((2, 0.5), off, strict=True)
         )
-        private, share = searched(X, V, epsilon, runs)
-        mu = math.sqrt(AnalyzeGauss(epsilon, DELTA, 1.0).budget() * (1 - share))
+        private, spent = searched(X, V, epsilon, runs)
+        mu = math.sqrt(AnalyzeGauss(epsilon, DELTA, 1.0).budget() - spent)
         of_left = AnalyzeGauss(epsilon_of(mu, DELTA), DELTA, R, center=mean)
         left = error(of_left, X, V, moments[best], runs)
         guessed = error(AnalyzeGauss(epsilon, DELTA, guess), X, V, of_guess, runs)

@@ -136,7 +136,7 @@ class Mechanism(BaseEstimator, ABC):
             None,
         ],
         "mean": [StrOptions({"private", "fixed"})],
-        "mean_share": [Interval(Real, 0, 1, closed="neither")],
+        "mean_share": [Interval(Real, 0, 1, closed="neither"), None],
         "trust": [StrOptions({"client", "sum"})],
         "ledger": [InstanceOf(PrivacyLedger), None],
         "noise": [InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None],
@@ -206,9 +206,18 @@ class Mechanism(BaseEstimator, ABC):
             )
 
     def _search_costs(self) -> dict[str, float]:
-        """What the searches of one release cost, as mu^2, by name."""
+        """What the searches of one release cost at most, as mu^2, by name."""
         budget = self.budget() / self.n_releases
         return {name: search.share * budget for name, search in self.searches.items()}
+
+    @property
+    def _share_of_mean(self) -> float:
+        """Share of what searches leave for the mean; about a centre that was found it is small."""
+        if self.mean != "private":
+            return 0.0
+        if self.mean_share is None:
+            return 0.08 if "center" in self.searches else 0.2
+        return self.mean_share
 
     def budget(self) -> float:
         """mu^2 of the whole budget.
@@ -224,7 +233,9 @@ class Mechanism(BaseEstimator, ABC):
         """mu^2 that the noise would cost if the second moment had the whole budget."""
         return self.budget()
 
-    def costs(self, n_features: int, n_products: int, fraction: float = 1.0) -> Costs:
+    def costs(
+        self, n_features: int, n_products: int, fraction: float = 1.0, n_rows: float | None = None
+    ) -> Costs:
         """What the releases of a fraction of the budget cost, one mean and some products.
 
         Parameters
@@ -235,16 +246,22 @@ class Mechanism(BaseEstimator, ABC):
             Releases of the second moment or of a product with it, which share their part evenly.
         fraction : float, default=1.0
             Part of the budget, of mu^2, that all these releases may cost together.
+        n_rows : float, default=None
+            Rows of the client, of which searches may need less than their shares. None: the shares.
 
         Returns
         -------
         costs : Costs
             mu^2 of one product and, unless the mean is fixed, of the mean.
         """
-        share = self.mean_share if self.mean == "private" else 0.0
-        searches = sum((search.share for search in self.searches.values()), 0.0)
-        of_searches = self.budget() * fraction * searches if searches else 0.0
-        fraction *= 1 - searches
+        share, budget, of_searches = self._share_of_mean, self.budget() * fraction, 0.0
+        for search in self.searches.values():
+            if n_rows is None:
+                of_searches += search.share * budget
+            else:
+                of_searches += search.cost(n_rows, n_features, budget)
+        if math.isfinite(budget):
+            fraction *= 1 - of_searches / budget
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         mean = self.budget() * fraction * share if share else None
         if self.noise is not None:
@@ -291,6 +308,8 @@ class Mechanism(BaseEstimator, ABC):
 
     def itemised(self, mu2: float) -> list[tuple[str | None, float]]:
         """Lines of a ledger for one release: its searches by name, and None for the others.
+
+        A search has a line of its share; the others spend what it leaves, and the sum holds.
 
         Parameters
         ----------
@@ -390,7 +409,7 @@ class Mechanism(BaseEstimator, ABC):
         return Terms(float(row_norm), center, costs, n_shares if self.trust == "sum" else 1)
 
     def searched(self, X: Any, terms: Terms, rng: np.random.Generator) -> Terms:
-        """Terms with the norm and the centre that are found privately, if any are.
+        """Terms with the norm and the centre that are found privately, and what is left for noise.
 
         Parameters
         ----------
@@ -406,8 +425,9 @@ class Mechanism(BaseEstimator, ABC):
         terms : Terms
             With both.
         """
-        for name, mu2 in self._search_costs().items():
-            search = self.searches[name]
+        (n, d), fraction = X.shape, 1 / self.n_releases
+        terms, mu2 = replace(terms, costs=self.costs(d, 1, fraction, n)), self.budget() * fraction
+        for search in self.searches.values():
             if isinstance(search, PrivateCenter):
                 terms = replace(terms, center=search.found(X, self, mu2, rng))
             else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
-from ._private_norm import FOR_MOMENTS, found_norm
+from ._private_norm import aim_for_moments, found_norm
 from ._useless import count_above, edge
 
 __all__ = ["PrivacyPlan"]
@@ -96,10 +96,11 @@ def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
 def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
     squares = rng.standard_normal((_ROWS, d)) ** 2 @ variances
-    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1, 1 / mechanism.n_releases))
+    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1, 1 / mechanism.n_releases, n))
     search = mechanism.searches.get("row_norm")
     if search is not None:
-        R = found_norm(np.sqrt(squares), search.bounds, FOR_MOMENTS, math.inf, rng)
+        aim = aim_for_moments(n, mechanism.budget() / mechanism.n_releases)
+        R = found_norm(np.sqrt(squares), search.bounds, aim, math.inf, rng)
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:
         terms = replace(terms, center=None)
