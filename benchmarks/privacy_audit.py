@@ -330,7 +330,7 @@ def found_in(what, side, n_runs):
     """What a search releases, in each run, and mu^2 of it."""
     mechanism, X = SEARCHES[what], rows_of_search(what, side)
     n, d = X.shape
-    mu2 = mechanism.costs(d, 1, 1.0, n).searches
+    mu2 = mechanism.costs(d, 1, 1.0, mechanism._searches_of(n, d)).searches
     rngs = (np.random.default_rng([side, run]) for run in range(n_runs))
     if what == "centre":
         search, budget = mechanism.searches["center"], mechanism.budget()
@@ -349,12 +349,12 @@ def found_in(what, side, n_runs):
 
 @contextmanager
 def means_as_released():
-    """Noisy means of the rounds of a centre, before they are shortened; points stay."""
+    """Noisy means of the rounds of a centre, before they are shortened; points hardly move."""
     means = []
 
     def kept(mean, std, R):
         means.append(mean)
-        return np.zeros(len(mean))
+        return np.full(len(mean), 1e-300)
 
     with mock.patch.object(_private_center, "_step", kept):
         yield means

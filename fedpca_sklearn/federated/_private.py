@@ -252,13 +252,14 @@ def private_directions(wanted: int | float | None, d: int) -> int | None:
 
 
 def _noise_terms(pca: Any, terms: Terms, n_calls: int) -> Terms:
-    """Terms of the client with the most noise, where norms or centres are searched for."""
+    """Terms of the client with the most noise, or a little more, where searches are made."""
     mechanism, d = pca.mechanism, len(pca.mean_)
     if not mechanism.searches:
         return terms
     found = []
     for site in pca._clients.values():
-        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, site.n_rows / n_calls)
+        searches = mechanism._searches_of(site.n_rows / n_calls, d)
+        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, searches)
         norm = norm_found(site.summary) if math.isnan(terms.row_norm) else None
         norm = terms.row_norm if norm is None else norm
         found.append(replace(terms, row_norm=norm, costs=costs))

@@ -210,6 +210,11 @@ class Mechanism(BaseEstimator, ABC):
         budget = self.budget() / self.n_releases
         return {name: search.share * budget for name, search in self.searches.items()}
 
+    def _searches_of(self, n: float, d: int) -> float:
+        """What the searches of one release of n rows cost at most, as mu^2."""
+        budget = self.budget() / self.n_releases
+        return sum((search.cost(n, d, budget) for search in self.searches.values()), 0.0)
+
     @property
     def _share_of_mean(self) -> float:
         """Share of what searches leave for the mean; about a centre that was found it is small."""
@@ -234,7 +239,7 @@ class Mechanism(BaseEstimator, ABC):
         return self.budget()
 
     def costs(
-        self, n_features: int, n_products: int, fraction: float = 1.0, n_rows: float | None = None
+        self, n_features: int, n_products: int, fraction: float = 1.0, searches: float | None = None
     ) -> Costs:
         """What the releases of a fraction of the budget cost, one mean and some products.
 
@@ -246,28 +251,25 @@ class Mechanism(BaseEstimator, ABC):
             Releases of the second moment or of a product with it, which share their part evenly.
         fraction : float, default=1.0
             Part of the budget, of mu^2, that all these releases may cost together.
-        n_rows : float, default=None
-            Rows of the client, of which searches may need less than their shares. None: the shares.
+        searches : float, default=None
+            mu^2 of the private searches. None: their whole shares.
 
         Returns
         -------
         costs : Costs
             mu^2 of one product and, unless the mean is fixed, of the mean.
         """
-        share, budget, of_searches = self._share_of_mean, self.budget() * fraction, 0.0
-        for search in self.searches.values():
-            if n_rows is None:
-                of_searches += search.share * budget
-            else:
-                of_searches += search.cost(n_rows, n_features, budget)
+        share, budget = self._share_of_mean, self.budget() * fraction
+        if searches is None:
+            searches = sum((search.share * budget for search in self.searches.values()), 0.0)
         if math.isfinite(budget):
-            fraction *= 1 - of_searches / budget
+            fraction *= 1 - searches / budget
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         mean = self.budget() * fraction * share if share else None
         if self.noise is not None:
             product = self.noise.gaussian_part(product, n_features**2 + 1)
             mean = mean and self.noise.gaussian_part(mean, n_features)
-        return Costs(product, mean, of_searches)
+        return Costs(product, mean, searches)
 
     def _sum_std(self, mu2: float, n_features: int) -> float:
         """Noise on a sum of rows of norm 1 that costs some mu^2."""
@@ -425,14 +427,17 @@ class Mechanism(BaseEstimator, ABC):
         terms : Terms
             With both.
         """
-        (n, d), fraction = X.shape, 1 / self.n_releases
-        terms, mu2 = replace(terms, costs=self.costs(d, 1, fraction, n)), self.budget() * fraction
+        fraction, spent = 1 / self.n_releases, 0.0
+        budget = self.budget() * fraction
         for search in self.searches.values():
             if isinstance(search, PrivateCenter):
-                terms = replace(terms, center=search.found(X, self, mu2, rng))
+                center, cost = search.found(X, self, budget, rng)
+                terms = replace(terms, center=center)
             else:
-                terms = replace(terms, row_norm=search.found(X, terms.center, mu2, rng))
-        return terms
+                row_norm, cost = search.found(X, terms.center, budget, rng)
+                terms = replace(terms, row_norm=row_norm)
+            spent += cost
+        return replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
 
     def _center_of(self, d: int) -> np.ndarray | None:
         """The public point as an array; a number stands for all features."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation.checks import check_number
-from ._exponential import least_privately
+from ._exponential import least_privately, range_of
 from ._rows import row_norms
 
 __all__ = ["PrivacyBoundWarning", "PrivateNorm"]
@@ -129,9 +129,13 @@ class PrivateNorm:
         """
         return cost_of_search(n, mu2, self.share, _ROWS)
 
+    def _rows_needed(self, mu2: float) -> float:
+        """Rows of which a search seldom takes a far too large norm: 5 more in its exponent."""
+        return 30 / range_of(self.share * mu2)
+
     def found(
         self, X: Any, center: np.ndarray | None, mu2: float, rng: np.random.Generator
-    ) -> float:
+    ) -> tuple[float, float]:
         """The norm for some rows about a point that is public or was released.
 
         Parameters
@@ -149,10 +153,12 @@ class PrivateNorm:
         -------
         row_norm : float
             One of the norms between the bounds.
+        mu2 : float
+            What the search has cost.
         """
         n, d = X.shape
         aim, cost = aim_for_moments(n, mu2), self.cost(n, d, mu2)
-        return found_norm(row_norms(X, center), self.bounds, aim, cost, rng)
+        return found_norm(row_norms(X, center), self.bounds, aim, cost, rng), cost
 
 
 # Length of the interval in which losses change by a replaced row.

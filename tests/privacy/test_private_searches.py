@@ -311,7 +311,7 @@ def test_of_many_rows_searches_take_less_and_the_release_takes_the_rest():
     private = AnalyzeGauss(1.0, 1e-5, "private", center="private", n_releases=2)
     budget = private.budget() / 2
     for n in (10, 10_000, 10**6):
-        costs = private.costs(7, 1, 0.5, n)
+        costs = private.costs(7, 1, 0.5, private._searches_of(n, 7))
         # by hand: at most 0.05, and three rounds of at most 0.02 and 0.03
         norm = min(0.05 * budget, (400 / n) ** 2)
         of_round = min(0.02 * budget, (200 / n) ** 2)
@@ -327,7 +327,11 @@ def test_a_release_has_the_noise_of_what_its_searches_left():
     X, private = spiked_rows(20_000, 6)[0], AnalyzeGauss(1.0, 1e-5, "private", center="private")
     first = private.terms(X, private.costs(6, 1))
     terms = private.searched(X, first, rng())
-    assert terms.costs == private.costs(6, 1, 1.0, 20_000)
+    searches = private._searches_of(20_000, 6)  # of which one round found nothing to move
+    assert terms.costs.searches < searches
+    of_norm = PrivateNorm().cost(20_000, 6, private.budget())
+    assert_allclose(terms.costs.searches - of_norm, (searches - of_norm) / 3, rtol=1e-12)
+    assert_allclose(private.cost(terms.costs, 6), private.budget(), rtol=1e-12)
     assert terms.costs.product > 1.1 * first.costs.product
 
 
@@ -379,7 +383,8 @@ def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
 def test_about_the_origin_few_rows_keep_the_origin():
     X = spiked_rows(500, 20)[0]
     private = AnalyzeGauss(0.5, 1e-5, "private", center="private")
-    points = [PrivateCenter().found(X, private, private.budget(), rng(i)) for i in range(20)]
+    budget = private.budget()
+    points = [PrivateCenter().found(X, private, budget, rng(i))[0] for i in range(20)]
     assert sum(not point.any() for point in points) >= 18  # noise of chi2 with 20 degrees, 3 times
 
 
