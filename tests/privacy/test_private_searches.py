@@ -33,7 +33,7 @@ from fedpca_sklearn.privacy import (
 )
 from fedpca_sklearn.privacy._exponential import least_privately, range_of
 from fedpca_sklearn.privacy._gaussian import log_delta, mu_of
-from fedpca_sklearn.privacy._private_center import OF_ROUND, _step
+from fedpca_sklearn.privacy._private_center import N_ROUNDS, OF_ROUND, _step
 from fedpca_sklearn.privacy._private_norm import (
     SPAN,
     Aim,
@@ -128,6 +128,26 @@ def test_pld_accountant_finds_no_more_in_a_search_with_a_gaussian_release():
     )
     both = search.compose(release).get_epsilon_for_delta(delta)
     assert 0.9 * epsilon < both <= epsilon * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("n_rounds", range(1, N_ROUNDS + 1))
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-3)])
+def test_all_releases_of_a_fit_compose_to_what_an_accountant_says(epsilon, delta, n_rounds):
+    """Every norm, mean and the product as Gaussians, composed by sigma: delta to 1e-12."""
+    losses = pytest.importorskip("dp_accounting.pld.privacy_loss_mechanism")
+    private = AnalyzeGauss(epsilon, delta, "private", center="private")
+    budget, (n, d) = private.budget(), (5000, 30)
+    center, norm = PrivateCenter(), PrivateNorm().cost(n, d, budget)
+    of_round = [center._cost_of_norm(n, budget), center._cost_of_mean(n, d, budget)]
+    costs = private.costs(d, 1, 1.0, n_rounds * sum(of_round) + norm)
+    parts = [*of_round * n_rounds, norm, costs.product, costs.mean]
+    mu = math.sqrt(math.fsum(parts))
+    stated = private.spent(private.cost(costs, d))
+    for at in (stated.epsilon, epsilon / 2, 2 * epsilon):
+        expected = losses.GaussianPrivacyLoss(1 / mu).get_delta_for_epsilon(at)
+        assert_allclose(math.exp(log_delta(at, mu)), expected, rtol=1e-12)
+        if at == stated.epsilon:
+            assert_allclose(expected, delta, rtol=1e-11)
 
 
 # ------------------------------------------------------------------------------ sensitivity
