@@ -7,8 +7,7 @@ mean of all rows as public centre, and of 21 norms the one with the least error,
 knowledge; "at the budget left": the same with the budget less what the private searches cost;
 "off by 2": the worse of twice and half that norm; "guess": about the origin, with twice the 99 %
 quantile of the norms, as somebody may guess who knows the rows a little. "private":
-row_norm="private" and center="private", of which nothing is known. "diffprivlib": its PCA, of pure
-epsilon, with the mean known and the best of six norms. Ratios are over the best.
+row_norm="private" and center="private", of which nothing is known. Ratios are over the best.
 """
 
 import math
@@ -17,7 +16,7 @@ import warnings
 import numpy as np
 
 from benchmarks._privacy_problems import HELD_OUT, PROBLEMS, rows_of
-from benchmarks._tools import left_out, table
+from benchmarks._tools import table
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, subspace_distance
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyNoiseWarning
 from fedpca_sklearn.privacy._gaussian import epsilon_of
@@ -72,23 +71,6 @@ def searched(X, V, epsilon, runs):
     return float(np.mean(found)), private._searches_of(*X.shape)
 
 
-def of_diffprivlib(Y, V, epsilon, norms, runs):
-    """Mean error of diffprivlib (pure epsilon, no delta): mean known, the best of some norms."""
-    try:
-        from diffprivlib.models import PCA
-    except ImportError as error:
-        left_out("diffprivlib", str(error))
-        return math.nan
-    errors = []
-    for R in norms:
-        models = [
-            PCA(len(V), epsilon=epsilon, data_norm=R, centered=True, random_state=run)
-            for run in range(runs)
-        ]
-        errors.append(np.mean([distance(model.fit(Y).components_, V) for model in models]))
-    return float(min(errors))
-
-
 def compared(name, quick):
     """Rows of the table for one problem; none without its data."""
     made = rows_of(name)
@@ -123,7 +105,6 @@ def compared(name, quick):
         of_left = AnalyzeGauss(epsilon_of(mu, DELTA), DELTA, R, center=mean)
         left = error(of_left, X, V, moments[best], runs)
         guessed = error(AnalyzeGauss(epsilon, DELTA, guess), X, V, of_guess, runs)
-        peer = of_diffprivlib(Y, V, epsilon, usual * 2.0 ** np.arange(-4, 2), min(runs, 3))
         rows.append(
             {
                 "problem": name,
@@ -135,7 +116,6 @@ def compared(name, quick):
                 "best": errors[best],
                 "off by 2": off_by_two,
                 "guess": guessed,
-                "diffprivlib": peer,
                 "private": private,
                 "ratio": private / errors[best],
                 "budget left": private / left,
