@@ -8,18 +8,18 @@ import warnings
 from collections.abc import Sequence
 
 from .._version import VERSION
-from . import _audit, _fit, _inspect, _merge, _remove, _scale, _show, _study, _transform
+from . import _audit, _fit, _inspect, _merge, _plan, _remove, _scale, _show, _study, _transform
 from ._texts import one_line
 
 _ABOUT = """PCA of rows at several sites, by files. A site: fit ROWS -o FILE. The coordinator: merge
 FILE... -o FILE, remove a site, scale for means and deviations. More digits, missing entries and
-any other estimator take rounds: the coordinator asks, sites answer, next goes on. Anybody: inspect,
-show the components, and transform MODEL ROWS -o SCORES. Exit codes: 0, 1 after an error or for a
-log that is not whole, 2 for a command that is none."""
+any other estimator take rounds: the coordinator asks, sites answer, next goes on. Anybody:
+inspect, show the components, transform MODEL ROWS -o SCORES, and plan a budget of privacy. Exit
+codes: 0, 1 after an error or for a log that is not whole, 2 for a command that is none."""
 _COMMANDS = (
     *(module.add for module in (_fit, _inspect, _merge, _scale, _remove)),
     *(_study.add_ask, _study.add_answer, _study.add_next),
-    *(module.add for module in (_show, _transform, _audit)),
+    *(module.add for module in (_show, _transform, _plan, _audit)),
 )
 
 

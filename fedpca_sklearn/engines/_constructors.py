@@ -17,7 +17,7 @@ _ROOMS = communication, federated, privacy, rounds, streaming, summary, tracking
 # Characters of a text that is read.
 _LONGEST = 1_000_000
 # Public classes whose parameters are their fields.
-_VALUES = (privacy.DiscreteGaussian,)
+_VALUES = (privacy.DiscreteGaussian, privacy.PrivateCenter, privacy.PrivateNorm)
 # Parameters of one process, and files of one party.
 _OWN = {"clients", "feature_groups", "ledger", "n_clients", "n_jobs"}
 

@@ -253,11 +253,19 @@ def private_directions(wanted: int | float | None, d: int) -> int | None:
     return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
 
 
-def _noise_terms(pca: Any, terms: Terms) -> Terms:
-    """Terms with the largest norm that a client has found, where they search for it."""
-    found = [norm_found(site.summary) for site in pca._clients.values()]
-    largest = max((norm for norm in found if norm is not None), default=terms.row_norm)
-    return replace(terms, row_norm=largest) if math.isnan(terms.row_norm) else terms
+def _noise_terms(pca: Any, terms: Terms, n_calls: int) -> Terms:
+    """Terms of the client with the most noise, or a little more, where searches are made."""
+    mechanism, d = pca.mechanism, len(pca.mean_)
+    if not mechanism.searches:
+        return terms
+    found = []
+    for site in pca._clients.values():
+        searches = mechanism._searches_of(site.n_rows / n_calls, d)
+        costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, searches)
+        norm = norm_found(site.summary) if math.isnan(terms.row_norm) else None
+        norm = terms.row_norm if norm is None else norm
+        found.append(replace(terms, row_norm=norm, costs=costs))
+    return max(found, key=lambda of: of.product_std)
 
 
 def shown_first(pca: Any) -> Any:
@@ -271,7 +279,7 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     Each summary has the noise of ``n_sources`` clients in each of ``n_calls`` calls. Also set the
     number of components where that is asked for.
     """
-    terms, d, shares = _noise_terms(pca, terms), len(pca.mean_), math.sqrt(n_sources)
+    terms, d, shares = _noise_terms(pca, terms, n_calls), len(pca.mean_), math.sqrt(n_sources)
     sites = [site.summary for site in pca._clients.values() if site.n_rows]
     summaries = [summary for summary in sites for _ in range(n_calls)]
     size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
@@ -307,7 +315,8 @@ def _distance_of_means(pca: Any, terms: Terms, summaries: list[Subspace], t: flo
     if "center" not in pca.mechanism.searches:
         origin = terms.origin(d)
         return max(float(np.linalg.norm(s.mean - origin)) for s in summaries)
-    search = pca.mechanism._search_costs()["center"]  # about 2 R apart in its last round
-    of_search = 2 * terms.row_norm * pca.mechanism._sum_std(search / 4, d)
-    n = pca.n_samples_ / len(summaries)
+    n, mechanism = pca.n_samples_ / len(summaries), pca.mechanism
+    budget = mechanism.budget() / mechanism.n_releases
+    of_mean = mechanism.searches["center"]._cost_of_mean(n, d, budget)
+    of_search = 2 * terms.row_norm * mechanism._sum_std(of_mean, d)  # norms of rounds are larger
     return math.sqrt(d) * math.hypot(t, of_search) / n

@@ -136,7 +136,7 @@ class Mechanism(BaseEstimator, ABC):
             None,
         ],
         "mean": [StrOptions({"private", "fixed"})],
-        "mean_share": [Interval(Real, 0, 1, closed="neither")],
+        "mean_share": [Interval(Real, 0, 1, closed="neither"), None],
         "trust": [StrOptions({"client", "sum"})],
         "ledger": [InstanceOf(PrivacyLedger), None],
         "noise": [InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None],
@@ -206,9 +206,23 @@ class Mechanism(BaseEstimator, ABC):
             )
 
     def _search_costs(self) -> dict[str, float]:
-        """What the searches of one release cost, as mu^2, by name."""
+        """What the searches of one release cost at most, as mu^2, by name."""
         budget = self.budget() / self.n_releases
         return {name: search.share * budget for name, search in self.searches.items()}
+
+    def _searches_of(self, n: float, d: int) -> float:
+        """What the searches of one release of n rows cost at most, as mu^2."""
+        budget = self.budget() / self.n_releases
+        return sum((search.cost(n, d, budget) for search in self.searches.values()), 0.0)
+
+    @property
+    def _share_of_mean(self) -> float:
+        """Share of what searches leave for the mean; about a centre that was found it is small."""
+        if self.mean != "private":
+            return 0.0
+        if self.mean_share is None:
+            return 0.08 if "center" in self.searches else 0.2
+        return self.mean_share
 
     def budget(self) -> float:
         """mu^2 of the whole budget.
@@ -224,7 +238,9 @@ class Mechanism(BaseEstimator, ABC):
         """mu^2 that the noise would cost if the second moment had the whole budget."""
         return self.budget()
 
-    def costs(self, n_features: int, n_products: int, fraction: float = 1.0) -> Costs:
+    def costs(
+        self, n_features: int, n_products: int, fraction: float = 1.0, searches: float | None = None
+    ) -> Costs:
         """What the releases of a fraction of the budget cost, one mean and some products.
 
         Parameters
@@ -235,22 +251,25 @@ class Mechanism(BaseEstimator, ABC):
             Releases of the second moment or of a product with it, which share their part evenly.
         fraction : float, default=1.0
             Part of the budget, of mu^2, that all these releases may cost together.
+        searches : float, default=None
+            mu^2 of the private searches. None: their whole shares.
 
         Returns
         -------
         costs : Costs
             mu^2 of one product and, unless the mean is fixed, of the mean.
         """
-        share = self.mean_share if self.mean == "private" else 0.0
-        searches = sum((search.share for search in self.searches.values()), 0.0)
-        of_searches = self.budget() * fraction * searches if searches else 0.0
-        fraction *= 1 - searches
+        share, budget = self._share_of_mean, self.budget() * fraction
+        if searches is None:
+            searches = sum((search.share * budget for search in self.searches.values()), 0.0)
+        if math.isfinite(budget):
+            fraction *= 1 - searches / budget
         product = self._product_budget(n_features) * fraction * (1 - share) / n_products
         mean = self.budget() * fraction * share if share else None
         if self.noise is not None:
             product = self.noise.gaussian_part(product, n_features**2 + 1)
             mean = mean and self.noise.gaussian_part(mean, n_features)
-        return Costs(product, mean, of_searches)
+        return Costs(product, mean, searches)
 
     def _sum_std(self, mu2: float, n_features: int) -> float:
         """Noise on a sum of rows of norm 1 that costs some mu^2."""
@@ -291,6 +310,8 @@ class Mechanism(BaseEstimator, ABC):
 
     def itemised(self, mu2: float) -> list[tuple[str | None, float]]:
         """Lines of a ledger for one release: its searches by name, and None for the others.
+
+        A search has a line of its share; the others spend what it leaves, and the sum holds.
 
         Parameters
         ----------
@@ -390,7 +411,7 @@ class Mechanism(BaseEstimator, ABC):
         return Terms(float(row_norm), center, costs, n_shares if self.trust == "sum" else 1)
 
     def searched(self, X: Any, terms: Terms, rng: np.random.Generator) -> Terms:
-        """Terms with the norm and the centre that are found privately, if any are.
+        """Terms with the norm and the centre that are found privately, and what is left for noise.
 
         Parameters
         ----------
@@ -406,13 +427,17 @@ class Mechanism(BaseEstimator, ABC):
         terms : Terms
             With both.
         """
-        for name, mu2 in self._search_costs().items():
-            search = self.searches[name]
+        fraction, spent = 1 / self.n_releases, 0.0
+        budget = self.budget() * fraction
+        for search in self.searches.values():
             if isinstance(search, PrivateCenter):
-                terms = replace(terms, center=search.found(X, self, mu2, rng))
+                center, cost = search.found(X, self, budget, rng)
+                terms = replace(terms, center=center)
             else:
-                terms = replace(terms, row_norm=search.found(X, terms.center, mu2, rng))
-        return terms
+                row_norm, cost = search.found(X, terms.center, budget, rng)
+                terms = replace(terms, row_norm=row_norm)
+            spent += cost
+        return replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
 
     def _center_of(self, d: int) -> np.ndarray | None:
         """The public point as an array; a number stands for all features."""

@@ -37,8 +37,9 @@ class ModSuLQ(SecondMomentMechanism):
     mean : {"private", "fixed"}, default="private"
         "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
         costs nothing.
-    mean_share : float, default=0.2
-        Share of the budget (of mu^2) for the mean, if it is private.
+    mean_share : float or None, default=None
+        Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
+        private centre.
     n_releases : int, default=1
         Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
-from ._private_norm import FOR_MOMENTS, found_norm
+from ._private_norm import PrivacyBoundWarning, aim_for_moments, found_norm
 from ._useless import count_above, edge
 
 __all__ = ["PrivacyPlan"]
@@ -69,6 +70,7 @@ def planned(mechanism: Any, n: int, d: int, n_components: int, spectrum: Any) ->
     if mechanism.row_norm == "data":
         raise ValueError("row_norm must be a number or 'private' for a plan, got 'data'.")
     variances = _variances(mechanism, d, spectrum)
+    _warn_of_few_rows(mechanism, n)
 
     def of(factor: float) -> PrivacyPlan:
         other = type(mechanism)(
@@ -77,6 +79,20 @@ def planned(mechanism: Any, n: int, d: int, n_components: int, spectrum: Any) ->
         return _simulated(other, n, n_components, variances)
 
     return replace(of(1.0), half=of(0.5), twice=of(2.0))
+
+
+def _warn_of_few_rows(mechanism: Any, n: int) -> None:
+    """Warn if a private search may take any norm, which the number of rows and the budget say."""
+    budget = mechanism.budget() / mechanism.n_releases
+    for name, search in mechanism.searches.items():
+        needed = search._rows_needed(budget)
+        if n < needed:
+            warnings.warn(
+                f"A private search may take any norm of so few rows: {name} needs {needed:.0f} at "
+                f"epsilon={mechanism.epsilon:g}, got n={n}. Give a {name} that is known.",
+                PrivacyBoundWarning,
+                stacklevel=4,
+            )
 
 
 def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
@@ -96,10 +112,12 @@ def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
 def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
     squares = rng.standard_normal((_ROWS, d)) ** 2 @ variances
-    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1, 1 / mechanism.n_releases))
+    costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, mechanism._searches_of(n, d))
+    terms = mechanism.terms(np.empty((0, d)), costs)
     search = mechanism.searches.get("row_norm")
     if search is not None:
-        R = found_norm(np.sqrt(squares), search.bounds, FOR_MOMENTS, math.inf, rng)
+        aim = aim_for_moments(n, mechanism.budget() / mechanism.n_releases)
+        R = found_norm(np.sqrt(squares), search.bounds, aim, math.inf, rng)
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:
         terms = replace(terms, center=None)

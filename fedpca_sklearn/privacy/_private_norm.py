@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation.checks import check_number
-from ._exponential import least_privately
+from ._exponential import least_privately, range_of
 from ._rows import row_norms
 
 __all__ = ["PrivacyBoundWarning", "PrivateNorm"]
@@ -21,6 +21,8 @@ _FINE = 8
 _DIGITS = 30
 # In how many parts aims are counted.
 _OF = 40
+# The noise on losses that is little enough, as rows over mu.
+_ROWS = 400
 # Doublings of R in which the weight of a longer row comes half of its way from 1 / 2 to 1.
 _HALFWAY = 16
 
@@ -28,15 +30,18 @@ _HALFWAY = 16
 class Aim(NamedTuple):
     """What a search looks for, in fortieths: a mean weight, and the slope of losses above it.
 
-    The slope below is what is left of 1. With equal losses far above and far below, few rows are
-    enough for a search.
+    The slope below is what is left of 1. Norms that are far too large lose much: they drown the
+    components in noise, and norms that are too small often do no harm.
     """
 
     mean: int
     slope: int
 
 
-FOR_MOMENTS = Aim(17, 30)
+def aim_for_moments(n: float, mu2: float) -> Aim:
+    """Aim for a second moment of n rows whose noise has a budget of mu^2; see `PrivateNorm`."""
+    T = 1 - min(0.3, max(0.1, math.sqrt(n * mu2) / 800))
+    return Aim(round(_OF / 2 * T), _OF // 2)
 
 
 class PrivacyBoundWarning(UserWarning):
@@ -56,33 +61,36 @@ class PrivateNorm:
         Between which norms the search looks, eight for each doubling. Public: to be chosen without
         a look at the rows, in their unit. A `PrivacyBoundWarning` tells if what was found is in the
         first or last doubling; it follows from the released norm and costs nothing.
-    share : float, default=0.04
-        Share of the budget (of mu^2) of each release that the search costs.
+    share : float, default=0.05
+        Largest share of the budget (of mu^2) of each release for the search. What it does not need,
+        as of many rows, is spent on the release.
 
     Notes
     -----
     Noise grows with R^2, and so does what a clipped row adds to the second moment. Over the noise a
     row y adds min(1, |y|^2 / R^2), and the mean T of that over all rows is the signal over that of
-    the least R, which shortens every row to its direction. The search looks for T = 0.85: the
-    largest norm with at most 1 / 0.85 of the noise that the shortest rows would have. A long tail
-    of the norms hardly moves it, and of rows of about equal norms few are clipped. To tell norms
-    apart of which every row is longer, the weight of a row is x^2 / 2 for x = |y| / R up to 1, and
-    beyond that 1 / 2 + e / (2 e + 32) with e the doublings from R to |y|, rounded down; the mean is
-    to be 0.425.
+    the least R, which shortens every row to its direction. The search looks for T = 0.9: the
+    largest norm with at most 1 / 0.9 of the noise that the shortest rows would have. A long tail
+    of the norms hardly moves it, and of rows of about equal norms few are clipped. Where noise is
+    little, what shortening does to the components matters more, and fewer rows are to be clipped: T
+    = 1 - sqrt(n) mu / 800 between 0.7 and 0.9, rounded to 0.05, for n rows and the mu of the
+    release. To tell norms apart of which every row is longer, the weight of a row is x^2 / 2 for x
+    = |y| / R up to 1, and beyond that 1 / 2 + e / (2 e + 32) with e the doublings from R to |y|,
+    rounded down; the mean is to be T / 2.
 
     **Sensitivity.** Neighbours differ by the replacement of one row, and the number n of rows is
     public. Weights are rounded down to multiples of 2^-30, and they grow with |y| for every R. So a
     replaced row moves their sums W of all R in the same direction, each by at most 1. With D = 40 W
-    - 17 n, the loss of R is 30 D where D is positive and -10 D where it is not. A row that becomes
-    longer changes every loss by -400 to 1200, one that becomes shorter by -1200 to 400: an interval
+    - 20 T n, the loss of R is 20 |D|. A replaced row changes every loss by -800 to 800: an interval
     of length 1600. The exponential mechanism on the losses over that length has range eta: the
     privacy loss lies in an interval of that length (Durfee and Rogers 2019). It costs no more than
     Gaussian noise with mu = 2 Phi^-1(1 / (1 + e^(-eta / 2))), about 0.63 eta, as two outcomes are
     the worst case, and mu^2 adds up (Dong, Roth and Su 2022). Draws are exact: integers and
     rational probabilities, as in `DiscreteGaussian`.
 
-    The search finds the norm to some per cent of 100 / eta rows or more, where eta is about 0.085
-    at epsilon = 1 and delta = 1e-5. Of much fewer rows it may take any norm.
+    The share is (400 / (n mu))^2, or ``share`` if that is less: then eta n is about 640. Of
+    rows of about equal norms, one twice too large has an exponent lower by 0.17 eta n, about 100; a
+    search needs some 10 for its nearly 200 norms. Of much fewer rows it may take any norm.
 
     Examples
     --------
@@ -96,15 +104,38 @@ class PrivateNorm:
     """
 
     bounds: tuple[float, float] = (1e-3, 1e4)
-    share: float = 0.04
+    share: float = 0.05
 
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
         check_share(self.share)
 
+    def cost(self, n: float, d: int, mu2: float) -> float:
+        """What the search costs.
+
+        Parameters
+        ----------
+        n : float
+            Number of rows.
+        d : int
+            Number of columns.
+        mu2 : float
+            Budget of the release, as mu^2.
+
+        Returns
+        -------
+        mu2 : float
+            At most ``share`` of the budget.
+        """
+        return cost_of_search(n, mu2, self.share, _ROWS)
+
+    def _rows_needed(self, mu2: float) -> float:
+        """Rows of which a search seldom takes a far too large norm: 5 more in its exponent."""
+        return 30 / range_of(self.share * mu2)
+
     def found(
         self, X: Any, center: np.ndarray | None, mu2: float, rng: np.random.Generator
-    ) -> float:
+    ) -> tuple[float, float]:
         """The norm for some rows about a point that is public or was released.
 
         Parameters
@@ -114,7 +145,7 @@ class PrivateNorm:
         center : ndarray of shape (d,) or None
             The point; None: the origin.
         mu2 : float
-            What the search may cost, as mu^2; infinite: the best norm, without noise.
+            Budget of the release, of which the search takes its share; infinite: no noise.
         rng : Generator
             Random bits.
 
@@ -122,8 +153,12 @@ class PrivateNorm:
         -------
         row_norm : float
             One of the norms between the bounds.
+        mu2 : float
+            What the search has cost.
         """
-        return found_norm(row_norms(X, center), self.bounds, FOR_MOMENTS, mu2, rng)
+        n, d = X.shape
+        aim, cost = aim_for_moments(n, mu2), self.cost(n, d, mu2)
+        return found_norm(row_norms(X, center), self.bounds, aim, cost, rng), cost
 
 
 # Length of the interval in which losses change by a replaced row.
@@ -174,6 +209,11 @@ def found_norm(
             stacklevel=2,
         )
     return float(norms[chosen])
+
+
+def cost_of_search(n: float, mu2: float, share: float, rows: float) -> float:
+    """mu^2 of a search: (rows / n)^2, at most a share of a budget."""
+    return min(share * mu2, (rows / n) ** 2) if math.isfinite(mu2) else math.inf
 
 
 def check_bounds(bounds: Any) -> None:

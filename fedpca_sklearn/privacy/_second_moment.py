@@ -47,8 +47,8 @@ class SecondMomentMechanism(Mechanism):
         Point about which rows are clipped.
     mean : {"private", "fixed"}, default="private"
         Whether the mean is released, or is ``center``.
-    mean_share : float, default=0.2
-        Share of the budget for the mean.
+    mean_share : float or None, default=None
+        Share of the budget for the mean. None: 0.2, or 0.08 with a private centre.
     n_releases : int, default=1
         Calls over which the budget is split.
     trust : {"client", "sum"}, default="client"
@@ -70,7 +70,7 @@ class SecondMomentMechanism(Mechanism):
         *,
         center: Any = None,
         mean: str = "private",
-        mean_share: float = 0.2,
+        mean_share: float | None = None,
         n_releases: int = 1,
         trust: str = "client",
         ledger: PrivacyLedger | None = None,
@@ -136,7 +136,7 @@ class SecondMomentMechanism(Mechanism):
         >>> round(plan.error, 2), round(plan.half.error, 2), round(plan.twice.error, 2)
         (0.02, 0.04, 0.01)
         >>> plan.n_components_above_noise
-        10.2
+        10.45
         """
         return planned(self, n, d, n_components, spectrum)
 

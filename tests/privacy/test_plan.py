@@ -12,9 +12,19 @@ from fedpca_sklearn import (
     StreamingModSuLQ,
     subspace_distance,
 )
-from fedpca_sklearn.privacy import PrivacyPlan
+from fedpca_sklearn.privacy import (
+    PrivacyBoundWarning,
+    PrivacyPlan,
+    PrivateCenter,
+    PrivateNorm,
+)
+from fedpca_sklearn.privacy._private_center import OF_ROUND
+from fedpca_sklearn.privacy._private_norm import aim_for_moments, found_norm
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    pytest.mark.filterwarnings("ignore:A private search for a norm took"),
+]
 VARIANCES = np.r_[9.0, 4.0, 1.0, np.full(17, 0.1)]
 
 
@@ -76,6 +86,30 @@ def test_plans_of_nothing(arguments, what):
     n, d, k, *spectrum = arguments
     with pytest.raises(ValueError, match=what):
         AnalyzeGauss(1.0, 1e-5, 4.0).plan(n, d, k, spectrum=spectrum[0] if spectrum else None)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_searches_of_as_many_rows_as_are_asked_for_find_no_far_too_large_norm(epsilon):
+    budget = AnalyzeGauss(epsilon, 1e-5, 1.0).budget()
+    norm, center = PrivateNorm(), PrivateCenter()
+    few = [math.ceil(search._rows_needed(budget)) for search in (norm, center)]
+    aims = [aim_for_moments(few[0], budget), OF_ROUND]
+    costs = [norm.cost(few[0], 1, budget), center._cost_of_norm(few[1], budget)]
+    for n, aim, cost in zip(few, aims, costs, strict=True):
+        of_rows = np.random.default_rng(0).uniform(0.5, 1.5, n)
+        rngs = (np.random.default_rng([1, run]) for run in range(200))
+        found = [found_norm(of_rows, norm.bounds, aim, cost, rng) for rng in rngs]
+        assert np.mean(np.array(found) > 8) < 0.05
+
+
+def test_a_plan_for_too_few_rows_warns():
+    private = AnalyzeGauss(1.0, 1e-5, "private", center="private")
+    with pytest.warns(PrivacyBoundWarning) as caught:
+        private.plan(100, 5, 2)
+    assert len(caught) == 2
+    assert "center needs 744" in str(caught[0].message)
+    assert "row_norm needs 314" in str(caught[1].message)
+    private.plan(2000, 5, 2)
 
 
 def test_a_norm_of_the_rows_has_no_plan():

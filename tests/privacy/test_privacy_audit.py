@@ -87,6 +87,17 @@ def test_searches_give_away_no_more_than_is_stated(what):
     assert 0.1 < bound <= epsilon  # a bound that can be broken
 
 
+@pytest.mark.parametrize("pair", audit.WHOLE_PAIRS)
+def test_searches_and_release_together_give_away_no_more_than_is_stated(pair):
+    epsilon, bound = audit.whole_audited(pair, 600)
+    assert bound <= epsilon
+
+
+def test_a_release_that_spends_more_than_its_searches_left_is_caught():
+    row = audit.whole_attacked(2000)
+    assert row["lower bound"] > row["stated"] == 2.0
+
+
 @pytest.mark.parametrize("name", audit.SEARCH_FAULTS)
 def test_faults_of_searches_are_caught(name):
     assert audit.search_attacked(name, 3000)["verdict"] == "caught"

@@ -33,10 +33,11 @@ from fedpca_sklearn.privacy import (
 )
 from fedpca_sklearn.privacy._exponential import least_privately, range_of
 from fedpca_sklearn.privacy._gaussian import log_delta, mu_of
-from fedpca_sklearn.privacy._private_center import ROUNDS
+from fedpca_sklearn.privacy._private_center import N_ROUNDS, OF_ROUND, _step
 from fedpca_sklearn.privacy._private_norm import (
-    FOR_MOMENTS,
     SPAN,
+    Aim,
+    aim_for_moments,
     found_norm,
     losses,
     norms_between,
@@ -47,7 +48,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.privacy.PrivacyBoundWarning"),
 ]
-AIMS = [FOR_MOMENTS, *ROUNDS]
+FOR_MOMENTS = aim_for_moments(10_000, 0.01)
+AIMS = [FOR_MOMENTS, aim_for_moments(10**6, 1.0), OF_ROUND, Aim(17, 30)]
 MARGIN = 5  # standard deviations
 BOUNDS = (1e-3, 1e4)
 
@@ -128,6 +130,26 @@ def test_pld_accountant_finds_no_more_in_a_search_with_a_gaussian_release():
     assert 0.9 * epsilon < both <= epsilon * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("n_rounds", range(1, N_ROUNDS + 1))
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-3)])
+def test_all_releases_of_a_fit_compose_to_what_an_accountant_says(epsilon, delta, n_rounds):
+    """Every norm, mean and the product as Gaussians, composed by sigma: delta to 1e-12."""
+    losses = pytest.importorskip("dp_accounting.pld.privacy_loss_mechanism")
+    private = AnalyzeGauss(epsilon, delta, "private", center="private")
+    budget, (n, d) = private.budget(), (5000, 30)
+    center, norm = PrivateCenter(), PrivateNorm().cost(n, d, budget)
+    of_round = [center._cost_of_norm(n, budget), center._cost_of_mean(n, d, budget)]
+    costs = private.costs(d, 1, 1.0, n_rounds * sum(of_round) + norm)
+    parts = [*of_round * n_rounds, norm, costs.product, costs.mean]
+    mu = math.sqrt(math.fsum(parts))
+    stated = private.spent(private.cost(costs, d))
+    for at in (stated.epsilon, epsilon / 2, 2 * epsilon):
+        expected = losses.GaussianPrivacyLoss(1 / mu).get_delta_for_epsilon(at)
+        assert_allclose(math.exp(log_delta(at, mu)), expected, rtol=1e-12)
+        if at == stated.epsilon:
+            assert_allclose(expected, delta, rtol=1e-11)
+
+
 # ------------------------------------------------------------------------------ sensitivity
 
 
@@ -204,7 +226,12 @@ def test_the_norm_leaves_the_stated_share_of_the_signal():
         means = [weights(of_rows, R * f).mean() / 2**30 for f in (2**0.25, 2**-0.25)]
         assert means[0] <= aim.mean / 40 <= means[1]
     R = found_norm(of_rows, BOUNDS, FOR_MOMENTS, math.inf, rng())
-    assert 0.75 < np.minimum(1, (of_rows / R) ** 2).mean() < 0.95
+    assert 0.85 < np.minimum(1, (of_rows / R) ** 2).mean() < 0.95
+
+
+def test_less_is_shortened_where_noise_is_little():
+    for n, mu2, T in [(500, 0.01, 0.9), (14_400, 1.0, 0.85), (10**6, 1.0, 0.7), (9, math.inf, 0.7)]:
+        assert aim_for_moments(n, mu2).mean / 20 == T  # 1 - sqrt(n) mu / 800
 
 
 @pytest.mark.parametrize("kind", [AnalyzeGauss, ModSuLQ, StreamingModSuLQ])
@@ -300,6 +327,34 @@ def test_searches_are_lines_of_their_own_in_a_ledger(tmp_path):
         clone(model).fit(spiked_rows(400, 5)[0])
 
 
+def test_of_many_rows_searches_take_less_and_the_release_takes_the_rest():
+    private = AnalyzeGauss(1.0, 1e-5, "private", center="private", n_releases=2)
+    budget = private.budget() / 2
+    for n in (10, 10_000, 10**6):
+        costs = private.costs(7, 1, 0.5, private._searches_of(n, 7))
+        # by hand: at most 0.05, and three rounds of at most 0.02 and 0.03
+        norm = min(0.05 * budget, (400 / n) ** 2)
+        of_round = min(0.02 * budget, (200 / n) ** 2)
+        mean = min(0.03 * budget, (7 * budget**2 / n**2) ** (1 / 3))
+        assert_allclose(costs.searches, norm + 3 * (of_round + mean), rtol=1e-12)
+        assert_allclose(private.cost(costs, 7), budget, rtol=1e-12)
+        assert_allclose(costs.mean / (costs.mean + costs.product), 0.08)
+    assert costs.searches < 0.01 * budget
+    assert private.costs(7, 1, 0.5).searches == pytest.approx(0.2 * budget)
+
+
+def test_a_release_has_the_noise_of_what_its_searches_left():
+    X, private = spiked_rows(20_000, 6)[0], AnalyzeGauss(1.0, 1e-5, "private", center="private")
+    first = private.terms(X, private.costs(6, 1))
+    terms = private.searched(X, first, rng())
+    searches = private._searches_of(20_000, 6)  # of which one round found nothing to move
+    assert terms.costs.searches < searches
+    of_norm = PrivateNorm().cost(20_000, 6, private.budget())
+    assert_allclose(terms.costs.searches - of_norm, (searches - of_norm) / 3, rtol=1e-12)
+    assert_allclose(private.cost(terms.costs, 6), private.budget(), rtol=1e-12)
+    assert terms.costs.product > 1.1 * first.costs.product
+
+
 @pytest.mark.parametrize("shares", [(0.04, 0.12), (0.45, 0.45)])
 def test_all_parts_cost_the_budget(shares):
     private = AnalyzeGauss(
@@ -321,15 +376,36 @@ def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
         return values
 
     monkeypatch.setattr(AnalyzeGauss, "_noisy", recorded)
-    X = np.zeros((500, 3))
+    X = np.zeros((5000, 3))
     X[:, 0] = 8.0
-    PrivateCenter(share=0.12).found(X, private, 0.12 * private.budget(), rng())
-    R = found_norm(np.full(500, 8.0), BOUNDS, ROUNDS[0], math.inf, rng())
-    mu = math.sqrt(0.12 / 2 * 0.6 * private.budget())
+    PrivateCenter(share=0.12).found(X, private, private.budget(), rng())
+    R = found_norm(np.full(5000, 8.0), BOUNDS, OF_ROUND, math.inf, rng())
+    mu = (3 * private.budget() ** 2 / 5000**2) ** (1 / 6)  # less than a fifth of 0.12
     assert 2 ** (-1 / 2) < asked[0] / (2 * R / mu) < 2 ** (1 / 2)
     norms = norms_between(BOUNDS)
     of_norms = asked[0] * mu / 2 / norms
     assert np.abs(of_norms - 1).min() < 1e-9  # one of the norms
+
+
+def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
+    """James and Stein by hand: the factor 1 - d s^2 / |m|^2 of a noisy mean m."""
+    d, std, R = 9, 0.5, 10.0
+    mean = np.zeros(d)
+    mean[0] = math.sqrt((d + 4 * 3) * std**2)
+    assert_array_equal(_step(mean, std, R), np.zeros(d))
+    mean[0] *= 1.001
+    assert_allclose(_step(mean, std, R), mean * (1 - d * std**2 / mean[0] ** 2), rtol=1e-12)
+    mean[0] = 100.0
+    assert_allclose(_step(mean, std, R)[0], R)
+    assert_array_equal(_step(np.zeros(d), 0.0, R), np.zeros(d))
+
+
+def test_about_the_origin_few_rows_keep_the_origin():
+    X = spiked_rows(500, 20)[0]
+    private = AnalyzeGauss(0.5, 1e-5, "private", center="private")
+    budget = private.budget()
+    points = [PrivateCenter().found(X, private, budget, rng(i))[0] for i in range(20)]
+    assert sum(not point.any() for point in points) >= 18  # noise of chi2 with 20 degrees, 3 times
 
 
 # ------------------------------------------------------------------------------ warnings, errors
