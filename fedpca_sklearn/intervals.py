@@ -21,7 +21,7 @@ from ._kernels.deviations import (
 from ._validation.checks import is_integer, is_real
 from .summary import Subspace
 from .summary._merging import check_subspaces
-from .summary._origin import check_each_site_once
+from .summary._provenance import check_each_site_once
 
 __all__ = ["JackknifeIntervals", "jackknife_intervals"]
 

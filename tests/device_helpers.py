@@ -31,7 +31,7 @@ def as_if_on_a_device(monkeypatch):
     monkeypatch.setattr(Place, "is_on_host", False)
 
 
-def at_home(array):
+def as_numpy(array):
     """An array of another library in numpy; numpy's is refused, so that none is there by chance."""
     assert not isinstance(array, np.ndarray)
     if isinstance(array, torch.Tensor):
@@ -41,4 +41,4 @@ def at_home(array):
 
 def close(found, expected, tol=1e-12):
     """Assert that an array of another library is as expected."""
-    assert_allclose(at_home(found), expected, rtol=tol, atol=tol * np.abs(expected).max())
+    assert_allclose(as_numpy(found), expected, rtol=tol, atol=tol * np.abs(expected).max())

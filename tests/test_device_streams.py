@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from device_helpers import (
     ON_A_DEVICE,
     as_if_on_a_device,
-    at_home,
+    as_numpy,
     close,
     dispatch,
     on_strict,
@@ -90,8 +90,8 @@ def matches(found, X, r, eps=EPS):
     s, V = np.linalg.svd(Z, full_matrices=False)[1:]
     rounding = 4 * eps * s[0] ** 2
     tol = max(1e-12, rounding / (s[r - 1] ** 2 - s[r] ** 2))
-    assert subspace_distance(at_home(found.components_), V[:r]) < tol
-    assert_allclose(at_home(found.singular_values_), s[:r], rtol=max(1e-12, rounding / s[r] ** 2))
+    assert subspace_distance(as_numpy(found.components_), V[:r]) < tol
+    assert_allclose(as_numpy(found.singular_values_), s[:r], rtol=max(1e-12, rounding / s[r] ** 2))
     tol = max(1e-12, 4 * eps)
     close(found.mean_, X.mean(axis=0), tol)
     assert_allclose(found.subspace_.scatter, np.sum(Z**2), rtol=tol)
@@ -210,7 +210,7 @@ def test_float32_rows_are_multiplied_in_float64_where_float32_is_not_certain(
     pca = StreamingPCA(r).fit(map(put, batches(X, 500, 2200, 300)))
     assert found == dtypes
     matches(pca, X, r, np.finfo(np.float32).eps)
-    assert at_home(pca.components_).dtype == np.float32
+    assert as_numpy(pca.components_).dtype == np.float32
 
 
 def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put):
@@ -227,7 +227,7 @@ def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put):
         goes_on = StreamingPCA.from_subspace(past.subspace_, 10)
         for pca in (past, twin, goes_on):
             pca.partial_fit(map(put, batches(X[900:])))
-            close(pca.components_, at_home(past.components_), 1e-12)
+            close(pca.components_, as_numpy(past.components_), 1e-12)
         close(past.components_, expected.components_)
         close(past.mean_, expected.mean_)
         close(past.singular_values_, expected.singular_values_)
@@ -251,7 +251,7 @@ def test_batches_of_several_dtypes_have_that_of_the_first(put):
     for order in (parts, parts[::-1]):
         found = StreamingPCA(2).fit(map(put, order))
         expected = StreamingPCA(2).fit(iter(order))
-        assert at_home(found.components_).dtype == expected.components_.dtype
+        assert as_numpy(found.components_).dtype == expected.components_.dtype
         close(found.components_, expected.components_, 1e-12 if order is parts else 1e-6)
 
 
@@ -333,7 +333,7 @@ def test_rows_of_the_host_are_sent_in_their_order(kind, library, tmp_path):
         assert batch.shape[0] <= 100
         assert type(batch) is type(like)
         assert getattr(batch, "device", None) == getattr(like, "device", None)
-    home = sent if xp is np else map(at_home, sent)
+    home = sent if xp is np else map(as_numpy, sent)
     expected = held_in(kind, X, tmp_path) if kind == "numbers" else X
     np.testing.assert_array_equal(np.concatenate(list(home)), expected)
     assert sent[0].dtype == xp.asarray(expected[:1]).dtype or kind == "list"

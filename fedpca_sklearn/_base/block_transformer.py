@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.tame import is_tame_state
+from .._kernels.bounded import is_bounded_state
 from .._kernels.threads import threads_for
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
@@ -274,7 +274,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         if hasattr(self, "feature_names_in_"):
             return False
         subspace = values["subspace_"]
-        return is_tame_state(subspace.mean, subspace.total_variance, stream.dtype)
+        return is_bounded_state(subspace.mean, subspace.total_variance, stream.dtype)
 
     def _threads(self, d: int) -> AbstractContextManager[None]:
         return threads_for(d * (self._block_rows(d) + self._rank(d)))

@@ -201,7 +201,7 @@ class FittedState:
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Table of the attributes in that display."""
-        known, state = _Plain(), at_home(self._visible())
+        known, state = _Plain(), as_numpy(self._visible())
         learnt = state.pop(LEARNT, None)
         vars(known).update({} if learnt is None else learnt.values or {}, **state)
         table = super()._get_fitted_attr_html.__func__(known, doc_link)  # type: ignore[misc]
@@ -231,7 +231,7 @@ class FittedState:
 
     def _in_numpy(self) -> Any:
         """The same with all arrays in numpy."""
-        return _copy_with(self, at_home(self._visible()))
+        return _copy_with(self, as_numpy(self._visible()))
 
     def _twin(self) -> Any:
         """A copy that goes on without this one; both share what neither writes to."""
@@ -264,7 +264,7 @@ class FittedState:
                     "or fit a clone."
                 )
             if outermost and before.get(PLACE) is not None:
-                vars(self).update(at_home(before))
+                vars(self).update(as_numpy(before))
                 vars(self)[PLACE] = None  # unless the next rows say otherwise
             yield
             if outermost:
@@ -343,7 +343,7 @@ def _is_given(parameter: Any) -> bool:
     return parameter is not None and parameter is not False
 
 
-def at_home(state: dict[str, Any]) -> dict[str, Any]:
+def as_numpy(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator with those that a fit has set in numpy."""
     state = dict(state)
     if state.pop(PLACE, None) is not None:
@@ -385,7 +385,7 @@ def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) ->
     if PLACE not in state and (X is None or type(X) is np.ndarray):
         return method(view, *args, **kwargs)
     fitted: Place | None = state.get(PLACE)
-    view.__dict__ = at_home(state)
+    view.__dict__ = as_numpy(state)
     if X is None:
         place = fitted
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.tame import is_tame
+from .._kernels.bounded import is_bounded
 
 
 class RowBuffer:
@@ -75,7 +75,7 @@ class RowBuffer:
                 return False
         elif times.dtype != known.dtype or times.shape != (m,) or np.isnat(times).any():
             return False
-        return is_tame(X[0] if m == 1 else X.ravel(), takes_nan)
+        return is_bounded(X[0] if m == 1 else X.ravel(), takes_nan)
 
     def with_rows(self, X: np.ndarray, times: np.ndarray | None = None) -> RowBuffer:
         """The buffer with copies of more rows after these, and their times if all have some."""

@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
+from .._kernels.bounded import are_bounded_rows
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.missing import coordinates_of_rows, has_holes
 from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction, row_slices
-from .._kernels.tame import are_tame_rows
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.arrays import in_numpy
@@ -216,7 +216,7 @@ class SubspaceTransformer(
         return (
             LEARNT in fitted
             and "feature_names_in_" not in fitted
-            and are_tame_rows(X, fitted["n_features_in_"])
+            and are_bounded_rows(X, fitted["n_features_in_"])
         )
 
     def _check_X(self, X: Any) -> Any:

@@ -13,7 +13,7 @@ from .._validation.files import written
 from .._validation.texts import check_text
 from ..federated import FederatedPCA
 from ..summary import Subspace
-from ..summary._origin import StatedModel
+from ..summary._provenance import StatedModel
 from ._align import aligned
 from ._output import Report
 from ._rows import errors_of

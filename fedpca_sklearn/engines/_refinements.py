@@ -12,7 +12,7 @@ from .._kernels.certificates import N_PROBES
 from .._kernels.sizes import kept_directions
 from ..communication._federation import message_of
 from ..federated import FederatedPCA
-from ..federated._refined import most_rounds, refine_as_asked
+from ..federated._client_refinement import most_rounds, refine_as_asked
 from ..summary import Subspace
 from ..summary._refinement import products_of
 from ._messages import Answer

@@ -17,7 +17,7 @@ from .._kernels import linalg
 from .._kernels.certificates import Certificate
 from .._kernels.sizes import kept_directions
 from ..federated import FederatedPCA
-from ..federated._refined import most_rounds, refine_as_asked
+from ..federated._client_refinement import most_rounds, refine_as_asked
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
 from ..summary._triangle import subspace_of

@@ -24,8 +24,8 @@ from .._validation.feature_names import names_known
 from .._validation.intervals import Interval
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
-from ..summary._origin import check_each_site_once
 from ..summary._pair_moments import merged_pairs
+from ..summary._provenance import check_each_site_once
 from ._clients import label_order, rows_of
 from ._local_fit import Site, labels_of_sites, rows_of_summary, with_label_as_site
 

@@ -32,6 +32,14 @@ from ..summary import Subspace
 from ..summary._merging import check_subspaces
 from ..summary._updating import lacks_directions
 from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of, start_missing
+from ._client_refinement import (
+    check_refinement,
+    never_exceeds,
+    products_of_clients,
+    refine,
+    refine_as_asked,
+    warn_of_cut,
+)
 from ._clients import StreamingClientsTransformer
 from ._few_rows import LaterMerge, goes_on, merged_later, partial_fit
 from ._local_fit import Estimators
@@ -50,14 +58,6 @@ from ._private import (
     check_same_trust,
     privacy_spent,
     release_of_clients,
-)
-from ._refined import (
-    check_refinement,
-    never_exceeds,
-    products_of_clients,
-    refine,
-    refine_as_asked,
-    warn_of_cut,
 )
 from ._summaries import take_summaries
 from ._without_rows import from_subspaces, remove

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base.adjusting import adjusts
 from .._base.fitted import LEARNT, Learnt
-from .._kernels.tame import is_tame_state
+from .._kernels.bounded import is_bounded_state
 from ..communication._federation import log_fit
 from ..summary import Subspace
 from ._clients import StreamingClientsTransformer, label_order, shards_of
@@ -119,7 +119,7 @@ def merged_later(
     for summary in whole:
         if not least < summary.n_samples < most:
             return None
-        if not is_tame_state(summary.mean, summary.total_variance, summary._dtype):
+        if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
             return None
     return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
 

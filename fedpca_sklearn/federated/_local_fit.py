@@ -17,10 +17,10 @@ from sklearn.utils import get_tags
 
 from .._base.batches import count_rows
 from .._base.row_buffer import RowBuffer
+from .._kernels.bounded import is_bounded, is_bounded_state
 from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
 from .._kernels.sizes import exact_dimension
-from .._kernels.tame import is_tame, is_tame_state
 from .._kernels.threads import computed_once, threads_for_call
 from .._kernels.too_large import TooLargeError
 from .._validation.checks import check_rows, number_or_none
@@ -138,7 +138,7 @@ class Summarised:
         if waiting is None or type(X) is not np.ndarray:
             return None
         before, buffer, k, used = waiting.before, waiting.buffer, waiting.k, waiting.used
-        if X.dtype != buffer.rows.dtype or not is_tame(X.ravel()):
+        if X.dtype != buffer.rows.dtype or not is_bounded(X.ravel()):
             return None
         if len(X) < buffer.room:
             longer = buffer.with_rows(X)
@@ -161,7 +161,7 @@ class Summarised:
         mean, dtype, columns = summary.mean, summary._dtype, summary.column_scatter
         if columns is None or not summary.centered:
             return None
-        if not is_tame_state(mean, summary.total_variance, dtype):
+        if not is_bounded_state(mean, summary.total_variance, dtype):
             return None
         used = columns > 0
         k = k if k and k == self.most(used) else summary.n_components

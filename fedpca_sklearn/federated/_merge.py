@@ -19,7 +19,6 @@ from .._validation.checks import check_n_components, is_integer, number_or_none,
 from .._validation.intervals import Interval
 from ..communication._federation import Message
 from ..summary import Subspace
-from ..summary._along import factor_along
 from ..summary._merge_methods import MERGE_METHODS
 from ..summary._merging import (
     check_subspaces,
@@ -32,6 +31,7 @@ from ..summary._merging import (
     weighted,
 )
 from ..summary._metric import alike, merged
+from ..summary._rayleigh_ritz import factor_along
 from ..summary._updating import was_truncated
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]

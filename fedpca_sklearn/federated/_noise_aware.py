@@ -11,8 +11,8 @@ from scipy.special import chdtri
 from .._kernels import linalg
 from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
-from ..summary._along import along
 from ..summary._merging import pooled_moments
+from ..summary._rayleigh_ritz import along
 from ._lack_of_fit import MORE_BY_NOISE, times_as_much, warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
 

@@ -23,9 +23,9 @@ from .._validation.intervals import Interval
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces
-from ..summary._along import along, factor_along
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ProjectionMean
+from ..summary._rayleigh_ritz import along, factor_along
 from ..summary._updating import updated
 from ._clients import StreamingClientsTransformer, rows_of
 from ._projection_average import projection_average, shares_of

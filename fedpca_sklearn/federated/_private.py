@@ -20,11 +20,11 @@ from ..communication._sum_of_all import sum_of_all
 from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
 from ..privacy._accounts import ROUNDING, Accounts
 from ..privacy._mechanism import Terms
+from ..privacy._noise_warning import beyond_message, count_above, edge, edge_of_sum, noise_message
 from ..privacy._rows import ClippedRows
 from ..privacy._seeds import seeds_of
-from ..privacy._useless import beyond_message, count_above, edge, edge_of_sum, noise_message
 from ..summary import Subspace, merge_subspaces
-from ..summary._origin import StatedPrivacy
+from ..summary._provenance import StatedPrivacy
 from ._clients import rows_of
 from ._local_fit import Site
 

@@ -9,8 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._validation.intervals import Interval
 from ..summary import Subspace
-from ..summary._along import along
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
+from ..summary._rayleigh_ritz import along
 from ._merge import MergeStrategy, check_count, moments_and_factor
 
 __all__ = ["ProjectionAverage"]

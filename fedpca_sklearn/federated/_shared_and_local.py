@@ -18,11 +18,11 @@ from .._validation.checks import check_rows
 from .._validation.intervals import Interval
 from ..communication import Federation
 from ..summary import Subspace
-from ..summary._along import along, factor_along
 from ..summary._projection_mean import ProjectionMean
+from ..summary._rayleigh_ritz import along, factor_along
 from ..summary._refinement import check_same_rows, products_of
 from ._merge import MergeStrategy, check_count, moments_and_factor
-from ._needs_own import p_values, significant, warn_of_alike_sites
+from ._roys_root_test import p_values, significant, warn_of_alike_sites
 
 # Alternations at most, and the sine by which the shared components move in the last one.
 _ITERATIONS, _TOL = 100, 1e-7

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from .._base.adjusting import adjusts, whole_model
 from .._base.fitted import FittedState
 from .._dask import refuse_dask
-from .._kernels.tame import are_tame_rows
+from .._kernels.bounded import are_bounded_rows
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace
@@ -296,7 +296,7 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
         """Rows of floats, dense or CSR."""
         if not reset:
             fitted = vars(self)
-            if "feature_names_in_" not in fitted and are_tame_rows(X, fitted["n_features_in_"]):
+            if "feature_names_in_" not in fitted and are_bounded_rows(X, fitted["n_features_in_"]):
                 return X
         refuse_dask(self, X)
         tags = get_tags(self.estimator).input_tags

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.fitted import at_home
+from .._base.fitted import as_numpy
 from .._validation.intervals import Interval
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
@@ -190,7 +190,7 @@ class SubspaceMonitor(LearningMixin):
         monitor = cls(clone(estimator), **parameters)
         monitor._validate_params()
         fitted = deepcopy(estimator)
-        fitted.__dict__ = at_home(vars(fitted))
+        fitted.__dict__ = as_numpy(vars(fitted))
         monitor.n_features_in_ = fitted.n_features_in_
         if hasattr(fitted, "feature_names_in_"):
             monitor.feature_names_in_ = fitted.feature_names_in_

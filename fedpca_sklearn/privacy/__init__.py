@@ -7,12 +7,12 @@ from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._mod_sulq import ModSuLQ
+from ._noise_warning import PrivacyNoiseWarning
 from ._plan import PrivacyPlan
 from ._private_center import PrivateCenter
 from ._private_norm import PrivacyBoundWarning, PrivateNorm
 from ._second_moment import SecondMomentMechanism
 from ._streaming_mod_sulq import StreamingModSuLQ
-from ._useless import PrivacyNoiseWarning
 
 __all__ = [
     "AnalyzeGauss",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
+from ._noise_warning import count_above, edge
 from ._private_norm import PrivacyBoundWarning, aim_for_moments, found_norm
-from ._useless import count_above, edge
 
 __all__ = ["PrivacyPlan"]
 

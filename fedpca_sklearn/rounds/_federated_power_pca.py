@@ -31,8 +31,8 @@ from ..federated._private import (
 )
 from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms
+from ..privacy._noise_warning import edge, noise_message
 from ..privacy._seeds import seeds_of
-from ..privacy._useless import edge, noise_message
 from ..summary import Subspace
 from ._client import AnyClient, Client
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method

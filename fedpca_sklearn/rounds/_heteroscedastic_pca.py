@@ -23,7 +23,7 @@ from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
-from ..summary._along import along
+from ..summary._rayleigh_ritz import along
 from ._client import Client
 from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums, WeightedSums
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method

@@ -14,7 +14,7 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..summary import Subspace
-from ..summary._along import along
+from ..summary._rayleigh_ritz import along
 from ._client import AnyClient
 from ._queries import Moments, Query, TimesScatter, Variances
 

@@ -15,7 +15,7 @@ from ..federated._screening import SiteEvidence, evidence, most_bad, shares_trus
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ._client import Client
-from ._contradiction import contradicts, typical_variance
+from ._consistency import contradicts, typical_variance
 
 __all__ = ["RobustSum"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from .._base.adjusting import check_columns
 from .._base.callbacks import progress
 from .._base.row_buffer import RowBuffer
-from .._kernels.tame import is_tame, is_tame_state
+from .._kernels.bounded import is_bounded, is_bounded_state
 from .._validation.arrays import in_numpy
 from ._blocks import State, take_buffer, validated_blocks
 
@@ -46,14 +46,14 @@ def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int
 
     ``room`` of the buffer, if rows like those before need no other check; else 0.
     """
-    sizes, is_tame = pca._sizes, _is_tame(state)
+    sizes, is_bounded = pca._sizes, _is_bounded(state)
     if state is not None:
-        if not (room and is_tame):
+        if not (room and is_bounded):
             pca._with_usual_weights(state.subspace, state.n_rows)
         buffer = buffer or empty_buffer(pca, state, room)
     assert buffer is not None
     unchecked = 0
-    if is_tame and (room or not (hasattr(pca, "feature_names_in_") or sizes.by_batch)):
+    if is_bounded and (room or not (hasattr(pca, "feature_names_in_") or sizes.by_batch)):
         unchecked = sizes.few(buffer.rows.shape[1], buffer.room) - 1
     return Stream(state, buffer, unchecked)
 
@@ -73,7 +73,7 @@ def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stre
     rows = in_numpy(parts[0][0])
     check_columns(pca, rows.shape[1])
     room = pca._sizes.buffer(rows.shape[1])
-    if len(parts) > 1 or room == 1 or not is_tame(rows.ravel()) or not _is_tame(state):
+    if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not _is_bounded(state):
         return None
     for _ in progress(pca, [rows], 1, "blocks"):
         pass
@@ -85,9 +85,9 @@ def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stre
     return Stream(state, RowBuffer(np.concatenate([buffer.rows, rows]), room, both))
 
 
-def _is_tame(state: State | None) -> bool:
+def _is_bounded(state: State | None) -> bool:
     """Whether no sum over what has been seen and over rows of moderate size can overflow."""
     if state is None:
         return True
     subspace = state.subspace
-    return is_tame_state(subspace.mean, subspace.total_variance, subspace._dtype)
+    return is_bounded_state(subspace.mean, subspace.total_variance, subspace._dtype)

@@ -18,7 +18,7 @@ from ..rank import RankRule
 from ..summary import Subspace
 from ._blocks import State, check_call, is_few, take
 from ._few_rows import Stream, empty_buffer, stream_of, with_few
-from ._going_on import from_subspace
+from ._from_subspace import from_subspace
 from ._half_life import HALF_LIFE, check_half_life, factor_of
 from ._second_pass import refine
 from ._sizes import Sizes, memory_bytes
@@ -36,14 +36,11 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     ----------
     n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         Number of components. A float in (0, 1): as many as explain this fraction of the variance.
-        "parallel": as many as `parallel_analysis` counts, at least one. "held-out": the number by
-        which entries of new rows are best predicted from the others of their row. "mle": the most
-        likely number by Minka's method, as in scikit-learn's PCA, of at least as many rows as
-        features. None: all, min(n_samples, n_features). With a ``rank_rule``: the first rank.
+        "parallel": as many as `parallel_analysis` counts. "held-out": by which entries of new rows
+        are best predicted. "mle": as in scikit-learn's PCA. None: all, min(n_samples, n_features).
     oversampling : int or "auto", default="auto"
-        Directions that are kept beyond ``n_components``. "auto": all of them, with up to as many
-        features as said above (of a fraction or a ``rank_rule`` 256), else ``max(10, 1.25
-        n_components)``.
+        Directions that are kept beyond ``n_components``. "auto": all, with up to as many features
+        as said above (of a fraction or a ``rank_rule`` 256), else ``max(10, 1.25 n_components)``.
     block_size : int or "auto", default="auto"
         Rows per update; larger batches are split. "auto": nearly the least work.
     forgetting_factor : float in (0, 1], default=1.0
@@ -57,7 +54,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         "rows": the result does not depend on how the stream is cut. "blocks": lambda of [1]_, eq.
         1: before each block the singular values so far are multiplied by ``forgetting_factor``.
     rank_rule : RankRule or None, default=None
-        Strategy that changes the rank by at most one per block, such as `ContributionBounds`.
+        Changes the rank, first ``n_components`` or 1, by one per block, as `ContributionBounds`.
     center : bool, default=True
         False: singular vectors of the rows themselves, as TruncatedSVD.
     whiten : bool, default=False
@@ -82,14 +79,13 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     subspace_error_bound_, explained_variance_interval_ : float, ndarray (n_components_, 2)
         Bounds on the sine of the largest angle to the components of all rows, and on variances.
     scale_, confounders_, confounder_effects_ : ndarray
-        Deviations of columns; positions of confounders, and the effects of one unit of each.
+        Deviations of columns; positions of confounders, and effects of one unit of each.
     rank_history_, last_time_ : ndarray of shape (n_blocks,), numpy.datetime64
         With a ``rank_rule``: the last 10,000 ranks. With a time as ``half_life``: the latest one.
 
     Notes
     -----
-    SPCA of [1]_ (Algorithm 3), with centring and extra directions; SAPCA with a ``rank_rule``. Its
-    sizes, costs and limits are on the page "Streams" of the guide.
+    SPCA of [1]_ (Algorithm 3), centred; SAPCA with a ``rank_rule``. See the guide for its costs.
 
     References
     ----------

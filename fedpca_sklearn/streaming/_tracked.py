@@ -11,7 +11,7 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from ..summary import Subspace
-from ..summary._along import along
+from ..summary._rayleigh_ritz import along
 from ._fading import NO_TIMES, Clock, Fading
 from ._innovations import Features
 

@@ -15,7 +15,7 @@ from .._validation.feature_names import check_names
 from ._codec import LAYOUTS, SUMMARY
 from ._derived import fits_columns
 from ._exact import Factor
-from ._origin import check_model, check_privacy, check_sites
+from ._provenance import check_model, check_privacy, check_sites
 
 _EPS = np.finfo(np.float64).eps
 

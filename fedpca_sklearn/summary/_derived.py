@@ -13,7 +13,7 @@ from .._kernels.tolerances import RANK_EPS
 from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE, InFiles
 from ._exact import ScatterMatrix
 from ._labels import encode_labels
-from ._origin import check_stored_names
+from ._provenance import check_stored_names
 
 # Sums of squares below which a square loses digits.
 _FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps

@@ -21,7 +21,7 @@ from .._validation.checks import check_n_components, float_array, is_integer, pl
 from .._validation.feature_names import check_same_names, names_known
 from ._exact import Factor, ScatterMatrix, added
 from ._merge_methods import MERGE_METHODS, Cut, stack
-from ._origin import check_each_site_once, pooled_privacy, pooled_sites
+from ._provenance import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
 from ._updating import unit_of, was_truncated
 

@@ -25,7 +25,7 @@ from ._checked import checked_fields
 from ._codec import CENTRED
 from ._derived import DerivedValues
 from ._exact import ScatterMatrix
-from ._origin import StatedModel, StatedPrivacy
+from ._provenance import StatedModel, StatedPrivacy
 from ._updating import updated
 
 # Sum of squares below which a scatter matrix loses digits.
@@ -134,7 +134,7 @@ class Subspace(DerivedValues):
         # `Factor` or a `ScatterMatrix`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
         _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
-        _elsewhere: ClassVar[Any]  # how it is shown in another library; a subclass sets it
+        _in_namespace: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
         self._set(**checked_fields(vars(self)))
@@ -232,7 +232,7 @@ class Subspace(DerivedValues):
 
     def _shown_in(self, place: Place) -> Subspace:
         """The summary with arrays of another library, on the device of rows."""
-        return self._elsewhere(self, place)
+        return self._in_namespace(self, place)
 
     def _in_numpy(self) -> Subspace:
         """The summary with arrays of numpy."""

@@ -12,7 +12,7 @@ from ..communication._federation import message_of
 from ..communication._sum_of_all import sum_of_all
 from ..rounds._client import Client
 from ..summary import Subspace
-from ..summary._along import along
+from ..summary._rayleigh_ritz import along
 
 
 def along_left_vectors(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PrivacyNoiseWarning, make_spiked
+from fedpca_sklearn.privacy._noise_warning import edge, fluctuating
 from fedpca_sklearn.privacy._rows import ClippedRows
-from fedpca_sklearn.privacy._useless import edge, fluctuating
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 DRAWS = 200

@@ -17,7 +17,7 @@ from fedpca_sklearn import (
     PrivacyNoiseWarning,
     StreamingModSuLQ,
 )
-from fedpca_sklearn.privacy._useless import edge, edge_of_sum
+from fedpca_sklearn.privacy._noise_warning import edge, edge_of_sum
 
 
 def power_law(n, d, alpha, seed=0):

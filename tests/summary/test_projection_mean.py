@@ -17,8 +17,8 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn._kernels import linalg
 from fedpca_sklearn._kernels.rows import centred_product
-from fedpca_sklearn.summary._along import along
 from fedpca_sklearn.summary._projection_mean import ProjectionMean
+from fedpca_sklearn.summary._rayleigh_ritz import along
 
 
 @examples

@@ -30,7 +30,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._validation.feature_names import check_names, check_same_names, names_of
-from fedpca_sklearn.summary._origin import StatedPrivacy
+from fedpca_sklearn.summary._provenance import StatedPrivacy
 
 NAMES = ("age", "height", "weight", "pulse")
 

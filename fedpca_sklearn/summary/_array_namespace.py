@@ -12,7 +12,7 @@ from ._subspace import Subspace
 _OWN = {"_home", "_place", "_shown_in", "_in_numpy", "update"}
 
 
-class SubspaceElsewhere(Subspace):
+class NamespaceSubspace(Subspace):
     """A summary in another library: what it shows are arrays there, what it computes is numpy's.
 
     It keeps a summary in numpy, whose directions may not be known yet. Attributes and methods are
@@ -58,4 +58,4 @@ class SubspaceElsewhere(Subspace):
         vars(self).update(state)
 
 
-Subspace._elsewhere = SubspaceElsewhere  # how numpy's are shown, which know no subclass
+Subspace._in_namespace = NamespaceSubspace  # how numpy's are shown, which know no subclass
