@@ -204,7 +204,7 @@ class RobustSubspaceTracker(STMissTracker):
     def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
-        if len(state.basis) or self.init == "svd":
+        if len(state.basis) or (isinstance(self.init, str) and self.init == "svd"):
             return state
         V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
         return replace(state, basis=V)

@@ -1157,3 +1157,10 @@ def test_what_is_warned_of_does_not_depend_on_units(scale):
         RobustSubspaceTracker(3).fit(X)
     with pytest.warns(UserWarning, match="n_components=3 explains little"):
         RobustSubspaceTracker(3).fit(X * scale)
+
+
+def test_another_start_while_the_first_rows_wait_is_not_taken():
+    X = np.random.default_rng(0).standard_normal((20, 9))
+    tracker = RobustSubspaceTracker(3).fit(X).set_params(init=np.eye(3, 9))
+    expected = RobustSubspaceTracker(3).fit(X).partial_fit(X)
+    np.testing.assert_array_equal(tracker.partial_fit(X).components_, expected.components_)
