@@ -113,7 +113,7 @@ class SubspaceTransformer(
         """PCA's fitted attributes of a summary, see `_set_fitted`."""
         larger = self._with_usual_weights(subspace, n_rows)
         rows, adjusted = subspace, dict[str, Any]()
-        if "partial_out" in self._parameter_constraints and adjusts(self):
+        if "partial_out" in getattr(self, "_parameter_constraints", ()) and adjusts(self):
             subspace, adjusted = model_of(self, subspace, n_components)
         d = subspace.n_features
         if subspace is not rows:

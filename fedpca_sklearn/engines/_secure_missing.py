@@ -19,7 +19,7 @@ from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
 from ._estimators import know_columns, site_work
-from ._filling import FILLED, query_of
+from ._filling import query_of
 from ._pairs import PAIRED, check_rows_of_pairs
 from ._questions import RefusedError, Task
 from ._secure import SecureAggregation
@@ -192,7 +192,8 @@ def _(missing: ConditionalFill, estimator: Any, secure: SecureAggregation) -> di
     given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
     task = {**vars(plain["filled"]), "work": filled, "given": given}
     filled_rows_of = Summed(**task, grids=_grids_of_filled)
-    return {**_tasks_of_entries(plain["entries"].work, FILLED), "filled": filled_rows_of}
+    entries = _tasks_of_entries(plain["entries"].work, plain["entries"].reads)
+    return {**entries, "filled": filled_rows_of}
 
 
 def _grids_of_filled(bounds: Bounds) -> Grids:

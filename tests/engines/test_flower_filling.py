@@ -17,7 +17,6 @@ from test_hostile_sites import arrays, spoiling
 
 from fedpca_sklearn import ConditionalFill, FederatedPCA, Subspace
 from fedpca_sklearn.engines.flower import (
-    SecureAggregation,
     SiteRows,
     fit_sites,
     partial_fit_sites,
@@ -171,8 +170,6 @@ def test_what_a_server_learns_of_a_pair_that_one_row_alone_has():
 
 
 def test_what_has_no_rounds_is_refused():
-    with pytest.raises(ValueError, match="missing must be None with secure sums"):
-        grid_of(PCA, PARTS, secure=SecureAggregation(threshold=3))
     with pytest.raises(ValueError, match="takes all rows of a site at once"):
         partial_fit_sites(grid_of(PCA, PARTS), PCA, wait=0)
     with pytest.raises(ValueError, match="n_components must be a number or a share"):

@@ -21,7 +21,6 @@ from fedpca_sklearn import (
     PairMoments,
 )
 from fedpca_sklearn.engines.flower import (
-    SecureAggregation,
     SiteRows,
     fit_sites,
     partial_fit_sites,
@@ -88,14 +87,6 @@ def test_sums_that_tell_few_rows_are_refused():
     whole[20:, 0], weight[1:20] = np.nan, 0.0
     site = Site(estimator, SiteRows(whole, weight))
     assert_refused(site, "pairs", why="fewer than 10 rows have a pair of columns")
-
-
-def test_secure_sums_are_refused():
-    secure = SecureAggregation(threshold=3)
-    with pytest.raises(ValueError, match="missing must be None with secure sums"):
-        grid_of(ESTIMATORS[0], PARTS, secure=secure)
-    with pytest.raises(ValueError, match="missing must be None with secure sums"):
-        fit_sites(grid_of(ESTIMATORS[0], PARTS), ESTIMATORS[0], wait=0, secure=secure)
 
 
 def sent(rows, **changes):

@@ -13,6 +13,7 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     DistributedPCA,
+    FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
     FederatedScaler,
@@ -26,7 +27,8 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines import _secure_fits
+from fedpca_sklearn.engines import _secure_fits, _secure_private
+from fedpca_sklearn.engines._secure_all import secure_tasks
 from fedpca_sklearn.engines.flower import SecureAggregation, Task, site_work
 
 CLIPPED = "each is cut to the length that the mechanism's noise is made for"
@@ -66,6 +68,7 @@ READ_ROWS = [
     (DistributedPCA(3), {}),
     (TruncatedDistributedPCA(3), {}),
     (OnlineDistributedPCA(3), {}),
+    (FederatedHeteroscedasticPCA(3), {}),
     (FederatedPowerPCA(3), {}),
     (FederatedPowerPCA(3, local_steps=2), {}),
     (
@@ -92,6 +95,16 @@ READ_ROWS = [
     ),
 ]
 SECURE = [
+    (
+        FederatedPCA(3, missing=AvailablePairs()),
+        dict.fromkeys(("bounds", "entries", "pairs"), PAIRS),
+    ),
+    (
+        FederatedPCA(3, missing=ConditionalFill()),
+        {"bounds": ENTRIES, "entries": ENTRIES, "filled": HOLES},
+    ),
+    (OnlineDistributedPCA(3), {}),
+    (FederatedHeteroscedasticPCA(3), {}),
     (FederatedPCA(3, n_refinements=2), {}),
     (FederatedPCA(3, scale=True), {}),
     (DistributedPCA(3), {}),
@@ -140,7 +153,7 @@ def test_questions_that_read_rows(estimator, expected):
 
 @pytest.mark.parametrize(("estimator", "expected"), SECURE, ids=repr)
 def test_numbers_of_secure_sums_that_read_rows(estimator, expected):
-    tasks = _secure_fits.secure_tasks(estimator, SecureAggregation(threshold=2))
+    tasks = secure_tasks(estimator, SecureAggregation(threshold=2))
     assert reading_rows(tasks) == expected
     assert {kind for kind, task in tasks.items() if task.reads == "nothing"} == {
         *("secure_keys", "secure_shares", "secure_unmask")
@@ -151,7 +164,7 @@ def test_every_estimator_is_in_the_list():
     registered = [
         (site_work, READ_ROWS),
         (_secure_fits.secure_work, SECURE),
-        (_secure_fits.private_secure_tasks, SECURE),
+        (_secure_private.private_secure_tasks, SECURE),
     ]
     for function, cases in registered:
         known = {
