@@ -48,8 +48,11 @@ def fit_missing_by_sums(missing: Any, estimator: Any, sums: SecureSums) -> Any:
     """Fit an estimator of rows with missing entries by secure sums, at the server."""
 
 
-def _tasks_of_entries(check: Callable[..., None], reads: str) -> dict[str, Task]:
-    """What begins a fit: bounds of the observed entries, their sums and numbers."""
+def _tasks_of_entries(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
+    """What begins a fit: bounds of the observed entries, their sums and numbers.
+
+    With ``pairs`` also the `Seen.pairs` of each site.
+    """
 
     def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(site, X, weight=weight, min_rows=min_rows, min_rows_of_pattern=min_rows_of_pattern)
@@ -69,12 +72,10 @@ def _tasks_of_entries(check: Callable[..., None], reads: str) -> dict[str, Task]
     def entries(site, X, *, weight):
         means, counts = means_of_columns(X, weight)
         n = X.shape[0] if weight is None else weight.sum()
-        return {
-            "sum": means * counts,
-            "seen": counts,
-            "together": np.outer(counts, counts / n)[np.triu_indices(len(counts))],
-            "rows": np.array([float(n)]),
-        }
+        found = {"sum": means * counts, "seen": counts, "rows": np.array([float(n)])}
+        if pairs:
+            found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
+        return found
 
     return {
         "bounds": Open(bounds, reads=reads, missing=True),
@@ -94,19 +95,21 @@ def _grids_of_entries(bounds: Bounds) -> Grids:
 class _Entries:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
-    def __init__(self, estimator: Any, sums: SecureSums):
+    def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
         sums.begin()
         sums.announce("bounds")
         d = next(iter(sums.announced.values())).n_features
         check_at_most_features(estimator.n_components, d)
-        shapes = {"sum": (d,), "seen": (d,), "together": (d * (d + 1) // 2,), "rows": (1,)}
+        shapes = {"sum": (d,), "seen": (d,), "rows": (1,)}
+        if pairs:
+            shapes["together"] = (d * (d + 1) // 2,)
         found = sums.sum("entries", shapes)
         self.seen, (self.n,) = found["seen"], found["rows"]
         (lost,) = np.nonzero(self.seen < 0.5)
         if len(lost):
             raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
         self.mean, self.n_rows = found["sum"] / self.seen, max(1, round(float(self.n)))
-        self.together = symmetric(found["together"], d)
+        self.together = symmetric(found["together"], d) if pairs else None
 
 
 # -------------------------------------------------------------------- pairs of columns
@@ -133,7 +136,7 @@ def _(missing: AvailablePairs, estimator: Any, secure: SecureAggregation) -> dic
         }
 
     summed = Summed(pairs, reads=PAIRED, missing=True, mean=0, grids=_grids_of_pairs)
-    return {**_tasks_of_entries(check, PAIRED), "pairs": summed}
+    return {**_tasks_of_entries(check, PAIRED, False), "pairs": summed}
 
 
 def _grids_of_pairs(bounds: Bounds) -> Grids:
@@ -145,7 +148,7 @@ def _grids_of_pairs(bounds: Bounds) -> Grids:
 
 @fit_missing_by_sums.register
 def _(missing: AvailablePairs, estimator: Any, sums: SecureSums) -> Any:
-    fitted, entries = clone(estimator), _Entries(estimator, sums)
+    fitted, entries = clone(estimator), _Entries(estimator, sums, False)
     d = len(entries.mean)
     m = d * (d + 1) // 2
     shapes = {"counts": (m,), "rest": (d * d,), "products": (m,)}
@@ -192,7 +195,7 @@ def _(missing: ConditionalFill, estimator: Any, secure: SecureAggregation) -> di
     given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
     task = {**vars(plain["filled"]), "work": filled, "given": given}
     filled_rows_of = Summed(**task, grids=_grids_of_filled)
-    entries = _tasks_of_entries(plain["entries"].work, plain["entries"].reads)
+    entries = _tasks_of_entries(plain["entries"].work, plain["entries"].reads, True)
     return {**entries, "filled": filled_rows_of}
 
 
@@ -206,7 +209,7 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
 
 @fit_missing_by_sums.register
 def _(missing: ConditionalFill, estimator: Any, sums: SecureSums) -> Any:
-    fitted, entries = clone(estimator), _Entries(estimator, sums)
+    fitted, entries = clone(estimator), _Entries(estimator, sums, True)
     fitted._start()
     know_columns(fitted, sums.columns)
     record_means(fitted, 1, len(entries.mean))
