@@ -7,6 +7,7 @@ code takes at present: they are lowered with it, and never raised. Python 3.12 a
 as comprehensions are no calls there.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -189,3 +190,28 @@ def test_calls_of_the_package_are_counted():
     assert files >= 1
     assert calls >= 1
     assert walked(lambda: np.linalg.qr(np.eye(3))) == (0, 0)
+
+
+def test_the_walk_to_the_first_product_is_the_one_that_the_page_has():
+    X, clients = rows(missing=False)
+    found = []
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_qualname == "row_scatter" and not found:
+            while frame is not None:
+                code = frame.f_code
+                if code.co_filename.startswith(PACKAGE):
+                    found.insert(0, (code.co_qualname, Path(code.co_filename)))
+                frame = frame.f_back
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        FederatedPCA(3).fit(X, clients=clients)
+    finally:
+        sys.setprofile(before)
+    package = Path(fedpca_sklearn.__file__).parent
+    page = (package.parent / "docs/design.md").read_text()
+    walk = page.partition("## A walk from")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", walk, flags=re.M)
+    assert listed == [(name, file.relative_to(package).as_posix()) for name, file in found]
