@@ -18,7 +18,7 @@ from ..federated._filling import fill_in_rounds, record_means, take_filled
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
-from ._estimators import know_columns, site_work
+from ._estimators import are_too_large, know_columns, site_work
 from ._filling import query_of
 from ._pairs import PAIRED, check_rows_of_pairs
 from ._questions import RefusedError, Task
@@ -27,6 +27,7 @@ from ._secure_bounds import BOUNDS, Bounds, Grid, Grids, Summed, grids_of_second
 from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
 from ._secure_site import Open
 from ._secure_sums import SecureSums
+from ._tracked_rows import dense
 
 # Powers of two by which squares of rows that a model has filled may exceed those of the entries
 # that were observed.
@@ -61,15 +62,15 @@ def _tasks_of_entries(check: Callable[..., None], reads: str, pairs: bool) -> di
             raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features")
         means, _ = means_of_columns(X, weight)
         roots = np.ones(X.shape[0]) if weight is None else np.sqrt(weight)
-        Z = np.nan_to_num(_dense(X) - means) * roots[:, None]
         n = float(roots @ roots)
-        with np.errstate(over="ignore"):
-            scatter = np.square(Z).sum(axis=0)
-        if not np.isfinite(scatter.sum()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scatter = np.square(np.nan_to_num(dense(X) - means) * roots[:, None]).sum(axis=0)
+        if are_too_large(means, float(scatter.sum()) / n, X.dtype):
             raise RefusedError("values that are too large")
         return {BOUNDS: Bounds.of_numbers(n, d, means, scatter).vector}
 
-    def entries(site, X, *, weight):
+    def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
+        check(site, X, weight=weight, min_rows=min_rows, min_rows_of_pattern=min_rows_of_pattern)
         means, counts = means_of_columns(X, weight)
         n = X.shape[0] if weight is None else weight.sum()
         found = {"sum": means * counts, "seen": counts, "rows": np.array([float(n)])}
@@ -81,10 +82,6 @@ def _tasks_of_entries(check: Callable[..., None], reads: str, pairs: bool) -> di
         "bounds": Open(bounds, reads=reads, missing=True),
         "entries": Summed(entries, reads=reads, missing=True, grids=_grids_of_entries),
     }
-
-
-def _dense(X: Any) -> np.ndarray:
-    return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
 
 
 def _grids_of_entries(bounds: Bounds) -> Grids:
@@ -119,11 +116,12 @@ class _Entries:
 def _(missing: AvailablePairs, estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     site_work(estimator)
 
-    def check(site, X, *, weight, min_rows, min_rows_of_pattern):
+    def check(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         there = PairMoments.from_rows(X if weight is None else X[weight > 0])
         check_rows_of_pairs(there.counts, min_rows)
 
-    def pairs(site, X, mean, *, weight):
+    def pairs(site, X, mean, *, weight, min_rows):
+        check(site, X, weight=weight, min_rows=min_rows)  # rows may be others than before
         own = PairMoments.from_rows(X, sample_weight=weight)
         if mean.shape != own.origin.shape:
             raise RefusedError(f"the mean must have shape {own.origin.shape}, got {mean.shape}")
@@ -180,7 +178,9 @@ def _(missing: AvailablePairs, estimator: Any, sums: SecureSums) -> Any:
 def _(missing: ConditionalFill, estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     plain = site_work(estimator)
 
-    def filled(site, X, model, sums, *, weight):
+    def filled(site, X, model, sums, *, weight, min_rows, min_rows_of_pattern=None):
+        check = plain["entries"].work  # rows may be others than before
+        check(site, X, weight=weight, min_rows=min_rows, min_rows_of_pattern=min_rows_of_pattern)
         query = query_of(model, sums, X.shape[1], estimator.n_components)
         own = Subspace.from_rows(filled_rows(X, query), sample_weight=weight)
         own = with_covariance(own, X, weight, query)

@@ -16,7 +16,13 @@ from engines.test_hostile_server import Site
 from fedpca_sklearn import AvailablePairs, ConditionalFill, DistributedPCA, FederatedPCA
 from fedpca_sklearn.engines._pairs import pair_tasks
 from fedpca_sklearn.engines._secure_all import secure_tasks
-from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app, fit_sites
+from fedpca_sklearn.engines.flower import (
+    RefusedError,
+    SecureAggregation,
+    SiteRows,
+    client_app,
+    fit_sites,
+)
 from fedpca_sklearn.summary import PairMoments
 
 SECURE = SecureAggregation(threshold=2)
@@ -71,6 +77,14 @@ def test_sums_of_the_sites_are_those_of_one_process(estimator, case):
     assert_same(over_sites(estimator, X), here(estimator, X), 1e-7 if "mean" in case else 1e-9)
 
 
+def test_the_number_that_predicts_hidden_entries_best():
+    """Of columns of one size: singular values below 1e-7 of the largest are lost to integers."""
+    pca, X = FederatedPCA("held-out", missing=ConditionalFill()), rows()
+    found, expected = over_sites(pca, X), here(pca, X)
+    assert found.n_components_ == expected.n_components_
+    assert_same(found, expected)
+
+
 @pytest.mark.parametrize("estimator", [PAIRS, FILLS])
 def test_weights_and_names(estimator):
     X, weight = rows(), np.random.default_rng(1).integers(1, 4, 400).astype(float)
@@ -116,7 +130,7 @@ def test_what_a_site_adds_depends_on_its_moments_alone():
     work = secure_tasks(PAIRS, SECURE)["pairs"].work
     own = PairMoments.from_rows(X)
     for mean in (np.zeros(9), own.mean, np.linspace(-50, 50, 9)):
-        sent = work("east", X, mean, weight=None)
+        sent = work("east", X, mean, weight=None, min_rows=5)
         gaps = own.means + (own.origin - mean)[:, None]
         expected = own.products + own.counts * gaps * gaps.T
         np.testing.assert_array_equal(sent["products"], expected[np.triu_indices(9)])
@@ -150,3 +164,29 @@ def test_a_column_that_nobody_has():
     X[:, 4] = np.nan
     with pytest.raises(ValueError, match="column 4 is observed in 0 rows of all sites"):
         over_sites(PAIRS, X)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind"), [(PAIRS, "pairs"), (FILLS, "entries"), (FILLS, "filled")]
+)
+def test_rows_that_have_changed_since_the_first_question_are_checked_again(estimator, kind):
+    """One entry of a column that was whole: with it missing, the sum of the others tells it."""
+    X, tasks = rows()[:150], secure_tasks(estimator, SECURE)
+    X[:, 3] = np.arange(150.0)
+    X[0, 3] = np.nan
+    model = np.vstack([np.zeros(9), np.eye(3, 9)])
+    arguments = {"pairs": (np.zeros(9),), "filled": (model, [150.0, 9.0, 1.0, 1.0, 1.0])}
+    more = {"weight": None, "min_rows": 4}
+    given = [np.asarray(a, dtype=float) for a in arguments.get(kind, ())]
+    with pytest.raises(RefusedError, match="would tell them"):
+        tasks[kind].work("east", X, *given, **more)
+
+
+@pytest.mark.parametrize("estimator", [PAIRS, FILLS])
+def test_values_whose_squares_overflow_are_refused(estimator):
+    X = rows()
+    X[SITES["west"], 1] *= 1e150
+    with pytest.warns(UserWarning, match="values that are too large"):
+        found = over_sites(estimator, X)
+    labels = np.repeat(["east", "north"], [150, 80])
+    assert_same(found, clone(estimator).fit(X[:230], clients=labels))
