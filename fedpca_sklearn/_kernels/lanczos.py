@@ -51,6 +51,7 @@ def leading_by_lanczos(
     count: int,
     reserves: int = 0,
     eps: float = _EPS,
+    factor: bool = False,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading eigenpairs of a symmetric matrix, or None where they are not certain.
 
@@ -78,13 +79,16 @@ def leading_by_lanczos(
         eigenvalues; no eigenvalue above twice the last one is missed.
     eps : float, default=that of float64
         Relative rounding error of the products.
+    factor : bool, default=False
+        Whether the matrix is M M^T, of which right singular vectors are wanted.
 
     Returns
     -------
     eigenvalues, eigenvectors : ndarray of shape (p,) and (p, d)
         In decreasing order, vectors as rows; p = count + reserves, or fewer where the space has
         fewer. With reserves they are those of Nystroem's approximation from the products with the
-        space, which never exceeds the matrix. None where the space would have to grow beyond
+        space, which never exceeds the matrix; of a factor those of its projection to the space,
+        P M M^T P, as M^T P M never exceeds M^T M. None where the space would have to grow beyond
         `vectors_of_lanczos`, as for white noise, where several eigenvalues are equal, or where they
         are of very different sizes; with reserves also where a few vectors show no sign of an end.
     """
@@ -94,7 +98,7 @@ def leading_by_lanczos(
     if reserves:  # where the matrix is zero, there is nothing to approximate
         start = apply(start)
     space = _Space(apply, basis, start, eps)
-    found = _converged(space, count, float(diagonal.sum()) if reserves else None)
+    found = _converged(space, count, float(diagonal.sum()) if reserves and not factor else None)
     if found is None:
         return None
     lam, S = found
@@ -104,7 +108,7 @@ def leading_by_lanczos(
     q, ties, off = space.next, space.beside[-1] * S[-1], _OFF * eps * lam[0]
     x, W, p = least, np.empty(0), count
     if reserves:
-        sizes, W = _approximation(lam, ties, off)
+        sizes, W = (lam, np.empty(0)) if factor else _approximation(lam, ties, off)
         p = min(count + reserves, int(np.sum(sizes > off)))
         all_known = p < count + reserves
         x = min(least, _ALL_KNOWN * off if all_known else _RESERVES * float(sizes[p - 1]))
@@ -122,8 +126,8 @@ def leading_by_lanczos(
     rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g, eps)
     if not _none_above(rest, x, float(g @ g)):
         return None
-    if not reserves:
-        return lam[:count].copy(), S[:, :count].T @ Q
+    if factor or not reserves:
+        return lam[:p].copy(), S[:, :p].T @ Q
     return sizes[:p], (S @ W[:-1, :p]).T @ Q + np.outer(W[-1, :p], q)
 
 

@@ -273,7 +273,7 @@ def _few_pairs(
     triangle keeps what it destroys of the lower one.
     """
     if very_few_of_all(count, len(G)) and G.dtype == np.float64:
-        found = _by_lanczos(G, count)
+        found = pairs_by_lanczos(G, count)
         if found is not None:
             return found
     diagonal = G.diagonal().copy()
@@ -292,10 +292,12 @@ def _few_pairs(
     return None
 
 
-def _by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+def pairs_by_lanczos(
+    G: np.ndarray, count: int, reserves: int = 0
+) -> tuple[np.ndarray, np.ndarray] | None:
     """The same from products of the lower triangle with vectors, in units in which none overflows.
 
-    None where they are not certain.
+    None where they are not certain. With pairs in reserve G is M M^T, see `leading_by_lanczos`.
     """
     diagonal = G.diagonal()
     unit = float(diagonal.max())
@@ -303,7 +305,13 @@ def _by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | No
         return None
     lower = not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
-    found = leading_by_lanczos(lambda q: dsymv(1 / unit, half, q, lower=lower), diagonal, count)
+    found = leading_by_lanczos(
+        lambda q: dsymv(1 / unit, half, q, lower=lower),
+        diagonal / unit,
+        count,
+        reserves,
+        factor=True,
+    )
     return None if found is None else (found[0] * unit, found[1].T)
 
 

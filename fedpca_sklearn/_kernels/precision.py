@@ -18,8 +18,8 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
 # multiplications as theirs all rows take.
 _ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
-# Rows of a sample where that one takes too long; its eigenvalues are taken to go on as a power law.
-_FEW_ROWS = 128
+# Eigenvalues of a sample from which on they are taken to go on as a power law.
+_FEWEST = 4
 # Directions whose parts may be taken off the rows; a few more hardly take longer. Of fewer columns
 # products in float64 take no longer than that.
 _FEW, _LEAST_COLUMNS = (4, MOST_APART), 64
@@ -68,10 +68,10 @@ def precisions(
     share, off, known = least_certain(1.0, dtype=_FLOAT32), 1.0, count
     sample, lam = None, s**2
     if count and not len(s):
-        sample = _sample_of(Y, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
-        if sample is None and apart:
-            known = min(count, (_FEW_ROWS - _ROWS_AND_MORE) // _ROWS_FOR_EACH)
-            sample = _sample_of(Y, _FEW_ROWS)
+        m = _rows_of_sample(Y.shape, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
+        known = min(count, (m - _ROWS_AND_MORE) // _ROWS_FOR_EACH)
+        if known >= min(count, _FEWEST):
+            sample = _sample_of(Y, m)
         if sample is not None:
             lam, off = sample.eigenvalues(), _OFF if apart else 1.0
     if not 0 < known <= len(lam):
@@ -105,15 +105,16 @@ def refined_in_float64(M: np.ndarray, lam: np.ndarray, V: np.ndarray) -> bool:
     return bool(np.all(residuals <= ORTHONORMALITY_TOL[M.dtype] * lam))
 
 
-def _sample_of(Y: Any, m: int) -> Sample | None:
-    """That of about so many rows.
+def _rows_of_sample(shape: tuple[int, int], most: int) -> int:
+    """The most rows of a sample which do not take long beside the scatter of all rows."""
+    n, d = shape
+    m = int((n * d * d / _SHARE_OF_SAMPLE) ** (1 / 3))
+    return min(n, most, m if m < d else most)
 
-    None where it would take long beside the scatter of all rows, or is not finite.
-    """
-    n, d = Y.shape
-    if n < m or n * d * d < _SHARE_OF_SAMPLE * min(m, d) ** 3:
-        return None
-    some = dense(Y[:: n // m]).astype(np.float64)
+
+def _sample_of(Y: Any, m: int) -> Sample | None:
+    """That of about so many rows; None where it is not finite."""
+    some = dense(Y[:: Y.shape[0] // m]).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
         some -= some[0].copy()  # so that columns that do not vary are zero
         some -= some.mean(axis=0)

@@ -280,6 +280,15 @@ def vectors_of_first_look(k: int) -> int:
     return 3 * k // 2 + 16
 
 
+def ritz_pairs_suffice(k: int, wanted: int | None, order: int) -> bool:
+    """Whether the space of so few exact pairs has room for all k, of which the others need not be
+    exact.
+    """
+    if wanted is None or not wanted < k <= vectors_of_first_look(wanted):
+        return False
+    return very_few_of_all(wanted, order)
+
+
 def bytes_of_pairs(k: int, order: int) -> int:
     """Peak memory of a few eigenpairs beside the matrix."""
     spaces = vectors_of_lanczos(k) + VECTORS_OF_DOUBT + 6 if very_few_of_all(k, order) else 0
