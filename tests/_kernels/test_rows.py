@@ -49,6 +49,8 @@ def test_products_are_those_of_the_rows_about_the_mean(
     assert type(got) is np.ndarray
     assert got.dtype == np.float64
     assert_allclose(got, want, atol=1e-11 * max(1, np.abs(want).max(initial=0)))
+    found = rows.centred_product(rows_far, mean, V.T)
+    assert_allclose(found, Z @ V.T, atol=1e-9 * max(1, far / 2**20))
     squares = np.sum(Z**2) if w is None else w @ (Z**2).sum(axis=1)
     assert_allclose(scatter_about(rows_far, mean, w), squares, rtol=1e-9)
     if dtype == np.float64 and far < 2**20:

@@ -84,6 +84,7 @@ class Run:
             old = {(client, step) for client in range(self.s) for step in range(task.step)}
             keys = [key for key, rows in here.items() if rows in (new, old)]
         assert len(keys) == 2
+        assert task.level > max(level for step, level, _ in keys if step == task.step)
         first, second = (here.pop(key) for key in keys)
         assert not first & second
         return first | second
