@@ -165,7 +165,7 @@ def assert_is_pooled(merged, subspaces, unit=1.0):
     assert Subspace.from_bytes(merged.to_bytes()), "not valid as a message"
 
 
-@examples(150)
+@examples(100)
 @given(site_summaries(), any_method, st.randoms(use_true_random=False), st.data())
 def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random, data):
     parts, unit = drawn
@@ -441,7 +441,7 @@ def test_leading_directions_of_a_stack_that_is_large_both_ways(k):
 
 
 def test_a_merge_takes_no_more_than_its_input_again_nor_a_long_list_than_a_few():
-    X, _, _ = decaying(2400, 2000, 24)
+    X = np.random.default_rng(0).standard_normal((2400, 2000)) / np.sqrt(np.arange(1, 2001))
     parts = [Subspace.from_rows(rows, 45) for rows in np.array_split(X, 24)]
     size = sum(part.components.nbytes for part in parts)
     assert peak_bytes(lambda: merge_subspaces(parts, 45)) < 3 * size
