@@ -1,4 +1,7 @@
-"""Dask: one merge tree over row chunks gives the fit of all rows; an oracle is numpy's SVD."""
+"""Dask: one merge tree over row chunks gives the fit of all rows; an oracle is numpy's SVD.
+
+Arrays and data frames; estimators whose fit is not a tree take chunk after chunk.
+"""
 
 import os
 import resource
@@ -7,35 +10,33 @@ from contextlib import contextmanager
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import with_holes
+from golden_cases import NAMES
+from helpers import peak_bytes, with_holes
 from numpy.testing import assert_allclose
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
-    GROUSE,
-    PETRELS,
-    SPIRIT,
-    AlternatingProjections,
-    AnalyzeGauss,
-    AvailablePairs,
-    ContributionBounds,
     DistributedPCA,
     FederatedPCA,
-    FederatedPowerPCA,
-    FederatedSubspaceTracker,
-    OnlineDistributedPCA,
-    RobustSubspaceTracker,
+    PersonalizedPCA,
     StreamingPCA,
+    StreamingPowerMethod,
+    SubspaceTracker,
     TruncatedDistributedPCA,
-    VerticalFederatedPCA,
     excess_error,
     make_power_law,
 )
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")  # without it Dask's data frames cannot be imported
+dd = pytest.importorskip("dask.dataframe")
+import dask  # noqa: E402
+
 # of older releases, where a test leaves a cluster aside
 pytestmark = pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
 
@@ -50,10 +51,9 @@ every_estimator = pytest.mark.parametrize("pca", ESTIMATORS, ids=lambda e: type(
 
 @contextmanager
 def two_processes():
+    address = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **address) as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
@@ -67,14 +67,22 @@ def cluster():
 
 @pytest.fixture
 def threads():
-    import dask
-
     with dask.config.set(scheduler="threads"):
+        yield
+
+
+@pytest.fixture
+def here():
+    with dask.config.set(scheduler="synchronous"):
         yield
 
 
 def rows(n=1000, d=40, seed=0):
     return make_power_law(n, d, random_state=seed) + np.arange(d) % 5
+
+
+def chunked(X, *sizes):
+    return da.from_array(X, chunks=sizes or (200, X.shape[1]))
 
 
 def assert_is_pca_of(pca, X, k, weight=None):
@@ -98,28 +106,22 @@ def assert_is_pca_of(pca, X, k, weight=None):
 
 @every_estimator
 def test_a_fit_on_processes_is_that_of_one_process(pca, cluster):
-    X = rows()
-    on_dask = clone(pca).fit(da.from_array(X, chunks=(130, 40)))
-    here = clone(pca).fit(X)
-    assert_is_pca_of(on_dask, X, 5)
-    for name in ("components_", "mean_", "singular_values_", "explained_variance_"):
-        assert_allclose(getattr(on_dask, name), getattr(here, name), atol=1e-10)
-    assert_allclose(on_dask.noise_variance_, here.noise_variance_, rtol=1e-10, atol=1e-14)
-    assert on_dask.n_features_in_ == 40
-    more = rows(200, seed=1)
-    on_dask.partial_fit(da.from_array(more, chunks=(60, 40)))
-    assert_is_pca_of(on_dask, np.concatenate([X, more]), 5)
-
-
-def test_above_256_features_the_excess_is_that_of_one_pass(threads):
-    X = make_power_law(10_000, 500, alpha=1.0, random_state=0)
-    for pca in StreamingPCA(20), FederatedPCA(20):
-        fitted = pca.fit(da.from_array(X, chunks=(1100, 500)))
-        # what StreamingPCA's documentation promises for this spectrum
-        assert 0 <= excess_error(X, fitted.components_, fitted.mean_) < 1e-4
-        assert_allclose(fitted.mean_, X.mean(axis=0), atol=1e-12)
-        centred = X - X.mean(axis=0)
-        assert_allclose(fitted.subspace_.scatter, np.sum(centred * centred), rtol=1e-12)
+    """And rows that are refused in a chunk change nothing of it."""
+    X, more = rows(), rows(200, seed=1)
+    fitted, alone = clone(pca).fit(chunked(X, 130, 40)), clone(pca).fit(X)
+    assert_is_pca_of(fitted, X, 5)
+    for name in ("components_", "explained_variance_", "noise_variance_"):
+        assert_allclose(getattr(fitted, name), getattr(alone, name), atol=1e-10)
+    fitted.partial_fit(chunked(more, 60, 40))
+    assert_is_pca_of(fitted, np.concatenate([X, more]), 5)
+    X[700, 3] = np.nan
+    before = dict(vars(fitted))
+    with pytest.raises(ValueError, match=r"(Chunk|Client) 3: Input X contains NaN"):
+        fitted.partial_fit(chunked(X))
+    assert vars(fitted).keys() == before.keys()
+    assert all(vars(fitted)[name] is before[name] for name in before)
+    with pytest.raises(ValueError, match=r"Chunk 3: .*NaN"):
+        fitted.transform(chunked(X)).compute()
 
 
 def _slow_rows(chunk, flag=None, block_info=None):
@@ -130,41 +132,14 @@ def _slow_rows(chunk, flag=None, block_info=None):
     return chunk
 
 
-@pytest.mark.parametrize(
-    "pca", [StreamingPCA(5), DistributedPCA(5)], ids=lambda e: type(e).__name__
-)
+@pytest.mark.parametrize("pca", ESTIMATORS[::2], ids=lambda e: type(e).__name__)
 def test_a_worker_that_is_killed_does_not_change_the_result(pca, cluster, tmp_path):
-    X = rows(3000)
-    flag = tmp_path / "killed"
-    data = da.from_array(X, chunks=(250, 40)).map_blocks(
-        _slow_rows, flag=str(flag), dtype=X.dtype, meta=np.empty((0, 0))
-    )
+    X, flag = rows(3000), tmp_path / "killed"
+    kind = {"dtype": X.dtype, "meta": np.empty((0, 0))}
+    data = chunked(X, 250, 40).map_blocks(_slow_rows, flag=str(flag), **kind)
     fitted = clone(pca).fit(data)
     assert flag.exists()
     assert_is_pca_of(fitted, X, 5)
-
-
-@every_estimator
-def test_nan_in_a_chunk_names_X_and_changes_nothing(pca, cluster):
-    X = rows()
-    bad = X.copy()
-    bad[700, 3] = np.nan
-    fitted = clone(pca).fit(da.from_array(X, chunks=(250, 40)))
-    before = dict(vars(fitted))
-    with pytest.raises(ValueError, match=r"(Chunk|Client) 2: Input X contains NaN"):
-        fitted.partial_fit(da.from_array(bad, chunks=(250, 40)))
-    assert vars(fitted).keys() == before.keys()
-    assert all(vars(fitted)[name] is before[name] for name in before)
-    with pytest.raises(ValueError, match=r"Chunk 2: .*NaN"):
-        fitted.transform(da.from_array(bad, chunks=(250, 40))).compute()
-
-
-@pytest.mark.parametrize("pca", [GROUSE(5), StreamingPCA(5, rank_rule=ContributionBounds())])
-def test_infinity_in_a_chunk_that_comes_in_order_names_the_chunk(pca, threads):
-    X = rows()
-    X[700, 3] = np.inf
-    with pytest.raises(ValueError, match="Chunk 2: Input X contains infinity"):
-        clone(pca).fit(da.from_array(X, chunks=(250, 40)))
 
 
 def _peak_rss(dask_worker):
@@ -179,9 +154,8 @@ def _random_rows(block_info=None):
 @pytest.mark.slow
 def test_a_worker_holds_a_few_chunks():
     n, d, n_chunks = 8000, 500, 24  # 32 MB each, 768 MB in all
-    data = da.map_blocks(
-        _random_rows, chunks=((n,) * n_chunks, (d,)), dtype=float, meta=np.empty((0, 0))
-    )
+    chunks = ((n,) * n_chunks, (d,))
+    data = da.map_blocks(_random_rows, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
     with two_processes() as client:  # peaks are those of processes, so they must be new
         StreamingPCA(5).fit(data[:8])  # what is imported is there
         before = client.run(_peak_rss)
@@ -196,87 +170,93 @@ def test_a_worker_holds_a_few_chunks():
     assert max(growth) < 4 * chunk
 
 
-@pytest.mark.parametrize("pca", [StreamingPCA, FederatedPCA, DistributedPCA])
-def test_chunks_with_fewer_rows_than_features_count_components_together(pca, threads):
-    rng = np.random.default_rng(0)
-    Q = np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    X = rng.standard_normal((90, 12)) * ([4.0, 3.0] + [1.0] * 10) @ Q
-    for rule in ("parallel", "mle"):
-        on_dask = pca(rule).fit(da.from_array(X, chunks=(10, 12)))
-        assert on_dask.n_components_ == pca(rule).fit(X).n_components_ == 2
-
-
-def test_joblib_on_dask_around_federated_fits(cluster):
-    X = rows()
-    labels = np.arange(1000) % 4
-    for pca in (
-        FederatedPCA(5),
-        DistributedPCA(5),
-        TruncatedDistributedPCA(5, local_threshold=1.0),
-        FederatedPowerPCA(5, n_rounds=3, random_state=0),
-        OnlineDistributedPCA(5),
-    ):
-        here = clone(pca).fit(X, clients=labels)
-        with joblib.parallel_config(backend="dask", n_jobs=2):
-            there = clone(pca).set_params(n_jobs=2).fit(X, clients=labels)
-        assert_allclose(there.components_, here.components_, atol=1e-12)
-        assert_allclose(there.singular_values_, here.singular_values_, rtol=1e-12)
-        assert there.communication_ == here.communication_
+@pytest.mark.parametrize(
+    "code",
+    [
+        "FederatedPCA(5)",
+        "DistributedPCA(5)",
+        "TruncatedDistributedPCA(5, local_threshold=1.0)",
+        "FederatedPowerPCA(5, n_rounds=3, random_state=0)",
+        "OnlineDistributedPCA(5)",
+    ],
+)
+def test_joblib_on_dask_around_federated_fits(code, cluster):
+    pca, X, labels = eval(code, dict(NAMES)), rows(), np.arange(1000) % 4
+    alone = clone(pca).fit(X, clients=labels)
+    with joblib.parallel_config(backend="dask", n_jobs=2):
+        there = clone(pca).set_params(n_jobs=2).fit(X, clients=labels)
+    assert_allclose(there.components_, alone.components_, atol=1e-12)
+    assert_allclose(there.singular_values_, alone.singular_values_, rtol=1e-12)
+    assert there.communication_ == alone.communication_
 
 
 # ---------------------------------------------------------------------- kinds of chunks
 
 
+def of_kind(kind):
+    """Chunks, and the rows in them."""
+    X = rows()
+    if kind == "unknown":  # the third chunk has no row left
+        keep = (X[:, 0] > 0) & ((np.arange(1000) < 400) | (np.arange(1000) >= 600))
+        return chunked(X)[chunked(keep, 200)], X[keep]
+    if kind == "integers":
+        X = np.round(10 * X).astype(np.int64)
+    if "sparse" in kind:
+        X = X * (np.random.default_rng(0).random((1000, 40)) < 0.2)
+        container = sp.csc_array if "csc" in kind else sp.csr_matrix
+        return chunked(X, 200, 15 if "columns" in kind else 40).map_blocks(container), X
+    chunks = {
+        "columns": (1000, 7),
+        "both": (310, 11),
+        "one chunk": (1000, 40),
+        "empty chunks": ((0, 300, 0, 0, 700, 0), (40,)),
+        "one row": ((1, 997, 1, 1), (40,)),
+    }
+    return chunked(X, *chunks.get(kind, (200, 40))), X
+
+
 @every_estimator
 @pytest.mark.parametrize(
-    "kind", ["columns", "both", "one chunk", "unknown", "empty chunks", "one row", "integers"]
+    "kind",
+    [
+        "columns",
+        "both",
+        "one chunk",
+        "unknown",
+        "empty chunks",
+        "one row",
+        "integers",
+        "sparse",
+        "sparse csc",
+        "sparse columns",
+    ],
 )
-def test_chunks_of_any_shape(pca, kind, threads):
-    X = rows()
-    data = da.from_array(X, chunks=(200, 40))
-    if kind == "columns":
-        data = da.from_array(X, chunks=(1000, 7))
-    elif kind == "both":
-        data = da.from_array(X, chunks=(310, 11))
-    elif kind == "one chunk":
-        data = da.from_array(X, chunks=-1)
-    elif kind == "unknown":  # the third chunk has no row left
-        keep = (X[:, 0] > 0) & ((np.arange(1000) < 400) | (np.arange(1000) >= 600))
-        data, X = data[da.from_array(keep, chunks=200)], X[keep]
-        assert np.isnan(data.shape[0])
-    elif kind == "empty chunks":
-        data = da.from_array(X, chunks=((0, 300, 0, 0, 700, 0), (40,)))
-    elif kind == "one row":
-        data = da.from_array(X, chunks=((1, 997, 1, 1), (40,)))
-    elif kind == "integers":
-        X = np.round(10 * X).astype(np.int64)
-        data = da.from_array(X, chunks=(200, 40))
-    fitted = clone(pca).fit(data)
-    assert_is_pca_of(fitted, X.astype(float), 5)
+@pytest.mark.parametrize("weights", ["none", "numpy", "dask", "other chunks"])
+def test_chunks_of_any_shape_with_weights_in_any(pca, kind, weights, threads):
+    data, X = of_kind(kind)
+    weight, given = None, None
+    if weights != "none" and kind != "unknown":
+        weight = np.random.default_rng(1).integers(0, 4, 1000).astype(float)
+        weight[200:400] = 0  # a whole chunk
+        given = {"numpy": weight, "dask": chunked(weight, 200)}.get(weights, chunked(weight, 130))
+    elif weights == "dask":
+        every = np.arange(1000.0) % 3
+        data = chunked(rows())
+        data, given = data[data[:, 0] > 0], chunked(every, 200)[data[:, 0] > 0]
+        X, weight = rows()[rows()[:, 0] > 0], every[rows()[:, 0] > 0]
+    fitted = clone(pca).fit(data, sample_weight=given)
+    assert_is_pca_of(fitted, X.astype(float), 5, weight)
     Z = fitted.transform(data)
     assert isinstance(Z, da.Array)
     assert_allclose(Z.compute(), (X - fitted.mean_) @ fitted.components_.T, atol=1e-10)
-
-
-@every_estimator
-@pytest.mark.parametrize("container", [sp.csr_matrix, sp.csr_array, sp.csc_array])
-@pytest.mark.parametrize("columns", [40, 15])
-def test_sparse_chunks(pca, container, columns, threads):
-    X = rows() * (np.random.default_rng(0).random((1000, 40)) < 0.2)
-    data = da.from_array(X, chunks=(200, columns)).map_blocks(container)
-    fitted = clone(pca).fit(data)
-    assert_is_pca_of(fitted, X, 5)
-    assert_allclose(
-        fitted.transform(data).compute(), (X - fitted.mean_) @ fitted.components_.T, atol=1e-10
-    )
-    if hasattr(fitted, "communication_"):
+    if "sparse" in kind and hasattr(fitted, "communication_") and weight is None:
         assert fitted.communication_.floats_pooled == np.count_nonzero(X)
 
 
 def test_sparse_chunks_of_many_features_stay_sparse(threads):
     S = sp.random(400, 20_000, density=2e-3, random_state=0, format="csr")
     S.data[:] = 1 + np.arange(len(S.data)) % 3
-    data = da.from_array(np.arange(400)[:, None], chunks=100).map_blocks(
+    data = chunked(np.arange(400)[:, None], 100, 1).map_blocks(
         lambda i: S[i[:, 0]], dtype=float, chunks=((100,) * 4, (20_000,)), meta=S[:0]
     )
     fitted = StreamingPCA(3, oversampling=400).fit(data)
@@ -289,44 +269,49 @@ def test_sparse_chunks_of_many_features_stay_sparse(threads):
 @every_estimator
 def test_float32_is_kept(pca, threads):
     X = rows().astype(np.float32)
-    data = da.from_array(X, chunks=(150, 40))
-    fitted = clone(pca).fit(data)
+    fitted = clone(pca).fit(chunked(X))
     assert fitted.components_.dtype == np.float32
-    assert fitted.transform(data).dtype == fitted.transform(data).compute().dtype == np.float32
+    Z = fitted.transform(chunked(X))
+    assert Z.dtype == Z.compute().dtype == np.float32
     s = np.linalg.svd(X - X.mean(axis=0, dtype=float), compute_uv=False)
     assert_allclose(fitted.singular_values_, s[:5], rtol=1e-5)
-    fitted.partial_fit(data.astype(np.float64))
+    fitted.partial_fit(chunked(X).astype(np.float64))
     assert fitted.components_.dtype == np.float32
 
 
-@every_estimator
-@pytest.mark.parametrize("kind", ["numpy", "dask", "other chunks", "unknown"])
-def test_weights(pca, kind, threads):
-    X, weight = rows(), np.random.default_rng(1).integers(0, 4, 1000).astype(float)
-    weight[200:400] = 0  # a whole chunk
-    data = da.from_array(X, chunks=(200, 40))
-    given = {
-        "numpy": weight,
-        "dask": da.from_array(weight, chunks=200),
-        "other chunks": da.from_array(weight, chunks=130),
-        "unknown": da.from_array(weight, chunks=200),
-    }[kind]
-    if kind == "unknown":
-        keep = da.from_array(X[:, 0] > 0, chunks=200)
-        data, given, weight, X = data[keep], given[keep], weight[X[:, 0] > 0], X[X[:, 0] > 0]
-    assert_is_pca_of(clone(pca).fit(data, sample_weight=given), X, 5, weight)
+# ---------------------------------------------------------------------- what depends on the rows
 
 
-# ---------------------------------------------------------------------- order
+@pytest.mark.parametrize("pca", [StreamingPCA, FederatedPCA, DistributedPCA])
+def test_chunks_with_fewer_rows_than_features_count_components_together(pca, threads):
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    X = rng.standard_normal((90, 12)) * ([4.0, 3.0] + [1.0] * 10) @ Q
+    for rule in ("parallel", "mle"):
+        on_dask = pca(rule).fit(chunked(X, 10, 12))
+        assert on_dask.n_components_ == pca(rule).fit(X).n_components_ == 2
+
+
+def test_above_256_features_the_excess_is_that_of_one_pass(threads):
+    X = make_power_law(10_000, 500, alpha=1.0, random_state=0)
+    for pca in StreamingPCA(20), FederatedPCA(20):
+        fitted = pca.fit(chunked(X, 1100, 500))
+        # what StreamingPCA's documentation promises for this spectrum
+        assert 0 <= excess_error(X, fitted.components_, fitted.mean_) < 1e-4
+        assert_allclose(fitted.mean_, X.mean(axis=0), atol=1e-12)
+        assert_allclose(fitted.subspace_.scatter, np.sum((X - X.mean(axis=0)) ** 2), rtol=1e-12)
+    s2 = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    wanted = 1 + np.searchsorted(np.cumsum(s2) / s2.sum(), 0.8, side="right")
+    fitted = StreamingPCA(0.8).fit(chunked(X, 1100, 500))
+    assert abs(fitted.n_components_ - wanted) <= 1  # the truncated tail costs at most one
+    assert fitted.explained_variance_ratio_.sum() > 0.8
 
 
 def test_forgetting_fades_through_the_tree(threads):
     X, f = rows(), 0.995
-    data = da.from_array(X, chunks=((100, 0, 250, 3, 300, 347), (40,)))
-    fitted = StreamingPCA(5, forgetting_factor=f).fit(data)
-    fitted.partial_fit(da.from_array(X[:70], chunks=(20, 40)))
-    whole = np.concatenate([X, X[:70]])
-    weight = f ** np.arange(1069, -1, -1)
+    data = chunked(X, (100, 0, 250, 3, 300, 347), (40,))
+    fitted = StreamingPCA(5, forgetting_factor=f).fit(data).partial_fit(chunked(X[:70], 20, 40))
+    whole, weight = np.concatenate([X, X[:70]]), f ** np.arange(1069, -1, -1)
     mean = weight @ whole / weight.sum()
     M = np.sqrt(weight)[:, None] * (whole - mean)
     assert_allclose(fitted.mean_, mean, atol=1e-10)
@@ -334,177 +319,255 @@ def test_forgetting_fades_through_the_tree(threads):
     assert_allclose(fitted.subspace_.n_samples, weight.sum(), rtol=1e-12)
 
 
-def test_what_depends_on_the_order_takes_chunk_after_chunk(threads):
-    X = rows()
-    data = da.from_array(X, chunks=(130, 17))
-    for pca in (
-        StreamingPCA(3, rank_rule=ContributionBounds(), block_size=10),
-        GROUSE(3, random_state=0),
-    ):
-        batches = [X[i : i + 130] for i in range(0, 1000, 130)]
-        here, there = clone(pca).fit(batches), clone(pca).fit(data)
-        assert_allclose(there.components_, here.components_, atol=1e-12)
-        if hasattr(here, "rank_history_"):
-            assert there.rank_history_.tolist() == here.rank_history_.tolist()
-
-
-# ---------------------------------------------------------------------- the fitted estimators
+@pytest.mark.parametrize(
+    "code",
+    [
+        "StreamingPCA(3, rank_rule=ContributionBounds(), block_size=10)",
+        "GROUSE(3, random_state=0)",
+    ],
+)
+def test_what_depends_on_the_order_takes_chunk_after_chunk(code, threads):
+    X, pca = rows(), eval(code, dict(NAMES))
+    batches = [X[i : i + 130] for i in range(0, 1000, 130)]
+    alone, there = clone(pca).fit(batches), clone(pca).fit(chunked(X, 130, 17))
+    assert_allclose(there.components_, alone.components_, atol=1e-12)
+    if hasattr(alone, "rank_history_"):
+        assert there.rank_history_.tolist() == alone.rank_history_.tolist()
+    X[700, 3] = np.inf
+    with pytest.raises(ValueError, match="Chunk 3: Input X contains infinity"):
+        clone(pca).fit(chunked(X))
 
 
 def test_chunks_are_clients(threads):
-    X = rows()
-    data = da.from_array(X, chunks=((250, 0, 500, 250), (40,)))
-    labels = np.repeat([0, 2, 3], [250, 500, 250])
-    for pca in FederatedPCA(5), DistributedPCA(5), TruncatedDistributedPCA(5):
-        here, there = clone(pca).fit(X, clients=labels), clone(pca).fit(data)
-        assert there.clients_ == here.clients_ == [0, 2, 3]
-        assert there.communication_ == here.communication_
+    X, labels = rows(), np.repeat([0, 2, 3], [250, 500, 250])
+    data = chunked(X, (250, 0, 500, 250), (40,))
+    for pca in ESTIMATORS[1:]:
+        alone, there = clone(pca).fit(X, clients=labels), clone(pca).fit(data)
+        assert there.clients_ == alone.clients_ == [0, 2, 3]
+        assert there.communication_ == alone.communication_
         assert there.communication_.floats_pooled == 40_000
-        assert_allclose(there.components_, here.components_, atol=1e-10)
-    R = DistributedPCA(5).fit(data).r_factor_
-    centred = X - X.mean(axis=0)
+        assert_allclose(there.components_, alone.components_, atol=1e-10)
+    R, centred = DistributedPCA(5).fit(data).r_factor_, X - X.mean(axis=0)
     assert_allclose(R.T @ R, centred.T @ centred, atol=1e-9)
     federated = FederatedPCA(5).fit(data)
     assert_allclose(federated.estimators_[2].mean_, X[250:750].mean(axis=0), atol=1e-12)
 
 
-def test_a_fraction_of_the_variance(threads):
-    X = make_power_law(3000, 300, alpha=1.0, random_state=0)
-    centred = X - X.mean(axis=0)
-    s2 = np.linalg.svd(centred, compute_uv=False) ** 2
-    wanted = 1 + np.searchsorted(np.cumsum(s2) / s2.sum(), 0.8, side="right")
-    fitted = StreamingPCA(0.8).fit(da.from_array(X, chunks=(400, 300)))
-    assert abs(fitted.n_components_ - wanted) <= 1  # the truncated tail costs at most one
-    assert fitted.explained_variance_ratio_.sum() > 0.8
-
-
-def test_transform_is_lazy_and_carries_no_models(threads):
-    X = rows()
-    fitted = FederatedPCA(5).fit(da.from_array(X, chunks=(100, 40)))
-    computed = []
-
-    def count(chunk):
+def counting(computed):
+    def seen(chunk):
         computed.append(len(chunk))
         return chunk
 
-    Z = fitted.transform(da.from_array(X, chunks=(100, 40)).map_blocks(count, meta=X[:0]))
+    return seen
+
+
+def test_transform_is_lazy_and_carries_no_models(threads):
+    X, computed = rows(), []
+    fitted = FederatedPCA(5).fit(chunked(X, 100, 40))
+    Z = fitted.transform(chunked(X, 100, 40).map_blocks(counting(computed), meta=X[:0]))
     assert not computed
     assert Z.shape == (1000, 5)
     assert_allclose(Z[:100].compute(), (X[:100] - fitted.mean_) @ fitted.components_.T, atol=1e-10)
     assert computed == [100]
     whitened = StreamingPCA(5, whiten=True).fit(X)
-    Z = whitened.transform(da.from_array(X, chunks=(100, 40)))
+    Z = whitened.transform(chunked(X, 100, 40))
     assert_allclose(Z.compute().var(axis=0, ddof=1), 1, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
-    "model",
+    "code",
     [
-        PETRELS(2, random_state=0),
-        RobustSubspaceTracker(2),
-        DistributedPCA(2, missing=AvailablePairs()),
+        "PETRELS(2, random_state=0)",
+        "RobustSubspaceTracker(2)",
+        "DistributedPCA(2, missing=AvailablePairs())",
     ],
-    ids=lambda e: type(e).__name__,
 )
-def test_missing_entries_are_transformed_lazily(model, threads):
-    X = with_holes(rows(), 0.1)
-    chunks = da.from_array(X, chunks=(100, 40))
+def test_missing_entries_are_transformed_lazily(code, threads):
+    X, model = with_holes(rows(), 0.1), eval(code, dict(NAMES))
     fitted = model.fit(X)
-    assert_allclose(fitted.transform(chunks).compute(), fitted.transform(X), rtol=1e-12)
+    assert_allclose(fitted.transform(chunked(X)).compute(), fitted.transform(X), rtol=1e-12)
     if isinstance(model, DistributedPCA):  # the workers take the moments
-        assert_allclose(model.fit(chunks).mean_, np.nanmean(X, axis=0), rtol=1e-12)
+        assert_allclose(model.fit(chunked(X)).mean_, np.nanmean(X, axis=0), rtol=1e-12)
+
+
+# ---------------------------------------------------------------------- data frames
+
+COLUMNS = ["heat", "light", "noise", "wind"]
+FRAME = pd.DataFrame(
+    np.random.default_rng(0).standard_normal((60, 4)) * [4, 3, 2, 1] + 5, columns=COLUMNS
+)
+FRAME.index = pd.date_range("2026-01-01", periods=60, freq="h", name="hour")
+
+
+def of_dask(frame=FRAME):
+    return dd.from_pandas(frame, npartitions=4)
+
+
+MODELS = """
+StreamingPCA(2)
+FederatedPCA(2)
+DistributedPCA(2)
+TruncatedDistributedPCA(2, local_threshold=1.0)
+StreamingPCA(2, forgetting_factor=0.9, forgetting="blocks")
+SubspaceTracker(2, batch_size=9)
+OjaPCA(2, random_state=0)
+"""
+
+
+@pytest.mark.parametrize("code", MODELS.strip().splitlines())
+def test_a_fit_knows_the_names(code, here):
+    pca, of_array = (
+        eval(code, dict(NAMES)).fit(X) for X in (of_dask(), of_dask().to_dask_array(lengths=True))
+    )
+    assert list(pca.feature_names_in_) == COLUMNS
+    assert_allclose(pca.components_, of_array.components_, atol=1e-12)
+    assert pca.subspace_.feature_names == tuple(COLUMNS)
+    turned = of_dask(FRAME[COLUMNS[::-1]])
+    with pytest.raises(ValueError, match="Feature names"):
+        pca.transform(turned)
+    if not isinstance(pca, TruncatedDistributedPCA):
+        with pytest.raises(ValueError, match="Feature names"):
+            pca.partial_fit(turned)
+    if type(pca) in (StreamingPCA, FederatedPCA, DistributedPCA) and "forget" not in code:
+        want = PCA(2).fit(FRAME)
+        assert_allclose(pca.explained_variance_, want.explained_variance_)
+        assert_allclose(pca.score(of_dask()), want.score(FRAME))
+        weights = pd.Series(np.arange(60.0) % 3, index=FRAME.index)
+        weighted = clone(pca).fit(of_dask(), sample_weight=of_dask(weights))
+        again = clone(pca).fit(FRAME, sample_weight=weights)
+        assert_allclose(weighted.explained_variance_, again.explained_variance_)
+    assert pca.partial_fit(of_dask()).n_samples_ == 120
+
+
+def test_coordinates_are_lazy_and_have_names_where_frames_are_asked_for(here):
+    pca, calls = StreamingPCA(2).fit(of_dask()), []
+    frame = of_dask().map_partitions(counting(calls), meta=FRAME[:0])
+    lazy = pca.transform(frame)
+    assert type(lazy).__module__.startswith("dask.array")
+    assert calls == []
+    want = pca.transform(FRAME)
+    assert_allclose(lazy.compute(), want)
+    assert calls == [15] * 4
+    named = pca.set_output(transform="pandas").transform(frame)
+    assert type(named).__module__.startswith("dask.dataframe")
+    assert calls == [15] * 4
+    assert list(named.columns) == ["streamingpca0", "streamingpca1"]
+    found = named.compute()
+    assert_allclose(found, want)
+    assert found.index.equals(FRAME.index)
+    assert list(pca.transform(FRAME).columns) == list(named.columns)  # the estimator is as it was
+    with pytest.raises(ValueError, match=r"polars.* cannot be had of a Dask data frame"):
+        pca.set_output(transform="polars").transform(frame)
+    own = PersonalizedPCA(1, 1).fit(of_dask()).set_output(transform="pandas")
+    lazy = own.transform(of_dask())  # a class with a transform of its own
+    assert type(lazy).__module__.startswith("dask.dataframe")
+    assert_allclose(lazy.compute(), own.transform(FRAME))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        in_memory = own.transform(of_dask().to_dask_array(lengths=True))
+    assert list(in_memory.columns) == list(lazy.columns)
+
+
+def test_partitions_without_rows_float32_and_missing_entries(here):
+    early = FRAME.index[20]
+    first = of_dask().map_partitions(lambda part: part[part.index < early], meta=FRAME[:0])
+    pca = StreamingPCA(2).fit(first)
+    assert_allclose(pca.explained_variance_, PCA(2).fit(FRAME[:20]).explained_variance_)
+    assert pca.transform(first).compute().shape == (20, 2)
+    single = of_dask(FRAME.astype(np.float32))
+    pca = StreamingPCA(2).fit(single)
+    assert pca.components_.dtype == pca.transform(single).dtype == np.float32
+    holes = of_dask(FRAME.mask(FRAME > 11))
+    with pytest.raises(ValueError, match=r"Chunk .*NaN"):
+        StreamingPCA(2).fit(holes)
+    assert SubspaceTracker(2, batch_size=9).fit(holes).n_samples_ == 60
+
+
+def test_two_partitions_are_more_than_is_in_memory(here):
+    n, d, parts = 4_000, 40, 6
+
+    def part(i):
+        rows = np.random.default_rng(i).standard_normal((n, d))
+        return pd.DataFrame(rows, columns=[f"x{j}" for j in range(d)], copy=False)
+
+    X = dd.from_map(part, range(parts), meta=part(0)[:0])
+    for pca in (StreamingPCA(3), StreamingPowerMethod(3, random_state=0)):
+        pca.fit(X.partitions[:2])  # what is imported on the way
+        assert peak_bytes(lambda pca=pca: pca.fit(X)) < 2 * n * d * 8
+        assert pca.n_samples_ == n * parts
+        assert peak_bytes(lambda pca=pca: pca.transform(X)) < n * d * 8
 
 
 # ---------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    "pca",
-    [
-        FederatedPowerPCA(3),
-        FederatedSubspaceTracker(3),
-        OnlineDistributedPCA(3),
-        VerticalFederatedPCA(2),
-        AlternatingProjections(2),
-    ],
-    ids=lambda e: type(e).__name__,
-)
-def test_others_refuse_a_dask_array(pca, threads):
-    with pytest.raises(TypeError, match=rf"dask\.array, which {type(pca).__name__} does not take"):
-        pca.fit(da.from_array(rows(), chunks=100))
+def _fail(chunk):
+    raise AssertionError("computed")
 
 
-def test_errors_come_before_any_chunk_is_computed(threads):
-    X = rows()
+ROWS = rows()
+VALUES = {
+    **NAMES,
+    "da": da,
+    "np": np,
+    "NEVER": chunked(ROWS, 100, 40).map_blocks(_fail, meta=ROWS[:0]),
+    "FITTED": StreamingPCA(3).fit(ROWS),
+    "X": chunked(ROWS),
+    "NARROW": chunked(ROWS).map_blocks(lambda rows: rows[:, :5], dtype=float),
+    "FRAME": FRAME,
+    "of_dask": of_dask,
+}
+GAUSS = "mechanism=AnalyzeGauss(1.0, 1e-5, 1.0)"
+WRONG = f"""
+StreamingPCA(41).fit(NEVER) | n_components=41
+FederatedPCA(41).fit(NEVER) | n_components=41
+FederatedPCA(3).fit(NEVER, clients=np.zeros(1000)) | row chunk
+StreamingPCA(3).fit(NEVER[:, 0]) | X must have 2 dimensions
+SPIRIT().fit(NEVER[:, 0]) | X must have 2 dimensions
+StreamingPCA(3).fit(NEVER[:, NEVER[0] > 0]) | number of columns
+StreamingPCA(3).fit(NEVER, sample_weight=np.ones(999)) | sample_weight
+StreamingPCA(3).fit(NEVER, sample_weight=da.ones(999)) | sample_weight
+StreamingPCA(3).fit(NEVER[NEVER[:, 0] > 0], sample_weight=np.ones(9)) | chunks of unknown size
+FITTED.transform(NEVER[:, :7]) | 7 features
+FITTED.partial_fit(NEVER[:, :7]) | 7 features
+FederatedPCA(2, {GAUSS}).fit(NEVER) | mechanism must be None when X is a dask.array
+StreamingPCA(2).fit(of_dask(FRAME.assign(site="a"))) | could not convert string
+FederatedPCA(2).fit(of_dask(FRAME.assign(site=1)), clients="site") | every row chunk is a client
+StreamingPCA(1).fit(of_dask()["heat"]) | X must have 2 dimensions
+StreamingPCA(2, half_life="1h").fit(of_dask(), times=FRAME.index) | need a known number of rows
+"""
+EACH = """
+(NARROW) | X must have 40 columns in each chunk, one has 5
+(X[X[:, 0] > 1e6]) | at least one row
+(X, sample_weight=da.full(1000, -1.0)) | Negative values in sample_weight
+"""
 
-    def fail(chunk):
-        raise AssertionError("computed")
 
-    data = da.from_array(X, chunks=(100, 40)).map_blocks(fail, meta=X[:0])
-    fitted = StreamingPCA(3).fit(X)
-    for call, kind, match in (
-        (lambda: StreamingPCA(41).fit(data), ValueError, "n_components=41"),
-        (lambda: FederatedPCA(41).fit(data), ValueError, "n_components=41"),
-        (lambda: FederatedPCA(3).fit(data, clients=np.zeros(1000)), ValueError, "row chunk"),
-        (lambda: StreamingPCA(3).fit(data[:, 0]), ValueError, "2 dimensions"),
-        (lambda: StreamingPCA(3).fit(data[:, data[0] > 0]), ValueError, "number of columns"),
-        (
-            lambda: StreamingPCA(3).fit(data, sample_weight=np.ones(999)),
-            ValueError,
-            "sample_weight",
-        ),
-        (
-            lambda: StreamingPCA(3).fit(data, sample_weight=da.ones(999)),
-            ValueError,
-            "sample_weight",
-        ),
-        (
-            lambda: StreamingPCA(3).fit(data[data[:, 0] > 0], sample_weight=np.ones(9)),
-            ValueError,
-            "chunks of unknown size",
-        ),
-        (lambda: fitted.transform(data[:, :7]), ValueError, "7 features"),
-        (lambda: fitted.partial_fit(data[:, :7]), ValueError, "7 features"),
-    ):
-        with pytest.raises(kind, match=match):
-            call()
+@pytest.mark.parametrize("row", WRONG.strip().splitlines())
+def test_what_does_not_fit_is_refused_before_any_chunk_is_computed(row, here):
+    code, words = row.split(" | ")
+    with pytest.raises(ValueError, match=words):
+        eval(code, dict(VALUES))
 
 
 @every_estimator
-def test_no_rows_at_all(pca, threads):
-    data = da.from_array(rows(), chunks=(100, 40))
-    with pytest.raises(ValueError, match="at least one row"):
-        clone(pca).fit(data[data[:, 0] > 1e6])
-    with pytest.raises(ValueError, match="Negative values in sample_weight"):
-        clone(pca).fit(data, sample_weight=da.full(1000, -1.0, chunks=100))
+@pytest.mark.parametrize("row", EACH.strip().splitlines())
+def test_wrong_chunks_and_weights_are_refused_by_each(pca, row, here):
+    arguments, words = row.split(" | ")
+    pca = clone(pca)
+    with pytest.raises(ValueError, match=words):
+        eval(f"pca.fit{arguments}", {**VALUES, "pca": pca})
+    assert not hasattr(pca, "components_")
 
 
-def test_a_mechanism_is_refused():
-    x = da.from_array(np.eye(8), chunks=(4, 8))
-    model = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 1.0))
-    with pytest.raises(ValueError, match=r"mechanism must be None when X is a dask\.array"):
-        model.fit(x)
-    assert not hasattr(model, "components_")
+OTHERS = "FederatedPowerPCA FederatedSubspaceTracker OnlineDistributedPCA VerticalFederatedPCA"
 
 
-def test_a_chunk_of_another_width_is_refused():
-    x = da.from_array(np.random.default_rng(0).standard_normal((8, 6)), chunks=(4, 6))
-    wrong = x.map_blocks(lambda rows: rows[:, :5], dtype=float)
-    for model in (StreamingPCA(2), FederatedPCA(2), DistributedPCA(2)):
-        with pytest.raises(ValueError, match="X must have 6 columns in each chunk, one has 5"):
-            model.fit(wrong)
-        assert not hasattr(model, "components_")
-
-
-def test_one_dimension_is_refused_by_trackers_too():
-    x = da.from_array(np.arange(8.0), chunks=4)
-    for model in (StreamingPCA(1), SPIRIT()):
-        with pytest.raises(ValueError, match="X must have 2 dimensions"):
-            model.fit(x)
-
-
-def test_data_frames_of_dask_are_refused_where_arrays_are():
+@pytest.mark.parametrize("name", [*OTHERS.split(), "AlternatingProjections"])
+def test_others_refuse_what_is_dasks(name):
+    model = NAMES[name](2)
+    with pytest.raises(TypeError, match=rf"dask\.array, which {name} does not take"):
+        model.fit(VALUES["NEVER"])
     frame = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
-    for model in (FederatedPowerPCA(1), AlternatingProjections(1), VerticalFederatedPCA(1)):
+    if name not in ("FederatedSubspaceTracker", "OnlineDistributedPCA"):
         with pytest.raises(TypeError, match="X is a Dask data frame, which"):
             model.fit(frame)

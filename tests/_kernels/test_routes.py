@@ -1,10 +1,255 @@
-"""Which rows go through one scatter matrix: what was measured, and that no row is lost."""
+"""Routes of a block: single vectors, passes, one scatter matrix or few rows; beside numpy's SVD."""
+
+import threading
+from functools import cache
 
 import numpy as np
 import pytest
+from helpers import peak_bytes, sine
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import IncrementalPCA
 
-from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
-from fedpca_sklearn._kernels.routes import block_slices, scatter_pays
+from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law, subspace_distance
+from fedpca_sklearn._kernels import precision, stack
+from fedpca_sklearn._kernels.routes import (
+    block_slices,
+    passes_pay,
+    rows_of_vectors,
+    scatter_pays,
+    vectors_pay,
+)
+from fedpca_sklearn._kernels.sizes import rows_of_passes, step_of_passes
+from fedpca_sklearn._kernels.stack import DenseBlock
+from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
+
+F4 = np.dtype("f4")
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Names of the routes that blocks take, and whether they found the directions."""
+    routes = []
+
+    def watched(name):
+        route = getattr(DenseBlock, name)
+
+        def run(*args):
+            found = route(*args)
+            routes.append((name, found is not None))
+            return found
+
+        monkeypatch.setattr(DenseBlock, name, run)
+
+    for name in ("by_vectors", "by_passes"):
+        watched(name)
+    return routes
+
+
+@cache
+def rows_of(n, d, alpha=1.0, dtype="f8"):
+    return make_power_law(n, d, alpha=alpha, random_state=0).astype(dtype)
+
+
+def spectrum(X, w=None, center=True):
+    """The weighted rows about their mean, their singular values and vectors, and the mean."""
+    X = X.astype(np.float64)
+    w = np.ones(len(X)) if w is None else w
+    m = w @ X / w.sum() if center else np.zeros(X.shape[1])
+    Z = np.sqrt(w)[:, None] * (X - m)
+    if X.shape[1] < 1000:
+        return Z, *np.linalg.svd(Z, full_matrices=False)[1:], m
+    lam, V = np.linalg.eigh(Z.T @ Z)
+    return Z, np.sqrt(np.maximum(lam[::-1], 0)), V.T[::-1], m
+
+
+def assert_is_a_cut(pca, X, w=None, excess=1e-12, tol=1e-11):
+    """The components are nearly the best, and nothing is claimed that is not there."""
+    Z, best, W, m = spectrum(X, w, pca.center)
+    k, r, kept = pca.subspace_.n_components, pca.n_components_, pca.subspace_
+    V, s = kept.components.astype(float), kept.singular_values.astype(float)
+    left = np.sum(best**2) - np.sum((Z @ V[:r].T) ** 2)
+    assert left / np.sum(best[r:] ** 2) - 1 < excess
+    assert_allclose(s[:r], np.linalg.norm(Z @ V[:r].T, axis=0), rtol=max(excess, 1e-13))
+    if excess < 1e-10:
+        # 450 roundings are left in the residual, over the gap behind the last direction; variances
+        # are about 1, 1/2, 1/3, 1/4 here, and rounding is relative to the first
+        assert subspace_distance(V[:r], W[:r]) < 1e-12
+    assert_allclose(V @ V.T, np.eye(k), atol=1e-12)
+    assert np.linalg.eigvalsh(Z.T @ Z - (V.T * s**2) @ V)[0] > -tol * best[0] ** 2
+    # and what is kept beyond those wanted is most of what there is
+    assert np.sum(s[r:] ** 2) > 0.7 * np.sum(best[r:k] ** 2)
+    squares = np.sum(Z**2, axis=0)
+    assert_allclose(kept.column_scatter, squares, rtol=1e-8, atol=1e-12 * best[0])
+    assert_allclose(kept.scatter, np.sum(squares), rtol=1e-10)
+    assert_allclose(kept.mean, m, rtol=1e-12, atol=1e-13)
+
+
+# route, rows, columns, components, and the excess error above the best ones
+SHAPES = [
+    ("by_vectors", 900, 400, 3, 1e-12),
+    ("by_vectors", 400, 400, 3, 1e-12),
+    ("by_passes", 2000, 1000, 5, 1e-4),
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("mean", "center"), [(0, False), (0, True), (3, True)])
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES)
+def test_those_wanted_are_nearly_the_best_and_the_others_are_those_of_a_cut(
+    route, n, d, r, excess, mean, center, weighted, taken
+):
+    X = rows_of(n, d) + mean
+    w = np.random.default_rng(1).uniform(0.5, 2, n) if weighted else None
+    pca = StreamingPCA(r, oversampling=10, center=center).fit(X, sample_weight=w)
+    assert taken == [(route, True)]
+    assert_is_a_cut(pca, X, w, excess)
+
+
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES)
+def test_the_past_counts_as_its_rows_do(route, n, d, r, excess, taken):
+    X = rows_of(n, d)
+    X = np.concatenate([X[:10], X + 0.3])
+    pca = StreamingPCA.from_subspace(Subspace.from_rows(X[:10]), r, oversampling=10)
+    pca.partial_fit(X[10:])
+    assert taken == [(route, True)]
+    assert_is_a_cut(pca, X, None, excess)
+
+
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES)
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e-90, 1e-12, 1e12, 1e90, 1e150])
+def test_units_change_nothing(route, n, d, r, excess, scale, dtype):
+    """Where products would leave the range, other routes find the directions."""
+    if dtype == "f4" and not 1e-13 < scale < 1e13:
+        scale = 1.0
+    X = (rows_of(n, d) * scale).astype(dtype)
+    pca, want = StreamingPCA(r, oversampling=10).fit(X), spectrum(rows_of(n, d))[1][:r]
+    excess = max(excess, 1e-6 if dtype == "f4" else 1e-12) * (10 if scale < 1e-149 else 1)
+    assert excess_error(rows_of(n, d), pca.components_.astype(float)) < excess
+    assert_allclose(pca.singular_values_ / scale, want, rtol=max(excess, 1e-11))
+
+
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES[::2])
+def test_a_mean_far_from_zero_costs_only_what_its_rounding_costs(route, n, d, r, excess):
+    X = rows_of(n, d) + 1e8  # digits below 1.5e-8 are lost
+    pca = StreamingPCA(r, oversampling=10).fit(X)
+    assert excess_error(X - X.mean(axis=0), pca.components_) < max(excess, 1e-10)
+    assert_allclose(pca.mean_, X.mean(axis=0), rtol=1e-14)
+
+
+KINDS = {
+    "noise": lambda g, n, d: g.standard_normal((n, d)),
+    "constant": lambda g, n, d: np.full((n, d), 3.0),
+    "rank 1": lambda g, n, d: g.standard_normal((n, 1)) * g.standard_normal(d),
+    "rank 2": lambda g, n, d: g.standard_normal((n, 2)) @ g.standard_normal((2, d)),
+    "rank 6": lambda g, n, d: (
+        (g.standard_normal((n, 6)) * ORDER[6:0:-1]) @ g.standard_normal((6, d))
+    ),
+    "three values": lambda g, n, d: of_spectrum(g, n, d, g.choice([1.0, 2.0, 1e-3], d)),
+    "nearly equal": lambda g, n, d: of_spectrum(
+        g, n, d, np.r_[1, 1, 1 - 1e-9, 1 - 1e-9, g.uniform(0, 0.5, d - 4)]
+    ),
+    "a few equal above": lambda g, n, d: of_spectrum(g, n, d, np.r_[5, 5, 5, np.ones(d - 3)]),
+    "steep": lambda g, n, d: of_spectrum(g, n, d, 10.0 ** -np.arange(d)),
+    "power law": lambda g, n, d: of_spectrum(g, n, d, ORDER[1 : d + 1] ** -g.uniform(0.2, 3)),
+    "few": lambda g, n, d: of_spectrum(g, n, d, np.r_[g.uniform(0.9, 1, 4), np.zeros(d - 4)]),
+    "one far above": lambda g, n, d: of_spectrum(g, n, d, np.r_[1e6, 1 / ORDER[1:d]]),
+    "blocks": lambda g, n, d: (
+        np.kron(np.diag(ORDER[1:6]), np.ones((n // 5, d // 5)))
+        * g.standard_normal((5 * (n // 5), 1))
+    ),
+    "twins": lambda g, n, d: np.repeat(
+        g.standard_normal((n, d // 2)) / ORDER[1 : d // 2 + 1], 2, axis=1
+    ),
+    "unlike units": lambda g, n, d: rows_of(n, d) * 10.0 ** g.uniform(-3, 3, d),
+}
+ORDER = np.arange(2000.0)
+
+
+def of_spectrum(g, n, d, lam):
+    lam = np.sort(lam)[::-1][: min(n, d)]
+    left, right = (np.linalg.qr(g.standard_normal((m, len(lam))))[0] for m in (n, d))
+    return left * np.sqrt(lam) @ right.T
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_the_rows_are_the_answer_is_right_and_claims_no_more(kind, seed, dtype):
+    """Both the route by vectors and what it is left to, whose certificates are others."""
+    g = np.random.default_rng(seed)
+    n, d, r = int(g.integers(200, 512)), int(g.integers(257, 500)), int(g.integers(1, 7))
+    X = KINDS[kind](g, n, d).astype(dtype)
+    pca = StreamingPCA(r).fit(X)
+    Z, s, _, _ = spectrum(X)
+    V, t = (a.astype(float) for a in (pca.components_, pca.singular_values_))
+    off = (1e-5 if dtype == "f4" else 1e-11) * s[0] ** 2 + 1e-300
+    assert_allclose(t**2, s[: len(t)] ** 2, atol=off)
+    assert np.sum(s[:r] ** 2) - np.sum((Z @ V.T) ** 2) < off
+    kept = pca.subspace_.components.astype(float)
+    beyond = Z.T @ Z - (kept.T * pca.subspace_.singular_values.astype(float) ** 2) @ kept
+    assert np.linalg.eigvalsh(beyond)[0] > -off
+    if kind == "rank 6" and dtype == "f8":
+        assert pca.subspace_.n_components == 6
+
+
+# -------------------------------------------------------------------------- single vectors
+
+
+@pytest.mark.parametrize("alpha", [3.0, 4.0, 5.0])
+def test_small_variances_of_float32_are_found_where_residuals_in_float64_say_so(alpha, taken):
+    """A scatter matrix in float32 would not do: they are 0.8 % to 0.03 % of the largest."""
+    X = rows_of(2_000, 500, alpha, "f4")
+    pca = StreamingPCA(5, oversampling=8).fit(X)
+    assert taken == [("by_vectors", True)]
+    V, s = pca.components_.astype(float), pca.singular_values_
+    _, best, W, _ = spectrum(X)
+    assert best[4] ** 2 < 0.01 * best[0] ** 2
+    assert_allclose(s, best[:5], rtol=1e-5)
+    # each direction by itself
+    sines = np.linalg.norm(V - (V * W[:5]).sum(axis=1)[:, None] * W[:5], axis=1)
+    assert sines.max() < 1e-5
+    assert_allclose(V @ V.T, np.eye(5), atol=1e-5)
+
+
+def test_what_residuals_in_float64_refuse_is_left_to_others(taken, monkeypatch):
+    steep, steeper = (rows_of(2_000, 500, alpha, "f4") for alpha in (3.0, 7.0))
+    StreamingPCA(5, oversampling=8).fit(steeper)  # roundings hide what is to be kept beyond
+    monkeypatch.setitem(precision.ORTHONORMALITY_TOL, F4, 1e-9)
+    StreamingPCA(5, oversampling=8).fit(steep)
+    assert taken == [("by_vectors", False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k", "wanted", "vectors", "passes"),
+    [
+        # one core, variances as 1 / i: 11 ms beside 15, 3.1 beside 6.6, 10.8 beside 9.9, and 6.4
+        # beside 2.2 at i^-.5
+        (2_000, 500, 15, 5, True, False),
+        (500, 500, 12, 2, True, False),
+        (3_000, 300, 15, 5, False, False),
+        (100, 1_000, 15, 5, False, False),
+        (2_100, 500, 15, 5, False, False),  # more than 8 MB
+        (500, 500, 15, 15, False, False),  # all are wanted
+        (500, 500, 500, 5, False, False),  # all are kept
+        (500, 500, 60, 5, False, False),  # more in reserve than the space has vectors
+        (500, 500, 15, None, False, False),
+        (900, 1_100, 12, 2, True, True),  # 8.6 beside 10.0 by passes
+        (900, 1_100, 15, 5, False, True),  # 12.4 beside 10.1
+        (10_000, 2_000, 45, None, False, True),
+        (600, 2_000, 45, None, False, True),
+        (10_000, 16_000, 45, None, False, True),  # a smaller sample
+        (512, 2_000, 45, None, False, False),  # one block
+        (600, 4_000, 200, None, False, False),  # the sample is no small share
+        (10_000, 400, 15, None, False, False),  # one scatter matrix costs less
+        (10_000, 17_000, 45, None, False, False),  # the sample takes more than 16 MB of float32
+        (10_000, 1_500, None, None, False, False),
+    ],
+)
+def test_the_choice_is_that_of_the_stopwatch(n, d, k, wanted, vectors, passes):
+    assert (vectors_pay(n, d, k, wanted), passes_pay(n, d, k)) == (vectors, passes)
+    assert not vectors or n <= rows_of_vectors(d, k, wanted)
+    assert not (passes and scatter_pays(n, d, k))
 
 
 @pytest.mark.parametrize(
@@ -18,8 +263,162 @@ from fedpca_sklearn._kernels.routes import block_slices, scatter_pays
         (10**6, 2_049, 2_000, False),  # not above 32 MB
     ],
 )
-def test_the_choice_is_that_of_the_stopwatch(n, d, k, pays):
+def test_a_scatter_matrix_is_for_many_rows_of_few_columns(n, d, k, pays):
     assert scatter_pays(n, d, k) == pays
+
+
+def test_a_user_who_chooses_blocks_or_a_solver_has_them(taken):
+    X = rows_of(600, 500)
+    for options in (
+        {"block_size": 600},
+        {"svd_solver": "gram"},
+        {"svd_solver": "qr"},
+        {"oversampling": 0},
+    ):
+        StreamingPCA(2, **options).fit(X)
+    StreamingPCA(0.5).fit(X)
+    assert "by_vectors" not in [route for route, _ in taken]
+    assert StreamingPCA(2, oversampling=50).fit(X).subspace_.n_components == 52
+
+
+def classes(sizes):
+    """Rows of one-hot classes and their negatives, of mean zero: eigenvalues repeat."""
+    rows = np.eye(300)[np.repeat(np.arange(len(sizes)), sizes)]
+    return np.concatenate([rows, -rows])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("sizes", [[62, 60, 60, 60], [62, 60, 60, *[1] * 40], [62, *[60] * 8]])
+def test_no_direction_in_reserve_is_lost_because_its_eigenvalue_repeats(sizes, dtype):
+    """Found from outside: a space of one vector has one of them; class 1 leads in the end."""
+    first, second = classes(sizes).astype(dtype), classes([0, 50]).astype(dtype)
+    pca = StreamingPCA(1).fit(first)
+    s = np.sort(pca.subspace_.singular_values**2)[::-1]
+    p = min(len(sizes), 11)
+    assert_allclose(s[:p], 2.0 * np.array(sizes[:p]), rtol=1e-5)
+    pca.partial_fit(second)
+    assert_allclose(pca.singular_values_**2, 220, rtol=1e-5)
+    assert abs(pca.components_[0, 1]) > 1 - 1e-3
+
+
+def test_what_is_lost_is_at_most_twice_what_is_kept():
+    X = classes([62, *[30] * 20, *[1] * 40])
+    kept = StreamingPCA(1).fit(X).subspace_
+    beyond = X.T @ X - (kept.components.T * kept.singular_values**2) @ kept.components
+    assert np.linalg.eigvalsh(beyond)[-1] <= 2 * kept.singular_values[-1] ** 2
+
+
+@pytest.mark.parametrize("n", [200, 400])  # a Gram matrix, and products with vectors
+@pytest.mark.parametrize("as_past", [False, True])
+@pytest.mark.parametrize(("far", "weight"), [(1e5, 1e-12), (3e6, 1e-14)])
+def test_a_first_row_far_off_costs_no_digits_where_it_has_no_weight(n, as_past, far, weight):
+    """Found from outside: float32 has none left beside a shift that is far off."""
+    X = rows_of(n, 300, 0.7, "f4").copy()
+    w = np.ones(n)
+    X[0] += np.float32(far)
+    w[0] = weight
+    pca = StreamingPCA(3, oversampling=10)
+    if as_past:
+        pca.partial_fit(X[:1], sample_weight=w[:1]).partial_fit(X[1:])
+    else:
+        pca.fit(X, sample_weight=w)
+    lam = spectrum(X, w)[1] ** 2
+    assert_allclose(pca.subspace_.scatter, lam.sum(), rtol=1e-6)
+    assert_allclose(pca.singular_values_.astype(float) ** 2, lam[:3], rtol=2e-5)
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e-80, 1e70, 1e77, 1e300])
+def test_weights_beyond_the_range_of_float32_are_no_error(weight):
+    X = rows_of(400, 300, 1.0, "f4")
+    want = StreamingPCA(1).fit(X).explained_variance_ratio_
+    with np.errstate(over="ignore"):  # singular values are shown in float32
+        found = StreamingPCA(1).fit(X, sample_weight=np.full(400, weight))
+    assert_allclose(found.explained_variance_ratio_, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(4_000, 262, 1), (1_000, 1_000, 1), (377, 2_000, 5)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_weights_take_no_more_memory(n, d, r, dtype):
+    X, pca, w = rows_of(n, d, 1.0, dtype), StreamingPCA(r), np.full(n, 0.5)
+    pca.fit(X, sample_weight=w)
+    peak = peak_bytes(lambda: pca.fit(X, sample_weight=w))
+    assert peak < 1.05 * pca.memory_bytes(d, dtype=X.dtype) + w.nbytes
+
+
+# -------------------------------------------------------------------------- passes
+
+
+@pytest.mark.parametrize(("d", "k"), [(400, 15), (4000, 23), (16_000, 45), (4000, 300)])
+@pytest.mark.parametrize("n", [600, 1201, 1799, 2047, 2559, 3071, 10_001])
+def test_the_sample_is_not_larger_than_stated(n, d, k):
+    size = -(-n // step_of_passes(n, d, k))
+    assert size <= rows_of_passes(np.inf, d, k)
+    assert size >= 4 / 3 * k or n < 2 * rows_of_passes(n, d, k)
+
+
+def test_columns_that_are_directions_and_a_row_that_the_sample_does_not_show_are_found(taken):
+    # columns after the last one kept are in no direction at all; it is found roughly
+    Y = np.random.default_rng(0).standard_normal((4100, 1200)) / np.sqrt(np.arange(1, 1201))
+    assert excess_error(Y, StreamingPCA(5, oversampling=10).fit(Y).components_) < 1e-4
+    assert taken == [("by_passes", True)]
+    Y[:, 7] = 0
+    Y[1001] = 0
+    Y[1001, 7] = 300  # more than the first direction has, in a column that nothing else uses
+    pca = StreamingPCA(5, oversampling=10).fit(Y)
+    assert abs(pca.components_[0, 7]) > 1 - 1e-6
+    assert excess_error(Y, pca.components_) < 1e-4
+
+
+@pytest.mark.parametrize("oversampling", [0, 2])
+@pytest.mark.parametrize("r", [1, 10, 20])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_without_oversampling_passes_are_better_than_small_blocks(alpha, r, oversampling):
+    Y, kept = rows_of(2000, 1000, alpha), r + oversampling
+    Y = Y - Y.mean(axis=0)
+    assert passes_pay(*Y.shape, kept)
+    passes = StreamingPCA(r, oversampling=oversampling).fit(Y).components_
+    blocks = IncrementalPCA(kept, batch_size=max(64, 2 * kept)).fit(Y).components_[:r]
+    assert np.linalg.norm(Y @ passes.T) > np.linalg.norm(Y @ blocks.T)
+
+
+def test_few_directions_of_rows_are_left_to_updates_which_forget_once(taken):
+    X = rows_of(4100, 1200).copy()
+    X[:, 3:] = 0
+    pca = StreamingPCA(5, oversampling=10).fit(X)
+    assert taken == [("by_passes", False)]
+    assert excess_error(X[:, :3], pca.components_[:3, :3]) < 1e-12
+    assert_allclose(pca.singular_values_[3:], 0, atol=1e-8)
+    forgets = {"oversampling": 10, "forgetting_factor": 0.999}
+    models = [StreamingPCA(5, block_size=b, **forgets).fit(X) for b in ("auto", 100)]
+    assert_allclose(*(m.singular_values_[:3] for m in models), rtol=1e-10)
+    blocks = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
+    assert blocks._sizes.block(2000, False) < 100
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_threads_share_the_rows_of_passes(monkeypatch, center):
+    X, seen = rows_of(4100, 1200) + 3, set()
+    w = np.random.default_rng(1).uniform(0.5, 2, len(X))
+    options = {"oversampling": 10, "center": center}
+    alone = StreamingPCA(5, **options).fit(X, sample_weight=w)
+    chunks = RowsOfPasses._chunks
+
+    def seen_chunks(self, share):
+        seen.add((threading.get_ident(), share.start))
+        return chunks(self, share)
+
+    monkeypatch.setattr(RowsOfPasses, "_chunks", seen_chunks)
+    monkeypatch.setattr(stack, "usable_threads", lambda: 3)
+    two = [StreamingPCA(5, **options).fit(X, sample_weight=w) for _ in range(2)]
+    assert {start for _, start in seen} == {0, 1367, 2734}
+    assert threading.get_ident() not in {thread for thread, _ in seen}
+    assert_allclose(two[0].singular_values_, alone.singular_values_, rtol=1e-12)
+    assert sine(two[0].components_, alone.components_) < 1e-10
+    assert_array_equal(two[0].components_, two[1].components_)
+    assert_array_equal(two[0].subspace_.column_scatter, two[1].subspace_.column_scatter)
+
+
+# -------------------------------------------------------------------------- blocks, few rows
 
 
 @pytest.mark.parametrize("n", [1, 399, 4_000, 41_943, 50_000, 84_000])
@@ -34,9 +433,42 @@ def test_blocks_are_all_rows_in_their_order(n, d, k, sparse):
 
 
 def test_a_call_with_many_rows_is_exact_where_that_costs_less():
-    X = make_power_law(6_000, 400, alpha=1.0, random_state=0)
+    X = rows_of(6_000, 400)
     pca = StreamingPCA(5).fit(X)
     assert excess_error(X, pca.components_) < 1e-12
     assert pca.subspace_.n_components == 15
     pca.partial_fit(X[:300])  # few rows are an update
     assert excess_error(np.concatenate([X, X[:300]]), pca.components_) < 1e-4
+
+
+@pytest.fixture
+def by_qr(monkeypatch):
+    """Stacks of which Householder's QR is made."""
+    made, solve = [], stack.top_right_singular
+    monkeypatch.setattr(stack, "top_right_singular", lambda *a: made.append(a) or solve(*a))
+    return made
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_directions_that_nobody_asks_for_need_no_qr(dtype, by_qr):
+    """Those that are asked for are certain, or by QR."""
+    X = rows_of(700, 374, 2.0).astype(dtype)
+    eps, pca = np.finfo(dtype).eps, StreamingPCA(20).fit(X[:342])
+    assert not by_qr
+    for rows in (X[:342], X):
+        if len(rows) == 700:
+            pca.partial_fit(X[342:])
+        _, s, V, _ = spectrum(rows)
+        assert subspace_distance(pca.components_, V[:20]) < 1e3 * eps * (s[0] / s[19]) ** 2
+        assert_allclose(pca.singular_values_, s[:20], rtol=40 * eps)
+        if len(rows) == 342:
+            kept = pca.subspace_
+            assert kept.n_components == 341
+            assert_allclose(kept.components @ kept.components.T, np.eye(341), atol=8 * eps)
+            assert_allclose(kept.singular_values, s[:341], rtol=1e3 * eps * (s[0] / s[340]) ** 2)
+    X = rows_of(342, 374, 4.5)
+    pca = StreamingPCA(60).fit(X)
+    assert by_qr
+    _, s, V, _ = spectrum(X)
+    assert subspace_distance(pca.components_, V[:60]) < 1e-9
+    assert_allclose(pca.singular_values_, s[:60], rtol=1e-10)

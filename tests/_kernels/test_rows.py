@@ -1,18 +1,25 @@
-"""Products of rows with a basis, about a mean."""
+"""Products of rows with a few vectors, about a mean, in blocks and pieces; slices; rotations."""
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from helpers import peak_bytes
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import examples, seeds
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from fedpca_sklearn import FederatedPowerPCA, StreamingPCA
+from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
+from fedpca_sklearn._kernels import rows, thin_products
+from fedpca_sklearn._kernels.rotations import RandomWalk, SteadyRotation, random_rotation
 from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, scatter_product
+from fedpca_sklearn._kernels.sizes import row_slices, rows_within, slices_of
+from fedpca_sklearn._kernels.thin_products import in_pieces, product_with
+
+KINDS = [np.asarray, np.asfortranarray, sp.csr_array, sp.csr_matrix, sp.csc_array]
 
 
 @examples
@@ -22,20 +29,37 @@ from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, s
     d=st.integers(1, 9),
     k=st.integers(0, 4),
     weighted=st.booleans(),
-    kind=st.sampled_from([np.asarray, sp.csr_array, sp.csr_matrix, sp.csc_array]),
+    scaled=st.booleans(),
+    far=st.sampled_from([0, 1, 2**30]),
+    kind=st.sampled_from(KINDS),
     dtype=st.sampled_from([np.float64, np.float32, np.int64]),
 )
-def test_scatter_product_is_the_product_with_the_scatter(seed, n, d, k, weighted, kind, dtype):
+def test_products_are_those_of_the_rows_about_the_mean(
+    seed, n, d, k, weighted, scaled, far, kind, dtype
+):
+    """Of integers near a mean far away, too, whose differences are exact."""
     rng = np.random.default_rng(seed)
-    X = (4 * rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)).astype(dtype)
-    mean, V = rng.standard_normal(d), rng.standard_normal((k, d))
+    X = rng.integers(-4, 5, (n, d)) * (rng.random((n, d)) < 0.6)
+    far = far if dtype != np.float32 else far % 2**20
+    mean, V = far + rng.integers(-4, 5, d) / 2, rng.integers(-4, 5, (k, d)) / 4
     w = rng.random(n) if weighted else None
-    Z = X - mean
+    Z, rows_far = X + far - mean, kind((X + far).astype(dtype))
     want = V @ Z.T @ np.diag(np.ones(n) if w is None else w) @ Z
-    got = scatter_product(kind(X), mean, V, w)
+    got = scatter_product(rows_far, mean, V, w)
     assert type(got) is np.ndarray
     assert got.dtype == np.float64
     assert_allclose(got, want, atol=1e-11 * max(1, np.abs(want).max(initial=0)))
+    found = rows.centred_product(rows_far, mean, V.T)
+    assert_allclose(found, Z @ V.T, atol=1e-9 * max(1, far / 2**20))
+    squares = np.sum(Z**2) if w is None else w @ (Z**2).sum(axis=1)
+    assert_allclose(scatter_about(rows_far, mean, w), squares, rtol=1e-9)
+    if dtype == np.float64 and far < 2**20:
+        scale, norms = rng.uniform(1, 2, d) if scaled else None, np.empty(n)
+        Z = Z / scale if scaled else Z
+        found = coordinates_and_norms(rows_far, V, mean, norms, scale)
+        assert_allclose(found, Z @ V.T, atol=1e-9)
+        assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9, atol=1e-12)
+        assert_allclose(coordinates_and_norms(rows_far, V, mean, None, scale), found, atol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -51,64 +75,186 @@ def test_scatter_product_goes_through_large_rows_in_blocks(weighted):
     assert peak_bytes(lambda: scatter_product(X, mean, V, w)) < 0.7 * X.nbytes
 
 
-def test_scatter_product_does_not_cancel_at_a_large_mean():
-    X = np.random.default_rng(0).integers(-4, 5, (50, 6)).astype(float)
-    mean, V = np.full(6, 2.0**30), np.eye(6)[:2]
-    assert_allclose(scatter_product(X + mean, mean, V), V @ X.T @ X, rtol=1e-12)
-
-
-def rows_with_times(n=200):
-    """Sparse rows: counts, and a column of times, seconds since 1970, which has no zeros."""
-    rng = np.random.default_rng(0)
-    X = rng.poisson(0.5, (n, 6)).astype(np.float64)
-    X[:, 2] = 1.7e9 + rng.integers(0, 1_000, n)
-    return X, sp.csr_array(X)
-
-
-@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix, sp.csc_array])
-@pytest.mark.parametrize("scale", [None, np.arange(1.0, 7.0)])
-def test_norms_of_sparse_rows_far_from_the_origin(kind, scale):
-    X, sparse = rows_with_times()
-    V, norms = np.eye(6)[[2, 0]], np.empty(len(X))
-    Z = X - X.mean(axis=0) if scale is None else (X - X.mean(axis=0)) / scale
-    got = coordinates_and_norms(kind(sparse), V, X.mean(axis=0), norms, scale)
-    assert_allclose(got, Z @ V.T, atol=1e-9)
-    assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
-    assert_allclose(
-        scatter_about(kind(sparse), X.mean(axis=0), None),
-        (Z**2).sum() if scale is None else ((Z * scale) ** 2).sum(),
-    )
-
-
-def test_likelihoods_of_sparse_rows_with_a_column_of_times():
-    X, sparse = rows_with_times()
-    pca = StreamingPCA(2).fit(X)
-    expected = PCA(2, svd_solver="full").fit(X).score_samples(X)
-    assert_allclose(pca.score_samples(sparse), expected, rtol=1e-6)
-    power = FederatedPowerPCA(2, random_state=0)
-    noise = [clone(power).fit(rows).noise_variance_ for rows in (sparse, X)]
-    assert_allclose(*noise, rtol=1e-4)  # products round to 1.7e9 eps of 290
-    scaled = StreamingPCA(2, scale=True).fit(sparse.astype(np.float32))
-    assert scaled.transform(sparse.astype(np.float32)).dtype == np.float32
-
-
-@pytest.mark.parametrize("kind", ["full at first", "full after", "full", "stored twice"])
+@pytest.mark.parametrize("kind", ["times", "full at first", "full after", "full", "stored twice"])
 def test_sparse_rows_are_centred_whatever_a_few_of_them_tell(kind):
+    """Counts, and a column without zeros, as of seconds since 1970."""
     rng = np.random.default_rng(0)
     X = rng.poisson(0.5, (300, 6)).astype(np.float64)
-    rows = {"full at first": slice(0, 100), "full after": slice(40, None)}.get(kind, slice(None))
+    at = {"full at first": slice(0, 100), "full after": slice(40, None)}.get(kind, slice(None))
     X[:, 4] = 0
-    X[rows, 4] = 1e3 + rng.random(len(X[rows]))
+    X[at, 4] = (1.7e9 if kind == "times" else 1e3) + rng.integers(0, 1_000, 300)[at]
     sparse = sp.csr_array(X)
     if kind == "stored twice":  # in halves
         parts = (np.repeat(a, 2) for a in (sparse.data / 2, sparse.indices))
         sparse = sp.csr_array((*parts, 2 * sparse.indptr), X.shape)
         assert sparse.nnz > np.count_nonzero(X)
-    mean, V, norms = X.mean(axis=0), np.linalg.qr(rng.standard_normal((6, 2)))[0].T, np.empty(300)
-    Z = X - mean
+    mean, V = X.mean(axis=0), np.linalg.qr(rng.standard_normal((6, 2)))[0].T
     before = sparse.data.copy()
-    assert_allclose(coordinates_and_norms(sparse, V, mean, norms), Z @ V.T, atol=1e-9)
-    assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
-    assert_allclose(coordinates_and_norms(sparse, V, mean), Z @ V.T, atol=1e-9)
-    assert_allclose(scatter_about(sparse, mean, None), (Z**2).sum())
-    assert_allclose(sparse.data, before, rtol=0)
+    for container in (sparse, *([] if kind == "stored twice" else [sp.csc_array(X)])):
+        for scale in (None, np.arange(1.0, 7.0)):
+            Z, norms = (X - mean) / (1.0 if scale is None else scale), np.empty(300)
+            found = coordinates_and_norms(container, V, mean, norms, scale)
+            assert_allclose(found, Z @ V.T, atol=1e-6 if kind == "times" else 1e-9)
+            assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
+        assert_allclose(scatter_about(container, mean, None), np.sum((X - mean) ** 2))
+    assert_array_equal(sparse.data, before)
+    if kind != "times":
+        return
+    pca = StreamingPCA(2).fit(X)
+    expected = PCA(2, svd_solver="full").fit(X).score_samples(X)
+    assert_allclose(pca.score_samples(sparse), expected, rtol=1e-6)
+    power = FederatedPowerPCA(2, random_state=0)
+    noise = [clone(power).fit(table).noise_variance_ for table in (sparse, X)]
+    assert_allclose(*noise, rtol=1e-4)  # products round to 1.7e9 eps of 290
+    scaled = StreamingPCA(2, scale=True).fit(sparse.astype(np.float32))
+    assert scaled.transform(sparse.astype(np.float32)).dtype == np.float32
+
+
+# -------------------------------------------------------------------------- pieces
+
+
+@examples
+@given(
+    n=st.integers(0, 700),
+    d=st.integers(1, 1001),
+    k=st.integers(1, 60),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    order=st.sampled_from("CF"),
+)
+def test_pieces_are_the_product(n, d, k, dtype, order):
+    g = np.random.default_rng(n + d)
+    Z = np.asarray(g.standard_normal((n, d)), dtype, order=order)
+    V = g.standard_normal((k, d)).astype(dtype)
+    found = in_pieces(V)(Z)
+    assert found.dtype == dtype
+    # each number is a sum of d products, in whatever order
+    bound = 2 * d * np.finfo(dtype).eps * (np.abs(Z) @ np.abs(V.T))
+    assert np.all(np.abs(found - Z.astype(float) @ V.T.astype(float)) <= bound)
+    Z, V = np.rint(3 * Z), np.rint(3 * V)  # whole numbers are exact
+    assert_array_equal(in_pieces(V)(Z), Z.astype(int) @ V.T.astype(int))
+
+
+@pytest.mark.parametrize("possible", [True, False])
+@pytest.mark.parametrize(
+    ("n", "d", "k", "pays"),
+    [
+        (10_000, 2_000, 36, True),
+        (10_000, 2_000, 49, False),  # 48.8 ms in pieces beside 48.3, of 784 features
+        (100, 1_000, 10, False),  # small as it is
+        (101, 1_000, 10, True),
+        (101, 40_000, 10, False),  # sums of many pieces are rounded more often
+    ],
+)
+def test_pieces_are_for_few_vectors_of_many_rows(n, d, k, pays, possible, monkeypatch):
+    seen = []
+    monkeypatch.setattr(thin_products, "in_pieces", seen.append)
+    monkeypatch.setattr(thin_products, "multiplies_in_place", lambda: possible)
+    for n_threads in (2, 1):  # of BLAS, which share the whole
+        monkeypatch.setattr(thin_products, "usable_threads", lambda m=n_threads: m)
+        product_with(np.ones((k, d)), n)
+        assert bool(seen) == (pays and possible and n_threads == 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "in_place"), [({"Haswell", ""}, False), ({"SkylakeX"}, True), (set(), False)]
+)
+def test_kernels_are_known_by_their_names(names, in_place, monkeypatch):
+    monkeypatch.setattr(thin_products, "blas_architectures", lambda: names)
+    thin_products.multiplies_in_place.cache_clear()
+    try:
+        assert thin_products.multiplies_in_place() == in_place
+    finally:
+        thin_products.multiplies_in_place.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("n", [0, 1_100, 1_101, 3_000])
+def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
+    g = np.random.default_rng(0)
+    X, V = g.standard_normal((n, 2_000)).astype(dtype) + 2, g.standard_normal((7, 2_000))
+    V, mean, scale = V.astype(dtype), np.full(2_000, 2, dtype), g.uniform(1, 2, 2_000).astype(dtype)
+    seen, find, found = [], rows.in_shares, []
+    monkeypatch.setattr(rows, "in_shares", lambda *a: seen.append(a[:2]) or find(*a))
+    for n_threads, possible in ((1, False), (3, True)):
+        monkeypatch.setattr(rows, "usable_threads", lambda m=n_threads: m)
+        monkeypatch.setattr(thin_products, "multiplies_in_place", lambda p=possible: p)
+        norms = np.empty(n)
+        found.append((coordinates_and_norms(X, V, mean, norms, scale), norms))
+    if n:
+        assert seen == [(n, 1), (n, min(3, n * 2_000 // 2**20))]
+    want = ((X.astype(float) - mean) / scale) @ V.T.astype(float)
+    atol = 2_000 * np.finfo(dtype).eps * np.abs(want).max(initial=0)
+    for Z, norms in found:
+        assert_array_equal(norms, found[0][1])
+        assert_allclose(Z, want, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("mean", [0, 0.1, 1, 10, 1e4])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_mean_that_is_taken_off_after_the_product_costs_no_digit(mean, order, dtype):
+    X = make_power_law(1_000, 400, random_state=0).astype(dtype)
+    X = np.asarray(X + np.array(mean, dtype), order=order)
+    m, V = X.mean(axis=0, dtype=float), np.linalg.qr(np.eye(400, 5) + 0.1)[0].T.astype(dtype)
+    exact = (X.astype(float) - m) @ V.T.astype(float)
+    Z = coordinates_and_norms(X, V, m.astype(dtype))
+    assert Z.dtype == dtype
+    eps = np.finfo(dtype).eps
+    # the mean is rounded, and sums of 400 products
+    rounding = eps * (np.abs(m) @ np.abs(V.T.astype(float))).max() + 40 * eps * np.abs(exact).max()
+    assert_allclose(Z, exact, atol=rounding)
+
+
+# -------------------------------------------------------------------------- slices, rotations
+
+
+@examples
+@given(
+    n=st.integers(0, 50),
+    d=st.integers(0, 50),
+    size=st.integers(1, 60),
+    entries=st.integers(1, 300),
+    least=st.integers(1, 5),
+)
+def test_slices_are_the_parts_of_a_list_in_order_of_bounded_size(n, d, size, entries, least):
+    X = np.arange(n * d).reshape(n, d)
+    parts = [X[part] for part in slices_of(n, size)]
+    assert_array_equal(np.concatenate([X[:0], *parts]), X)
+    assert [len(part) for part in parts] == [size] * (n // size) + [n % size] * (n % size > 0)
+    parts = [X[part] for part in row_slices(n, d, entries, least)]
+    assert_array_equal(np.concatenate([X[:0], *parts]), X)
+    for part in parts:
+        assert len(part) <= least or part.size <= entries
+    for part in parts[:-1]:  # one row more would be too much
+        assert len(part) == rows_within(d, entries, least)
+        assert (len(part) + 1) * max(d, 1) > entries
+
+
+def generator(angles, signs):
+    """The skew-symmetric B of a frame (columns), whose exp(-B) turns pairs by the angles."""
+    d = signs.shape[-1]
+    frame = random_rotation(np.eye(d), signs).T
+    J = np.zeros((d, d))
+    for j, angle in enumerate(angles):
+        J[2 * j, 2 * j + 1], J[2 * j + 1, 2 * j] = angle, -angle
+    return frame @ J @ frame.T
+
+
+@pytest.mark.parametrize("d", [2, 9, 30])
+@pytest.mark.parametrize("size", [1e-3, 0.3, 100])
+def test_paths_are_those_of_matrix_exponentials(d, size):
+    n, k, rng = 30, 2, np.random.default_rng(d)
+    start, C = np.linalg.qr(rng.standard_normal((d, k)))[0].T, rng.standard_normal((n, k))
+    angles, times = size * rng.random(d // 2), np.sort(rng.random(n))
+    signs = rng.choice([-1.0, 1.0], (2, n, d))
+    steady = SteadyRotation(start, times, angles, signs[:, 0])
+    walk = RandomWalk(start, angles, signs)
+    made = steady.rows(C), walk.rows(C)
+    first = P = random_rotation(start, signs[:, 0]).T
+    B = generator(angles, signs[:, 0])
+    for t in range(n):
+        turned = scipy.linalg.expm(-times[t] * B) @ first
+        P = scipy.linalg.expm(-generator(angles, signs[:, t])) @ P if t else P
+        for path, rows_made, want in zip((steady, walk), made, (turned, P), strict=True):
+            assert_allclose(path.subspace_at(t).T, want, atol=1e-12 * max(size, 1))
+            assert_allclose(rows_made[t], want @ C[t], atol=4e-12 * max(size, 1))

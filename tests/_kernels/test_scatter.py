@@ -5,57 +5,99 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import noted_precisions
-from hypothesis import given
+from helpers import as_dense, noted_precisions
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import scatter
+from fedpca_sklearn._kernels.deflation import largest_left
+from fedpca_sklearn._kernels.precision import precisions
 from fedpca_sklearn._kernels.scatter import add_rows, of_few_digits, row_scatter
 from fedpca_sklearn._kernels.sizes import threads_of_scatter
 from fedpca_sklearn.metrics import subspace_distance
 
 F8, F4 = np.dtype("f8"), np.dtype("f4")
+# precision of products, and whether a few directions are taken off the rows first
+PLAIN, APART, EXACT = (F4, False), (F4, True), (F8, False)
 
 
-def drawn(n, d, mean, dtype=F8):
-    rng = np.random.default_rng(0)
-    return (rng.standard_normal((n, d)) * np.linspace(3, 1, d) + mean).astype(dtype)
-
-
-def oracle(X, w, center):
-    X = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+def oracle(X, w=None, center=True):
+    """Scatter, about the mean or the origin, and the mean, in float64."""
+    X = as_dense(X)
+    w = np.ones(len(X)) if w is None else w
     mean = w @ X / w.sum() if center else np.zeros(X.shape[1])
     Z = np.sqrt(w)[:, None] * (X - mean)
     return Z.T @ Z, mean
 
 
-@pytest.mark.parametrize("convert", [np.array, np.asfortranarray, sp.csr_array])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("mean", [0, 2, 1e6])
-@pytest.mark.parametrize(("n", "d"), [(1, 5), (7, 5), (300, 40), (3000, 60)])
-def test_the_scatter_is_that_of_numpy(n, d, mean, center, weighted, convert):
-    X = drawn(n, d, mean)
-    w = np.random.default_rng(1).uniform(0.1, 2, n) if weighted else np.ones(n)
-    found = row_scatter(convert(X), np.sqrt(w) if weighted else None, w.sum(), center, F8)
-    want, m = oracle(X, w, center)
-    size = max(np.abs(want).max(), n)
+def off(found, want):
+    """Norm of the difference from a lower triangle."""
+    E = np.tril(found) - np.tril(want)
+    return np.linalg.norm(E + np.tril(E, -1).T, 2)
+
+
+def assert_leads(pca, X, r, w=None, angle=1e-5, rtol=1e-6):
+    """Components up to an angle of this over their relative gap, variances, scatter and means."""
+    G, mean = oracle(X, w)
+    lam, V = (found[..., ::-1] for found in np.linalg.eigh(G))
+    gap = (lam[r - 1] - lam[r]) / lam[r - 1]
+    assert subspace_distance(pca.components_, V[:, :r].T) < angle / gap
+    assert_allclose(pca.singular_values_**2, lam[:r], rtol=rtol)
+    rows = len(X) if w is None else w.sum()
+    off = np.abs(pca.subspace_.mean - mean)
+    assert np.all(off < 1e-5 * np.sqrt(np.diagonal(G) / rows) + 1e-14 * np.abs(mean))
+    return G
+
+
+@pytest.fixture
+def made(monkeypatch):
+    return noted_precisions(monkeypatch)
+
+
+def power_law(n, d, alpha, seed=0):
+    return make_power_law(n, d, alpha=alpha, random_state=seed).astype(F4)
+
+
+# -------------------------------------------------------------------------- the matrix
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    n=st.sampled_from([1, 7, 64, 300, 3000]),
+    d=st.one_of(st.integers(2, 40), st.integers(2, 40), st.just(1100)),
+    q=st.sampled_from([0, 0, 1, 4, 8]),
+    far=st.sampled_from([0, 3, 1e3, 1e6]),
+    kind=st.sampled_from(["random", "repeated", "zero", "long"]),
+    weighted=st.booleans(),
+    center=st.booleans(),
+    dtype=st.sampled_from([F4, F8]),
+    convert=st.sampled_from([np.array, np.asfortranarray, sp.csr_array]),
+    seed=st.integers(0, 2**31),
+)
+def test_the_scatter_is_that_of_numpy(n, d, q, far, kind, weighted, center, dtype, convert, seed):
+    """Whatever the directions are that are taken off the rows, if any."""
+    rng, eps, n = np.random.default_rng(seed), np.finfo(dtype).eps, min(n, 64) if d > 40 else n
+    far = far if center and (dtype == F8 or far < 1e6) else 0
+    X = (rng.standard_normal((n, d)) * np.linspace(3, 1, d) + far).astype(dtype)
+    w = rng.uniform(0.1, 2, n) if weighted else None
+    U = np.linalg.qr(rng.standard_normal((d, min(max(q, 1), d))))[0].T.astype(dtype)
+    U = {"random": U, "repeated": U[[0, 0]], "zero": 0 * U, "long": 3 * U}[kind]
+    U = U if q and center and convert is np.array and dtype == F4 else None
+    total = float(n if w is None else w.sum())
+    found = row_scatter(convert(X), None if w is None else np.sqrt(w), total, center, dtype, U)
+    want, mean = oracle(X, w, center)
+    # parts three times as long come twice: rows of up to 18 times the size
+    larger = 1 if U is None else {"repeated": 4, "long": 400}.get(kind, 1)
     # the mean is rounded to eps times its size, in each of n products with deviations
-    atol = 1e-13 * size if center or not mean else 1e-13 * n * mean**2
-    assert_allclose(np.tril(found.G), np.tril(want), atol=max(atol, 4e-16 * mean * n))
-    assert_allclose(found.shift + found.offset, m, rtol=1e-14, atol=1e-14)
-
-
-@pytest.mark.parametrize("mean", [0, 1000])
-def test_products_in_float32_have_five_digits_and_a_mean_of_float64(mean):
-    X = drawn(5000, 30, mean, F4)
-    found = row_scatter(X, None, len(X), True, F4)
-    want, m = oracle(X, np.ones(len(X)), True)
-    assert_allclose(np.tril(found.G), np.tril(want), atol=1e-6 * np.abs(want).max())
-    assert_allclose(found.shift + found.offset, m, rtol=0, atol=1e-6)
+    least = n * far**2 * np.finfo(F8).eps * 8 if dtype == F4 else 4e-16 * far * n
+    assert off(found.G, want) <= 16 * larger * eps * max(np.trace(want), n) + least
+    # rows are at most some 15 from their mean, of which 64 are added up in their precision; the
+    # oracle adds up n
+    rtol, atol = (1e-14, 1e-13) if dtype == F8 else (n * np.finfo(F8).eps, 15 * 64 * eps)
+    assert_allclose(found.shift + found.offset, mean, rtol=rtol, atol=atol)
 
 
 @given(st.floats(-1e300, 1e300), st.floats(0, 1e160), st.integers(-(2**40), 2**40))
@@ -68,82 +110,24 @@ def test_a_point_of_few_digits_is_near_and_exact_for_counts(point, deviation, co
         assert float(count) - whole == count - int(whole)
 
 
-def quantised(kind):
-    rng = np.random.default_rng(0)
-    return {
-        "digits": load_digits().data,
-        "counts": rng.poisson(3, (20_000, 50)),
-        "large counts": np.rint(rng.normal(400, 60, (20_000, 50))),
-        "larger counts": np.rint(rng.normal(2000, 300, (20_000, 50))),
-        "categories": np.eye(8)[rng.integers(8, size=5000)],
-        "pixels": rng.normal(100, 60, (20_000, 64)).clip(0, 255).round() / 255,
-        "tenths of a degree": rng.normal(36, 1, (5000, 20)).round(1),
-    }[kind].astype(F4)
+RNG = np.random.default_rng(0)
+QUANTISED = {
+    "digits": (load_digits().data, 0),
+    "counts": (RNG.poisson(3, (20_000, 50)), 0),
+    "categories": (np.eye(8)[RNG.integers(8, size=5000)], 0),
+    "large counts": (np.rint(RNG.normal(400, 60, (20_000, 50))), 1),
+    "larger counts": (np.rint(RNG.normal(2000, 300, (20_000, 50))), 32),
+    "pixels": (RNG.normal(100, 60, (20_000, 64)).clip(0, 255).round() / 255, 16),
+    "tenths of a degree": (RNG.normal(36, 1, (5000, 20)).round(1), 16),
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "eps"),
-    [
-        ("digits", 0),
-        ("counts", 0),
-        ("categories", 0),
-        ("large counts", 1),
-        ("larger counts", 32),
-        ("pixels", 16),
-        ("tenths of a degree", 16),
-    ],
-)
-def test_roundings_of_float32_that_are_alike_in_many_rows_do_not_add_up(kind, eps):
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_roundings_of_float32_that_are_alike_in_many_rows_do_not_add_up(kind):
     """About the mean itself they were 4 to 50 eps of the largest eigenvalue."""
-    X = quantised(kind)
-    found = row_scatter(X, None, len(X), True, F4)
-    want, _ = oracle(X, np.ones(len(X)), True)
-    E = np.tril(found.G) - np.tril(want)
-    off, largest = (np.linalg.norm(G, 2) for G in (E + np.tril(E, -1).T, want))
-    assert off <= (eps * np.finfo(F4).eps + 1e-13) * largest
-
-
-@pytest.fixture
-def products_in(monkeypatch):
-    return noted_precisions(monkeypatch)
-
-
-def spread(n, alpha):
-    """Rows whose tenth variance is 10^-alpha of the first; float32 is certain down to .012."""
-    return make_power_law(n, 70, alpha=alpha, random_state=0).astype(F4)
-
-
-@pytest.mark.parametrize("batches", [1, 4])
-@pytest.mark.parametrize(
-    ("alpha", "precision"), [(1.0, (F4, False)), (3.0, (F4, True)), (4.0, (F8, False))]
-)
-def test_products_in_float32_are_not_made_in_vain(alpha, precision, batches, products_in):
-    X = spread(20_000 * batches, alpha)
-    model = StreamingPCA(10)
-    for batch in np.split(X, batches):
-        model.partial_fit(batch)
-    assert products_in == [precision] * batches
-    G, _ = oracle(X, np.ones(len(X)), True)
-    V = np.linalg.eigh(G)[1][:, :-11:-1].T
-    assert subspace_distance(model.components_, V) < 1e-4
-
-
-def test_rows_that_do_not_look_like_the_sample_are_as_certain(products_in):
-    steep, flat = spread(20_000, 3.0), spread(20_000, 0.5)
-    step = len(flat) // (4 * 10 + 32)
-    steep_sample, flat_sample = flat.copy(), steep.copy()
-    steep_sample[::step], flat_sample[::step] = steep[::step], flat[::step]
-    for X, precisions in (
-        (steep_sample, [(F4, True)]),
-        (flat_sample, [(F4, False), (F8, False)]),
-    ):
-        products_in.clear()
-        model = StreamingPCA(10).fit(X)
-        assert products_in == precisions
-        G, _ = oracle(X, np.ones(len(X)), True)
-        lam, V = np.linalg.eigh(G)
-        assert_allclose(model.explained_variance_, lam[:-11:-1] / (len(X) - 1), rtol=1e-5)
-        assert subspace_distance(model.components_, V[:, :-11:-1].T) < 1e-4
+    X, eps = QUANTISED[kind][0].astype(F4), QUANTISED[kind][1]
+    found, want = row_scatter(X, None, len(X), True, F4), oracle(X)[0]
+    assert off(found.G, want) <= (eps * np.finfo(F4).eps + 1e-13) * np.linalg.norm(want, 2)
 
 
 def test_a_mean_that_no_sampled_row_shows_is_found_in_a_second_pass():
@@ -151,22 +135,18 @@ def test_a_mean_that_no_sampled_row_shows_is_found_in_a_second_pass():
     X[:, 0] = np.arange(1280) % 10 != 0  # every tenth row is sampled
     X[:, 0] *= 1e8
     X[:, 1] = np.where(X[:, 0] > 0, 1e8 + np.arange(1280) % 7, 0)
-    found = row_scatter(X, None, len(X), True, F8)
-    want = oracle(X, np.ones(len(X)), True)[0]
+    found, want = row_scatter(X, None, len(X), True, F8), oracle(X)[0]
     assert_allclose(np.tril(found.G), np.tril(want), rtol=1e-12)
     assert found.lost.sum() <= want[0, 0]
-
-
-def test_a_constant_column_has_no_scatter():
-    X = drawn(500, 6, 5)
-    X[:, 2], X[:, 4] = 0.1, 1e8
-    G = row_scatter(X, None, len(X), True, F8).G
-    assert np.all(G[2:5:2] == 0)
-    assert np.all(np.tril(G)[:, 2:5:2] == 0)
+    X = np.random.default_rng(0).standard_normal((500, 6))
+    X[:, 2], X[:, 4] = 0.1, 1e8  # constant columns have no scatter
+    G = np.tril(row_scatter(X, None, len(X), True, F8).G)
+    assert not G[2:5:2].any()
+    assert not G[:, 2:5:2].any()
 
 
 def test_scaled_rows_are_added_to_a_lower_triangle():
-    M, s = drawn(70, 9, 0), np.linspace(1, 2, 70)
+    M, s = np.random.default_rng(0).standard_normal((70, 9)), np.linspace(1, 2, 70)
     G = add_rows(np.asfortranarray(np.eye(9)), M, s)
     assert_allclose(np.tril(G), np.tril(np.eye(9) + (s[:, None] * M).T @ (s[:, None] * M)))
 
@@ -176,13 +156,11 @@ def test_scaled_rows_are_added_to_a_lower_triangle():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("mean", [0, 2, 1e6])
 @pytest.mark.parametrize("d", [20, 250])
-def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch):
-    X, seen = convert(drawn(4097, d, mean, dtype)), set()
-    n = X.shape[0]
-    root_w = np.random.default_rng(1).uniform(0.3, 1.4, n) if weighted else None
+def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch, recwarn):
+    rng, seen, n = np.random.default_rng(0), set(), 4097
+    X = (rng.standard_normal((n, d)) * np.linspace(3, 1, d) + mean).astype(dtype)
+    root_w = rng.uniform(0.3, 1.4, n) if weighted else None
     w = np.ones(n) if root_w is None else root_w**2
-    total = float(w.sum())
-    want, m = oracle(X, w, True)
     find = scatter._products_of
 
     def seen_find(share, *args, **kwargs):
@@ -192,31 +170,182 @@ def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch):
     monkeypatch.setattr(scatter, "_products_of", seen_find)
     monkeypatch.setattr(scatter, "usable_threads", lambda: 3)
     monkeypatch.setattr(scatter, "_WORK_OF_THREADS", 0)
-    found = row_scatter(X, root_w, total, True, dtype)
+    args = convert(X), root_w, float(w.sum()), True, dtype
+    found, again = row_scatter(*args), row_scatter(*args)
     assert {start for _, start in seen} == {0, 1366, 2732}
     assert threading.get_ident() not in {thread for thread, _ in seen}
+    want, m = oracle(X, w)
     rounding = 1e-13 if dtype == F8 else 1e-6
     atol = max(rounding * np.abs(want).max(), 4e-16 * mean * n)
     assert_allclose(np.tril(found.G), np.tril(want), atol=atol)
     assert_allclose(found.shift + found.offset, m, rtol=1e-13, atol=rounding)
-    again = row_scatter(X, root_w, total, True, dtype)
     assert_array_equal(again.G, found.G)
     assert_array_equal(again.offset, found.offset)
+    X[5, 3], X[4000, 7], X[9, 1] = np.inf, np.nan, 1e30  # which no thread complains of
+    row_scatter(X, None, len(X), False, dtype)
+    assert not recwarn.list
 
 
 def test_a_thread_has_rows_enough_and_all_together_not_too_much_memory():
-    assert threads_of_scatter(1000, 100, 8) == 1
-    assert threads_of_scatter(1024, 100, 8) == 2
-    assert threads_of_scatter(10**6, 100, 8) == 8
-    assert threads_of_scatter(10**6, 1024, 64) == 8
-    assert threads_of_scatter(10**6, 1025, 64) == 1
-    assert threads_of_scatter(10**6, 100, 1) == 1
+    for n, d, most, threads in (
+        (1000, 100, 8, 1),
+        (1024, 100, 8, 2),
+        (10**6, 100, 8, 8),
+        (10**6, 1024, 64, 8),
+        (10**6, 1025, 64, 1),
+        (10**6, 100, 1, 1),
+    ):
+        assert threads_of_scatter(n, d, most) == threads
 
 
-def test_what_is_not_finite_is_said_by_no_thread(monkeypatch, recwarn):
-    X = drawn(4097, 20, 0)
-    X[5, 3], X[4000, 7], X[9, 1] = np.inf, np.nan, 1e300
-    monkeypatch.setattr(scatter, "usable_threads", lambda: 2)
-    monkeypatch.setattr(scatter, "_WORK_OF_THREADS", 0)
-    row_scatter(X, None, len(X), False, F8)
-    assert not recwarn.list
+# -------------------------------------------------------------------------- precisions
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize(
+    ("n", "d", "r", "alpha", "precision"),
+    [
+        (20_000, 70, 10, 1.0, PLAIN),
+        (20_000, 70, 10, 3.0, APART),
+        (20_000, 70, 10, 4.0, EXACT),
+        (20_000, 70, 20, 2.0, APART),
+        (8_000, 300, 10, 2.5, APART),
+    ],
+)
+def test_small_variances_beside_large_ones_keep_their_digits(
+    n, d, r, alpha, precision, n_threads, made, monkeypatch
+):
+    """Of float32 alone the directions would be off by eps times the ratio of variances."""
+    monkeypatch.setattr(scatter, "usable_threads", lambda: n_threads)
+    X = power_law(n, d, alpha) + F4.type(5)
+    angle = 1e-4 if precision == PLAIN else 1e-5
+    assert_leads(StreamingPCA(r).fit(X), X, r, angle=angle, rtol=1e-5)
+    assert made == [precision]
+    if (d, r) == (70, 10):
+        made.clear()
+        X, pca = power_law(4 * n, d, alpha), StreamingPCA(r)
+        for batch in np.split(X, 4):
+            pca.partial_fit(batch)
+        assert_leads(pca, X, r, angle=angle, rtol=1e-5)
+        assert made == [precision] * 4
+
+
+def test_rows_that_do_not_look_like_the_sample_are_as_certain(made):
+    steep, flat = power_law(20_000, 70, 3.0), power_law(20_000, 70, 0.5)
+    step = len(flat) // (4 * 10 + 32)
+    steep_sample, flat_sample = flat.copy(), steep.copy()
+    steep_sample[::step], flat_sample[::step] = steep[::step], flat[::step]
+    for X, routes in ((steep_sample, [APART]), (flat_sample, [PLAIN, EXACT])):
+        made.clear()
+        assert_leads(StreamingPCA(10).fit(X), X, 10, angle=1e-4, rtol=1e-5)
+        assert made == routes
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_rows_with_a_direction_of_their_own_are_as_certain(sampled, made):
+    """An attack: one row in two hundred is far off where no row of the sample is."""
+    X = make_power_law(20_000, 100, alpha=2.5, random_state=0)
+    far = np.arange(100, len(X), 200)
+    X[far] += 1e2 * np.random.default_rng(0).standard_normal((len(far), 1)) * np.eye(100)[70]
+    if sampled:  # in another order the sample shows some of them
+        X = X[np.random.default_rng(1).permutation(len(X))]
+    X = X.astype(F4)
+    assert_leads(StreamingPCA(12).fit(X), X, 12)
+    assert made[-1] == EXACT
+
+
+def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scatter(made):
+    X = make_power_law(20_000, 70, alpha=2.5, random_state=0)
+    X[:, 3], X[:, 30], X[:, 31] = 0.1, 1e8, 7
+    X[:, 50] *= 1e-6
+    X = X.astype(F4)
+    pca = StreamingPCA(12).fit(X)
+    assert made == [APART]
+    assert not pca.components_[:, [3, 30, 31]].any()
+    assert not pca.subspace_.components[:, [3, 30, 31]].any()
+    squares = np.diagonal(oracle(X)[0])
+    assert_allclose(pca.subspace_.column_scatter, squares, rtol=1e-5, atol=1e-30)
+
+
+def test_small_columns_keep_scatter_and_mean_whatever_the_sample_shows(made):
+    """Found from outside: of columns 1e-6 as large they were differences of larger numbers."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30_000, 80)) * np.repeat([1.0, 0.03, 1e-6], [4, 16, 60])
+    X[:, 20:] += 1e-6
+    sampled = np.arange(len(X)) % (len(X) // (4 * 12 + 32)) == 0
+    X[sampled, 20:] *= 1e4  # so that the first directions have loadings there
+    X[np.ix_(~sampled, range(4))] *= 2
+    X = X.astype(F4)
+    pca = StreamingPCA(12).fit(X)
+    assert made[0] == APART
+    G = assert_leads(pca, X, 12, rtol=1e-4, angle=1e-3)
+    assert_allclose(pca.subspace_.column_scatter, np.diagonal(G), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("d", "r", "alpha"), [(6, 4, 1.6), (9, 6, 1.5), (80, 9, 1.4)])
+def test_rows_that_repeat_one_after_the_other_lose_no_more(d, r, alpha, seed):
+    """Found from outside: sums in float32 rounded equal rows alike, up to 1e-3 of a direction."""
+    rng = np.random.default_rng(seed)  # rows of a few kinds, sorted, as of a table of groups
+    kinds = rng.standard_normal((r + 1, d)) * np.arange(1, d + 1.0) ** -alpha
+    chosen = np.sort(rng.choice(r + 1, 30_000, p=rng.dirichlet(np.full(r + 1, 3.0))))
+    X = kinds[chosen].astype(F4) + F4.type(0.5)
+    assert_leads(StreamingPCA(r).fit(X), X, r, angle=2e-5, rtol=5e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.2])
+def test_tiny_weights_of_large_rows_do_not_move_the_mean(alpha):
+    """Found from outside: in float32 their products with rows vanished, in sums only."""
+    X = (power_law(20_000, 40, alpha) + 3) * F4.type(1e15)
+    w = np.full(len(X), 1e-66)
+    assert_leads(StreamingPCA(8).fit(X, sample_weight=w), X, 8, w, rtol=1e-4)
+
+
+def test_what_is_left_is_at_most_what_the_leading_pairs_say():
+    X = make_power_law(2_000, 80, alpha=1.5, random_state=0)
+    G, _ = oracle(X)
+    lam, W = (found[..., ::-1] for found in np.linalg.eigh(G))
+    for rows in (X[:30], X[::50], X):
+        U = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:4]
+        P = np.eye(80) - U.T @ U
+        left = np.linalg.norm(P @ G @ P, 2)
+        for count in (5, 10, 20):
+            bound = largest_left(lam[:count], W[:, :count], U)
+            assert left <= bound * (1 + 1e-12)
+            assert bound <= left + lam[count - 1] * (1 + 1e-12)
+
+
+def tries(X, count, V=None, s=()):
+    """Precisions and numbers of directions that are apart."""
+    V = np.zeros((0, X.shape[1]), F4) if V is None else V
+    found = precisions(X, F4, count, V, np.asarray(s, dtype=float))
+    return [(p.dtype, 0 if p.apart is None else len(p.apart)) for p in found]
+
+
+def test_how_many_directions_are_taken_off():
+    plain, exact = (F4, 0), (F8, 0)
+    X, V = power_law(50_000, 70, 1.0), np.eye(70, dtype=F4)
+    for s, count, found in (
+        ([], 10, [plain, exact]),
+        ([], 0, [plain, exact]),  # nothing is known of how many matter
+        # singular values of the past; float32 is certain down to .11 of the largest
+        ([50] * 2 + [1] * 10, 12, [(F4, 4), exact]),
+        ([50] * 8 + [1] * 4, 12, [(F4, 8), exact]),
+        ([50] * 9 + [1] * 3, 12, [exact]),  # too many are large
+        ([50] * 4 + [1] * 7 + [0.5], 12, [exact]),  # too small by far
+        ([50, 1, 1], 3, [exact]),  # too few to take some off
+    ):
+        assert tries(X, count, V[: len(s)], s) == found
+    assert precisions(X, F8, 10, V[:12], np.ones(12)) == [(F8, None)]
+    # of few columns none are taken off: products in float64 take as long
+    assert tries(power_law(50_000, 63, 2.5), 12) == [exact]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "found"), [(0.5, (F4, 0)), (1.5, (F4, 4)), (2.5, (F8, 0)), (4.0, (F8, 0))]
+)
+def test_a_sample_that_takes_too_long_is_replaced_by_fewer_rows(alpha, found):
+    X = power_law(8_000, 300, alpha)
+    assert tries(X, 60)[0] == found
+    assert tries(X, 60)[-1] == (F8, 0)
+    assert tries(X[:300], 60) == [(F4, 0), (F8, 0)]  # even that would take too long

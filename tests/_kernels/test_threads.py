@@ -6,30 +6,17 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from golden_cases import NAMES
 from threadpoolctl import threadpool_limits
 
-from fedpca_sklearn import (
-    AlternatingProjections,
-    FederatedPCA,
-    FederatedPowerPCA,
-    OnlineDistributedPCA,
-    PerfectChannel,
-    ProjectionAverage,
-    RobustMerge,
-    StreamingPCA,
-    Subspace,
-    SubspaceMerge,
-    TruncatedDistributedPCA,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    excess_error,
-    merge_subspaces,
-)
+from fedpca_sklearn import FederatedPowerPCA, PerfectChannel, StreamingPCA, Subspace
 from fedpca_sklearn._kernels import threads
-from fedpca_sklearn._kernels.threads import single_blas_thread
+from fedpca_sklearn._kernels.threads import single_blas_thread, threads_for, usable_threads
 
 
 def numbers():
@@ -51,46 +38,53 @@ def two_threads():
     assert not threads._limited
 
 
-def in_another_thread(function):
-    result = []
-    thread = threading.Thread(target=lambda: result.append(function()))
-    thread.start()
-    thread.join()
-    return result[0]
-
-
 def under_limit():
     with single_blas_thread():
         return numbers()
 
 
-@pytest.mark.parametrize("first_out", [True, False])
-def test_the_last_one_out_gives_the_threads_back(first_out):
-    entered, leave, end = (threading.Event() for _ in range(3))
-    left = threading.Event()
+@contextmanager
+def another_thread(*also):
+    """A thread that is inside a limit, or more, until it is told to leave; then it waits."""
+    entered, leave, left, end = (threading.Event() for _ in range(4))
 
     def other():
         with single_blas_thread():
+            for each in also:
+                each.acquire()
             entered.set()
             leave.wait()
+            for each in also:
+                each.release()
         left.set()
         end.wait()  # alive: threadpoolctl asks whether who has set a number still is
+
+    def go():
+        leave.set()
+        left.wait()
 
     thread = threading.Thread(target=other)
     thread.start()
     entered.wait()
-    with single_blas_thread():
-        if first_out:
-            leave.set()
-            left.wait()
-        assert set(numbers()) == {1}
-    if not first_out:
-        assert set(numbers()) == {1}
-        leave.set()
-        left.wait()
-    assert set(numbers()) == {2}
-    end.set()
-    thread.join()
+    try:
+        yield go
+    finally:
+        go()
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("first_out", [True, False])
+def test_the_last_one_out_gives_the_threads_back(first_out):
+    with another_thread() as leave:
+        with single_blas_thread():
+            if first_out:
+                leave()
+            assert set(numbers()) == {1}
+        if not first_out:
+            assert set(numbers()) == {1}
+            leave()
+        assert set(numbers()) == {2}
 
 
 def test_a_fit_leaves_the_threads_to_others():
@@ -100,14 +94,45 @@ def test_a_fit_leaves_the_threads_to_others():
         with threadpool_limits(1, "blas"):
             return numbers()
 
-    assert set(in_another_thread(limited)) == {1}
-    assert set(in_another_thread(under_limit)) == {1}
+    with ThreadPoolExecutor(1) as pool:
+        for function in (limited, under_limit):
+            assert set(pool.submit(function).result()) == {1}
     assert set(numbers()) == {2}
 
 
-def threads_of_factorisations(function):
-    """Numbers of BLAS threads when eigenvectors, singular vectors and the like are looked for."""
-    found = set()
+FACTORISATIONS = {"svd", "eigh", "eigvalsh", "qr", "cholesky", "eigh_top", "orthonormalised"}
+ROWS = np.random.default_rng(0).standard_normal((120, 40)) * np.arange(1, 41)
+WIDE = np.random.default_rng(0).standard_normal((40, 530))
+SITES = [Subspace.from_rows(rows) for rows in np.split(ROWS, 4)]
+SMALL = """
+OnlineDistributedPCA(3).fit(ROWS)
+OnlineDistributedPCA(3, average="steps").partial_fit(ROWS)
+FederatedPCA(3, merge=SubspaceMerge("svd", fan_in=2), n_clients=4).fit(ROWS)
+FederatedPCA(3, merge=RobustMerge(), n_clients=5).fit(ROWS)
+TruncatedDistributedPCA(3, n_clients=4).fit(ROWS)
+FederatedPowerPCA(3, n_clients=4, random_state=0).fit(ROWS)
+merge_subspaces(SITES, 3, method="svd")
+FederatedPCA.from_subspaces(SITES, 3, merge=SubspaceMerge("qr"))
+Subspace.from_rows(ROWS[:15]).update(ROWS[15:40], 3)
+ProjectionAverage(3).merge(SITES, 3)
+excess_error(ROWS, np.eye(40)[:2])
+AlternatingProjections(3).fit(ROWS)
+VerticalFederatedPCA(3, feature_groups=3, random_state=0).fit(ROWS)
+VerticalFederatedPCA(3, method="power", feature_groups=3, random_state=0).fit(ROWS)
+VerticalFederatedPCA(3, method="merge", feature_groups=3, random_state=0).fit(ROWS)
+VerticalFederatedKernelPCA(3, feature_groups=3, random_state=0).fit(ROWS)
+VerticalFederatedKernelPCA(3, n_landmarks=30, feature_groups=3, random_state=0).fit(ROWS)
+merge_subspaces([Subspace.from_rows(WIDE[i::8]) for i in range(8)], 5, method="svd")
+"""
+LARGE = 'merge_subspaces(LARGE, 5, method="svd")'
+
+
+@pytest.mark.parametrize("code", [*SMALL.strip().splitlines(), LARGE])
+def test_small_factorisations_have_one_thread_large_ones_those_of_the_user(code):
+    """When eigenvectors, singular vectors and the like are looked for, here or by numpy."""
+    found, names = set(), {**NAMES, "ROWS": ROWS, "WIDE": WIDE, "SITES": SITES}
+    if code == LARGE:
+        names["LARGE"] = [Subspace.from_rows(k * np.eye(600)) for k in (1, 2)]
 
     def note(frame, event, arg):
         where, name = frame.f_code.co_filename.replace(os.sep, "/"), frame.f_code.co_name
@@ -118,49 +143,11 @@ def threads_of_factorisations(function):
 
     sys.setprofile(note)
     try:
-        function()
+        eval(code, names)
     finally:
         sys.setprofile(None)
-    return found
-
-
-FACTORISATIONS = {"svd", "eigh", "eigvalsh", "qr", "cholesky", "eigh_top", "orthonormalised"}
-ROWS = np.random.default_rng(0).standard_normal((120, 40)) * np.arange(1, 41)
-SITES = [Subspace.from_rows(rows) for rows in np.split(ROWS, 4)]
-GROUPS = {"feature_groups": 3, "random_state": 0}
-SMALL = {
-    "online": lambda: OnlineDistributedPCA(3).fit(ROWS),
-    "steps": lambda: OnlineDistributedPCA(3, average="steps").partial_fit(ROWS),
-    "tree": lambda: FederatedPCA(3, merge=SubspaceMerge("svd", fan_in=2), n_clients=4).fit(ROWS),
-    "robust": lambda: FederatedPCA(3, merge=RobustMerge(), n_clients=5).fit(ROWS),
-    "truncated": lambda: TruncatedDistributedPCA(3, n_clients=4).fit(ROWS),
-    "rounds": lambda: FederatedPowerPCA(3, n_clients=4, random_state=0).fit(ROWS),
-    "merge": lambda: merge_subspaces(SITES, 3, method="svd"),
-    "summaries": lambda: FederatedPCA.from_subspaces(SITES, 3, merge=SubspaceMerge("qr")),
-    "rows": lambda: Subspace.from_rows(ROWS[:15]).update(ROWS[15:40], 3),
-    "mean of projections": lambda: ProjectionAverage(3).merge(SITES, 3),
-    "error": lambda: excess_error(ROWS, np.eye(40)[:2]),
-    "separation": lambda: AlternatingProjections(3).fit(ROWS),
-    "columns": lambda: VerticalFederatedPCA(3, **GROUPS).fit(ROWS),
-    "columns, power": lambda: VerticalFederatedPCA(3, method="power", **GROUPS).fit(ROWS),
-    "columns, merge": lambda: VerticalFederatedPCA(3, method="merge", **GROUPS).fit(ROWS),
-    "kernels": lambda: VerticalFederatedKernelPCA(3, **GROUPS).fit(ROWS),
-    "landmarks": lambda: VerticalFederatedKernelPCA(3, n_landmarks=30, **GROUPS).fit(ROWS),
-}
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_small_factorisations_have_one_thread(name):
-    assert threads_of_factorisations(SMALL[name]) == {1}
+    assert found == ({2} if code == LARGE else {1})
     assert set(numbers()) == {2}
-
-
-def test_large_factorisations_have_those_of_the_user():
-    X = np.random.default_rng(0).standard_normal((40, 530))
-    sites = [Subspace.from_rows(X[i::8]) for i in range(8)]
-    wide = [Subspace.from_rows(np.eye(600)), Subspace.from_rows(2 * np.eye(600))]
-    assert threads_of_factorisations(lambda: merge_subspaces(sites, 5, method="svd")) == {1}
-    assert threads_of_factorisations(lambda: merge_subspaces(wide, 5, method="svd")) == {2}
 
 
 def test_a_number_that_is_set_meanwhile_is_kept():
@@ -205,11 +192,10 @@ class Failing(PerfectChannel):
 
 
 def test_a_server_that_fails_leaves_no_limit_while_its_traceback_is_kept():
-    X = np.random.default_rng(0).standard_normal((40, 6))
     model = FederatedPowerPCA(2, n_jobs=2, n_clients=4, channel=Failing(), random_state=0)
     with single_blas_thread():
         with pytest.raises(ValueError, match="too large") as kept:
-            model.fit(X)
+            model.fit(ROWS)
         assert set(numbers()) == {1}
     assert set(numbers()) == {2}
     assert kept.tb is not None
@@ -217,23 +203,11 @@ def test_a_server_that_fails_leaves_no_limit_while_its_traceback_is_kept():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_process_waits_for_no_thread_of_its_parent():
-    entered, leave = threading.Event(), threading.Event()
-
-    def other():
-        with single_blas_thread(), threads._lock:
-            entered.set()
-            leave.wait()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    entered.wait()
-    with warnings.catch_warnings():
+    with another_thread(threads._lock), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a process with threads is forked
         child = os.fork()
-    if child == 0:
-        os._exit(0 if under_limit() and threads._inside == {} else 1)
-    leave.set()
-    thread.join()
+        if child == 0:
+            os._exit(0 if under_limit() and threads._inside == {} else 1)
     end, done, status = time.monotonic() + 10, 0, None
     while not done and time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -259,20 +233,22 @@ def test_a_thread_that_sets_a_limit_may_come_to_another_one():
 
 
 def test_many_threads_share_one_limit():
-    seen, interval = [], sys.getswitchinterval()
-
-    def work():
-        for _ in range(50):
-            seen.append(under_limit())
-
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        workers = [threading.Thread(target=work) for _ in range(8)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(8) as pool:
+            seen = list(pool.map(lambda _: under_limit(), range(400)))
     finally:
         sys.setswitchinterval(interval)
     assert {number for one in seen for number in one} == {1}
     assert set(numbers()) == {2}
+
+
+def test_who_works_in_parallel_has_one_thread_and_small_products_leave_theirs_to_python():
+    with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(1) as pool:
+        assert usable_threads() == 2
+        with single_blas_thread():
+            assert usable_threads() == 1
+        with threads_for(1):
+            assert usable_threads() == 2
+            assert pool.submit(usable_threads).result() == 1  # not beside another thread

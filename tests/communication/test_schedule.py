@@ -1,16 +1,16 @@
 """Who merges with whom: balanced trees and schedules."""
 
-import math
 from collections import Counter
 
 import numpy as np
 import pytest
 from triangle_helpers import levels_of
 
-from fedpca_sklearn import (
-    DistributedPCA,
-    load_balanced_schedule,
-)
+from fedpca_sklearn import DistributedPCA, load_balanced_schedule
+
+
+def merges_of(pca, clients):
+    return [pca._state.load[client] for client in range(clients)]
 
 
 @pytest.mark.parametrize("s", [2, 3, 5, 8, 12])
@@ -20,21 +20,19 @@ def test_merges_are_those_of_the_schedule_and_balanced(s):
     for _ in range(K):
         pca.partial_fit(rng.standard_normal((s, 2)))
     tasks = [t for phase in load_balanced_schedule(s, K) for t in phase.tasks if t.kind != "qr"]
-    merges = [pca._state.load[client] for client in range(s)]
+    merges = merges_of(pca, s)
     assert merges == [Counter(t.client for t in tasks)[client] for client in range(s)]
     assert sum(merges) == K * (s - 1) + K - 1
     assert max(merges) - min(merges) <= levels_of(s) + 1
 
 
 def test_merges_are_balanced_where_any_clients_have_rows():
-    rng = np.random.default_rng(19)
-    pca, steps = DistributedPCA(1), 150
-    for _ in range(steps):
+    rng, pca = np.random.default_rng(19), DistributedPCA(1)
+    for _ in range(150):
         clients = rng.permutation(10)[: rng.integers(2, 8)]
         pca.partial_fit(rng.standard_normal((len(clients), 2)), clients=clients)
-    merges = [pca._state.load[client] for client in range(10)]
     # of at most seven clients, one merges at every level of a step and in the update
-    assert max(merges) - min(merges) <= levels_of(7) + 1
+    assert np.ptp(merges_of(pca, 10)) <= levels_of(7) + 1
 
 
 class Run:
@@ -46,9 +44,7 @@ class Run:
     def __init__(self, s, K, one_of=lambda task: "any"):
         self.s, self.K, self.one_of = s, K, one_of
         self.at = [{} for _ in range(s)]  # what a client holds: (step, level) and owner -> set
-        self.kinds = Counter()
-        self.merges = Counter()
-        self.qr = Counter()
+        self.kinds, self.merges, self.qr = Counter(), Counter(), Counter()
 
     def run(self, phases):
         for phase in phases:
@@ -88,16 +84,32 @@ class Run:
             old = {(client, step) for client in range(self.s) for step in range(task.step)}
             keys = [key for key, rows in here.items() if rows in (new, old)]
         assert len(keys) == 2
+        assert task.level > max(level for step, level, _ in keys if step == task.step)
         first, second = (here.pop(key) for key in keys)
         assert not first & second
         return first | second
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 10, 25])
-@pytest.mark.parametrize("s", [*range(1, 14), 16, 21, 32, 33])
-def test_a_schedule_can_be_executed_and_misses_no_row(s, K):
-    phases = load_balanced_schedule(s, K)
-    done = Run(s, K).run(phases)
+@pytest.mark.parametrize("s", [*range(1, 9), 13, 16, 33, 64])
+@pytest.mark.parametrize("layout", [None, "intervals"])
+def test_a_schedule_can_be_executed_and_misses_no_row(s, K, layout):
+    if layout is None:
+        phases = load_balanced_schedule(s, K)
+        alone = levels_of(s) + 2  # a step with its update cannot be shorter
+        work = 2 * K * s - 1  # K s factors of rows, K (s - 1) merges, K - 1 updates
+        assert max(-(-work // s), alone - 1) <= len(phases) <= K * alone
+        # clients are busy but while the first steps come in and the last ones go out
+        assert len(phases) <= 2 * K + 2 * alone
+        done = Run(s, K).run(phases)
+    elif s & (s - 1):
+        with pytest.raises(ValueError, match=f"n_clients must be a power of two .* got {s}"):
+            load_balanced_schedule(s, K, layout=layout)
+        return
+    else:
+        phases = load_balanced_schedule(s, K, layout=layout)
+        assert len(phases) == K + levels_of(s)
+        done = Run(s, K, one_of=lambda task: task.kind).run(phases)
     left = [rows for here in done.at for rows in here.values()]
     assert left == [{(client, step) for client in range(s) for step in range(K)}]
     assert done.qr == Counter({(client, step): 1 for client in range(s) for step in range(K)})
@@ -105,24 +117,12 @@ def test_a_schedule_can_be_executed_and_misses_no_row(s, K):
         assert done.kinds["merge", step] == s - 1
         assert done.kinds["update", step] == (step > 0)
     # many steps are no more unequal than one, whose root merges once a level and once more
-    merges = [done.merges[client] for client in range(s)]
-    assert max(merges) - min(merges) <= levels_of(s) + 1
-
-
-@pytest.mark.parametrize("K", [1, 2, 5, 20, 100])
-@pytest.mark.parametrize("s", [1, 2, 3, 4, 7, 13, 33, 64])
-def test_steps_overlap(s, K):
-    phases = len(load_balanced_schedule(s, K))
-    work = 2 * K * s - 1  # K s factors of rows, K (s - 1) merges, K - 1 updates
-    alone = levels_of(s) + 2  # a step with its update cannot be shorter
-    assert phases >= max(math.ceil(work / s), alone - 1)
-    # clients are busy but while the first steps come in and the last ones go out
-    assert phases <= 2 * K + 2 * alone
-    assert phases <= K * alone
+    assert np.ptp([done.merges[client] for client in range(s)]) <= levels_of(s) + 1
 
 
 def test_steps_overlap_many_times_over():
     assert len(load_balanced_schedule(64, 100)) < 0.35 * 100 * (1 + 6)
+    assert load_balanced_schedule(np.int64(5), np.uint8(3)) == load_balanced_schedule(5, 3)
 
 
 @pytest.mark.parametrize("s", [1, 2, 5, 8])
@@ -134,13 +134,18 @@ def test_the_tree_of_one_step_is_as_low_as_can_be(s):
         assert {task.level for task in phase.tasks} == {i}
 
 
-def test_a_schedule_takes_whole_numbers_of_any_kind():
-    assert load_balanced_schedule(np.int64(5), np.uint8(3)) == load_balanced_schedule(5, 3)
-
-
-@pytest.mark.parametrize("name", ["n_clients", "n_steps"])
-@pytest.mark.parametrize("bad", [0, -1, 2.0, "two", None, [3]])
-def test_a_bad_size_of_a_schedule_is_named(name, bad):
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        *(
+            (name, bad)
+            for name in ("n_clients", "n_steps")
+            for bad in (0, -1, 2.0, "two", None, [3])
+        ),
+        *(("layout", bad) for bad in ("interval", None, 1)),
+    ],
+)
+def test_a_bad_argument_of_a_schedule_is_named(name, bad):
     with pytest.raises(ValueError, match=name) as error:
         load_balanced_schedule(**{"n_clients": 2, "n_steps": 2, name: bad})
     assert repr(bad) in str(error.value)
@@ -153,22 +158,6 @@ def intervals(s, K):
     return load_balanced_schedule(s, K, layout="intervals")
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 10, 25])
-@pytest.mark.parametrize("s", [1, 2, 4, 8, 16, 32, 64])
-def test_intervals_can_be_executed_and_are_balanced(s, K):
-    phases = intervals(s, K)
-    assert len(phases) == K + levels_of(s)
-    done = Run(s, K, one_of=lambda task: task.kind).run(phases)
-    left = [rows for here in done.at for rows in here.values()]
-    assert left == [{(client, step) for client in range(s) for step in range(K)}]
-    assert done.qr == Counter({(client, step): 1 for client in range(s) for step in range(K)})
-    for step in range(K):
-        assert done.kinds["merge", step] == s - 1
-        assert done.kinds["update", step] == (step > 0)
-    merges = [done.merges[client] for client in range(s)]
-    assert max(merges) - min(merges) <= levels_of(s) + 1
-
-
 @pytest.mark.parametrize("s", [2, 4, 8, 32])
 def test_an_interval_takes_new_rows_and_lifts_every_open_tree_by_one_level(s):
     K, depth = 12, levels_of(s)
@@ -177,22 +166,15 @@ def test_an_interval_takes_new_rows_and_lifts_every_open_tree_by_one_level(s):
         merges = Counter((t.step, t.level) for t in phase.tasks if t.kind == "merge")
         open_trees = [(i - level, level) for level in range(1, depth + 1) if 0 <= i - level < K]
         assert merges == Counter({(step, level): s >> level for step, level in open_trees})
-        # the update follows the root, where it is
-        assert [(t.client, t.step) for t in phase.tasks if t.kind == "update"] == [
-            (t.client, t.step)
-            for t in phase.tasks
-            if t.kind == "merge" and t.level == depth and t.step
-        ]
+        roots = [t for t in phase.tasks if t.kind == "merge" and t.level == depth and t.step]
+        updates = [t for t in phase.tasks if t.kind == "update"]  # follow the root, where it is
+        assert [(t.client, t.step) for t in updates] == [(t.client, t.step) for t in roots]
 
 
 def sent_from(phases, step, level):
     """Pairs (sender, receiver) of the factors of a step that were made at a level."""
-    return {
-        (m.sender, m.receiver)
-        for phase in phases
-        for m in phase.messages
-        if (m.step, m.level) == (step, level)
-    }
+    messages = [m for phase in phases for m in phase.messages]
+    return {(m.sender, m.receiver) for m in messages if (m.step, m.level) == (step, level)}
 
 
 def root_of(phases, step, depth):
@@ -217,7 +199,7 @@ def test_eight_clients_send_as_the_text_of_bai_chan_and_luk_says():
     assert sent_from(phases[4:5], 1, 4) == {(4, 6)}
 
 
-@pytest.mark.parametrize("s", [2, 4, 8, 16, 64, 128])
+@pytest.mark.parametrize("s", [2, 4, 8, 64])
 def test_step_zero_is_algorithm_one_and_step_one_moves_on_by_a_quarter(s):
     phases, half = intervals(s, 3), s
     for level in range(levels_of(s)):
@@ -226,16 +208,3 @@ def test_step_zero_is_algorithm_one_and_step_one_moves_on_by_a_quarter(s):
     half, receivers = s // 2, {m.receiver for m in phases[1].messages if m.level == 0}
     assert receivers == {(max(s // 4, 1) + i) % s for i in range(half)}
     assert sent_from(phases, 1, 0) == {((i + half) % s, i) for i in receivers}
-
-
-@pytest.mark.parametrize("s", [3, 5, 6, 7, 12, 100])
-def test_intervals_need_a_power_of_two(s):
-    with pytest.raises(ValueError, match=f"n_clients must be a power of two .* got {s}"):
-        intervals(s, 2)
-
-
-@pytest.mark.parametrize("bad", ["interval", None, 1])
-def test_a_bad_layout_is_named(bad):
-    with pytest.raises(ValueError, match="layout must be one of") as error:
-        load_balanced_schedule(2, 2, layout=bad)
-    assert repr(bad) in str(error.value)

@@ -1,154 +1,401 @@
 """Summaries of scaled rows, and of what confounders leave, against scikit-learn on the rows."""
 
+import pickle
+
 import numpy as np
 import pytest
 from helpers import sine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
+from summary_helpers import examples
 
-from fedpca_sklearn import Subspace, merge_subspaces
+from fedpca_sklearn import (
+    DistributedPCA,
+    FederatedPCA,
+    FederatedScaler,
+    StreamingPCA,
+    Subspace,
+    excess_error,
+    make_power_law,
+    merge_subspaces,
+)
+from fedpca_sklearn.streaming import _few_rows
 from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
 from fedpca_sklearn.summary._directions import all_directions
 from fedpca_sklearn.summary._scaling import rescaled
 
-D = 6
 
-
-def rows_of(seed, n, spread=0.0, mean=0.0):
-    """Correlated columns with deviations from 10^-spread to 10^spread."""
+def rows_of(seed=0, n=300, d=12, spread=6.0, mean=3.0):
+    """Correlated columns with deviations from 10^-spread to 10^spread, about other means."""
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, D)) @ (rng.standard_normal((D, D)) + 2 * np.eye(D)) + mean
-    return X * 10.0 ** rng.permutation(np.linspace(-spread, spread, D))
+    X = rng.standard_normal((n, d)) @ (rng.standard_normal((d, d)) + 2 * np.eye(d)) + mean
+    return X * 10.0 ** rng.permutation(np.linspace(-spread, spread, d))
 
 
 def left_by(X, confounders, weight=None):
     """Residuals of least squares with an intercept, by scikit-learn."""
+    if not confounders:
+        return X
     C, Y = X[:, confounders], np.delete(X, confounders, axis=1)
-    C = (C - C.mean(axis=0)) / C.std(axis=0)
-    return Y - LinearRegression().fit(C, Y, sample_weight=weight).predict(C)
+    C, size = (C - C.mean(axis=0)) / C.std(axis=0), Y.std(axis=0)
+    fit = LinearRegression().fit(C, Y / size, sample_weight=weight)
+    return (Y / size - fit.predict(C)) * size
 
 
+def assert_scaled(pca, Y, tol=1e-10):
+    """Variances, components and deviations of the scaled rows."""
+    expected = PCA(pca.n_components_, svd_solver="full").fit(StandardScaler().fit_transform(Y))
+    assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=tol)
+    assert sine(pca.components_, expected.components_) < tol
+    assert_allclose(pca.scale_, Y.std(axis=0), rtol=tol)
+
+
+# -------------------------------------------------------------------------- a summary, adjusted
+
+
+@examples(40)
 @given(
     seed=st.integers(0, 99),
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     weighted=st.booleans(),
-    confounders=st.sampled_from([(), (2,), (0, 5)]),
+    confounders=st.sampled_from([[], [2], [0, 5]]),
     scale=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
 def test_any_split_and_weights(seed, sizes, weighted, confounders, scale):
     n = sum(sizes) + 12
-    X = rows_of(seed, n, spread=1.5, mean=10.0)
+    X = rows_of(seed, n, 6, spread=1.5, mean=10.0)
     w = np.random.default_rng(seed).integers(1, 4, n) if weighted else np.ones(n, dtype=int)
     at = np.cumsum(sizes)
     parts = [
         Subspace.from_rows(x, sample_weight=v)
         for x, v in zip(np.split(X, at), np.split(w, at), strict=True)
     ]
-    model, how, *_ = adjusted(merge_subspaces(parts), Adjusting(scale, confounders))
-    Y = np.repeat(X, w, axis=0)
-    Y = left_by(Y, list(confounders)) if confounders else Y
+    model, how, *_ = adjusted(merge_subspaces(parts), Adjusting(scale, tuple(confounders)))
+    X = np.repeat(X, w, axis=0)
+    Y = left_by(X, confounders)
     scaler = StandardScaler(with_std=scale).fit(Y)
-    np.testing.assert_allclose(how.scale, scaler.scale_ if scale else 1.0, rtol=1e-10)
+    assert_allclose(how.scale, scaler.scale_ if scale else 1.0, rtol=1e-10)
     Y = scaler.transform(Y)
     s, V = np.linalg.svd(Y, full_matrices=False)[1:]
-    np.testing.assert_allclose(model.singular_values, s, rtol=1e-10, atol=1e-10 * s[0])
-    np.testing.assert_allclose(model.scatter, (Y**2).sum(), rtol=1e-10)
-    np.testing.assert_allclose(model.column_scatter, (Y**2).sum(axis=0), rtol=1e-10)
+    assert_allclose(model.singular_values, s, rtol=1e-10, atol=1e-10 * s[0])
+    assert_allclose(model.scatter, (Y**2).sum(), rtol=1e-10)
+    assert_allclose(model.column_scatter, (Y**2).sum(axis=0), rtol=1e-10)
     scatter = (model.components.T * model.singular_values**2) @ model.components
-    np.testing.assert_allclose(scatter, (V.T * s**2) @ V, atol=1e-10 * s[0] ** 2)
-    X = np.repeat(X, w, axis=0)
-    np.testing.assert_allclose(
-        how.adjust(X - X.mean(axis=0)), Y - Y.mean(axis=0), atol=1e-10 * s[0]
-    )
+    assert_allclose(scatter, (V.T * s**2) @ V, atol=1e-10 * s[0] ** 2)
+    assert_allclose(how.adjust(X - X.mean(axis=0)), Y - Y.mean(axis=0), atol=1e-10 * s[0])
 
 
 def test_columns_keep_their_digits_over_sixteen_orders_of_size():
-    X = rows_of(0, 40)
+    X = rows_of(0, 40, 6, spread=0.0)
     X -= X.mean(axis=0)
     factors = 10.0 ** np.array([-8, 8, -3, 0, 5, -6])
     whole = Subspace.from_rows(X)
     graded = rescaled(whole, factors)
-    assert np.abs(graded.components @ graded.components.T - np.eye(D)).max() < 1e-14
+    assert np.abs(graded.components @ graded.components.T - np.eye(6)).max() < 1e-14
     assert (np.diff(graded.singular_values) <= 0).all()
     scatter = (graded.components.T * graded.singular_values**2) @ graded.components
-    np.testing.assert_allclose(scatter / np.outer(factors, factors), X.T @ X, atol=1e-12 * 40)
+    assert_allclose(scatter / np.outer(factors, factors), X.T @ X, atol=1e-12 * 40)
     back = rescaled(Subspace.from_bytes(graded.to_bytes()), 1 / factors)
-    np.testing.assert_allclose(back.singular_values, whole.singular_values, rtol=1e-13)
+    assert_allclose(back.singular_values, whole.singular_values, rtol=1e-13)
     assert sine(back.components[:2], whole.components[:2]) < 1e-12
-
-
-def test_directions_of_nothing_and_of_one_row():
     V, s = all_directions(np.zeros((2, 3)))
-    assert V.shape == (0, 3)
-    assert s.shape == (0,)
+    assert (V.shape, s.shape) == ((0, 3), (0,))
     V, s = all_directions(np.array([[1e-9, 0.0, 1e9]]))
-    np.testing.assert_allclose(V, [[1e-18, 0.0, 1.0]], rtol=1e-15)
-    np.testing.assert_allclose(s, [1e9], rtol=1e-15)
+    assert_allclose(V, [[1e-18, 0.0, 1.0]], rtol=1e-15)
+    assert_allclose(s, [1e9], rtol=1e-15)
 
 
 def test_a_full_set_of_dummies_and_a_constant_confounder():
-    X = rows_of(1, 60, mean=5.0)
+    X = rows_of(1, 60, 6, spread=0.0, mean=5.0)
     X[:, :3] = np.eye(3)[np.arange(60) % 3]  # add up to one
     X[:, 3] = 7.0
     model, how, along, _ = adjusted(Subspace.from_rows(X), Adjusting(False, (0, 1, 2, 3)))
     groups = np.stack([X[i::3, 4:] - X[i::3, 4:].mean(axis=0) for i in range(3)]).reshape(60, 2)
-    np.testing.assert_allclose(
-        model.singular_values, np.linalg.svd(groups, compute_uv=False), rtol=1e-12
-    )
+    assert_allclose(model.singular_values, np.linalg.svd(groups, compute_uv=False), rtol=1e-12)
     assert len(along) == 2
-    np.testing.assert_array_equal(how.effects[3], 0)
+    assert_array_equal(how.effects[3], 0)
     rest = how.adjust(X - X.mean(axis=0))
-    np.testing.assert_allclose(np.stack([rest[i::3] for i in range(3)]).reshape(60, 2), groups)
+    assert_allclose(np.stack([rest[i::3] for i in range(3)]).reshape(60, 2), groups)
 
 
 def test_a_column_that_confounders_explain_is_constant():
-    X = rows_of(2, 50)
+    X = rows_of(2, 50, 6, spread=0.0)
     X[:, 1] = 3 * X[:, 0] - 2 * X[:, 5] + 1
     model, how, *_ = adjusted(Subspace.from_rows(X), Adjusting(True, (0, 5)))
     assert how.scale[0] == 1.0
     assert model.column_scatter[0] == 0.0
-    np.testing.assert_allclose(model.column_scatter[1:], 50)
-    np.testing.assert_array_equal(model.components[:, 0], 0.0)
+    assert_allclose(model.column_scatter[1:], 50)
+    assert_array_equal(model.components[:, 0], 0.0)
 
 
-@pytest.mark.parametrize("confounders", [(), (0, 4)])
+@pytest.mark.parametrize("confounders", [[], [0, 4]])
 def test_what_was_cut_is_never_exceeded(confounders):
     rng = np.random.default_rng(3)
     X = rng.standard_normal((80, 12)) @ rng.standard_normal((12, 12))
     cut = Subspace.from_rows(X).truncate(5)
-    model, how, *_ = adjusted(cut, Adjusting(True, confounders))
-    Y = left_by(X, list(confounders)) if confounders else X - X.mean(axis=0)
-    Y = Y / how.scale
+    model, how, *_ = adjusted(cut, Adjusting(True, tuple(confounders)))
+    Y = left_by(X - X.mean(axis=0), confounders) / how.scale
     A = (model.components.T * model.singular_values**2) @ model.components
     assert np.linalg.eigvalsh(Y.T @ Y - A).min() > -1e-10 * np.trace(A)
     assert (model.column_scatter >= (Y**2).sum(axis=0) * (1 - 1e-10)).all()
     assert len(model.components) == 5 - len(confounders)
 
 
-def test_sums_of_squares_that_are_not_known():
-    X = rows_of(4, 30)
-    known = Subspace.from_estimator(PCA(D).fit(X))  # all directions tell them
-    model = adjusted(known, Adjusting(True)).model
-    Y = StandardScaler().fit_transform(X)
-    np.testing.assert_allclose(model.singular_values, np.linalg.svd(Y, compute_uv=False))
-    cut = Subspace.from_estimator(PCA(2).fit(X))
+def test_tiny_weights_float32_and_sums_of_squares_that_are_not_known():
+    X = rows_of(5, 40, 6, spread=1.0)
+    s = np.linalg.svd(StandardScaler().fit_transform(X), compute_uv=False)
+    known = Subspace.from_estimator(PCA(6).fit(X))  # all directions tell them
+    tiny = Subspace.from_rows(X, sample_weight=np.full(40, 1e-300))
+    single = Subspace.from_rows(X.astype(np.float32))
+    for summary, want, rtol in ((known, s, 1e-7), (tiny, s * 1e-150, 1e-10), (single, s, 1e-5)):
+        model = adjusted(summary, Adjusting(True)).model
+        assert model.components.dtype == summary.components.dtype
+        assert_allclose(model.singular_values, want, rtol=rtol)
     with pytest.raises(ValueError, match="column_scatter=None"):
-        adjusted(cut, Adjusting(True))
+        adjusted(Subspace.from_estimator(PCA(2).fit(X)), Adjusting(True))
     with pytest.raises(ValueError, match="center=True"):
         adjusted(Subspace.from_rows(X, center=False), Adjusting(True))
 
 
-def test_tiny_weights_and_float32():
-    X = rows_of(5, 40, spread=1.0)
-    tiny = Subspace.from_rows(X, sample_weight=np.full(40, 1e-300))
-    Y = StandardScaler().fit_transform(X)
-    s = np.linalg.svd(Y, compute_uv=False)
-    model = adjusted(tiny, Adjusting(True)).model
-    np.testing.assert_allclose(model.singular_values, s * 1e-150, rtol=1e-10)
-    single = adjusted(Subspace.from_rows(X.astype(np.float32)), Adjusting(True)).model
-    assert single.components.dtype == np.float32
-    np.testing.assert_allclose(single.singular_values, s, rtol=1e-5)
+# -------------------------------------------------------------------------- estimators
+
+
+@pytest.fixture
+def solved(monkeypatch):
+    """Orders of the eigenproblems and decompositions that numpy and scipy are asked for."""
+    import scipy.linalg
+
+    orders = []
+
+    def count(module, name):
+        solve = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda A, **kw: orders.append(len(A)) or solve(A, **kw))
+
+    for module, names in ((np.linalg, ("eigh", "svd")), (scipy.linalg, ("eigh", "svd", "qr"))):
+        for name in names:
+            count(module, name)
+    return orders
+
+
+@pytest.mark.parametrize("spread", [0.0, 6.0])
+@pytest.mark.parametrize("d", [60, 300])
+@pytest.mark.parametrize("confounders", [None, [3, 1]])
+def test_one_eigenproblem_as_of_rows_that_are_not_adjusted(spread, d, confounders, solved):
+    X = rows_of(1, 600, d, spread)
+    StreamingPCA(10).fit(rows_of(1, 600, d, 0.0))
+    plain, solved[:] = len(solved), []
+    pca = StreamingPCA(10, scale=True, partial_out=confounders).fit(X)
+    assert len(solved) == plain + (confounders is not None)  # the small one of the confounders
+    assert_scaled(pca, left_by(X, confounders))
+
+
+def test_scatter_matrices_of_sites_are_added_up(solved):
+    X = rows_of(1, 600, 60)
+    pca = FederatedPCA(10, scale=True, n_clients=4).fit(X)
+    assert len(pca.components_) == 10
+    assert len(solved) == 5  # for what each site sends, and for the sum
+    assert_scaled(pca, X)
+
+
+@pytest.mark.parametrize("kind", [StreamingPCA, FederatedPCA, DistributedPCA])
+def test_what_is_read_or_copied_in_between_changes_no_bit(kind):
+    """And directions that are read later have the digits of each column."""
+    X = rows_of(3, spread=8.0 if kind is StreamingPCA else 6.0)
+    parts = {} if kind is StreamingPCA else {"clients": np.arange(150) % 3}
+    pca, read = (kind(3, scale=True).fit(X[:150], **parts) for _ in range(2))
+    assert read.subspace_.components.shape == (12, 12)
+    copied = pickle.loads(pickle.dumps(pca))
+    if kind is not DistributedPCA:
+        again = pickle.loads(pickle.dumps(read))
+        assert read.subspace_error_bound_ == again.subspace_error_bound_
+    if kind is FederatedPCA:
+        assert all(s.n_components == 12 for s in read.summaries_.values())
+    for each in (pca, read, copied):
+        each.partial_fit(X[150:], **parts)
+        assert_array_equal(each.components_, pca.components_)
+        assert_array_equal(each.subspace_.components, pca.subspace_.components)
+    assert_scaled(pca, X)
+    summary, size, Y = pca.subspace_, X.std(axis=0), X - X.mean(axis=0)
+    scatter = (summary.components.T * summary.singular_values**2) @ summary.components
+    assert_allclose(scatter / np.outer(size, size), Y.T @ Y / np.outer(size, size), atol=1e-9)
+    again = Subspace.from_bytes(summary.to_bytes())
+    assert summary.nbytes == len(summary.to_bytes())
+    assert summary.n_floats == again.n_floats == 12 * 13 // 2 + 2 * 12 + 2
+    assert_scaled(FederatedPCA.from_subspaces([again], 3, scale=True), X)
+    largest = merge_subspaces([summary, again.decay(0)]).singular_values[0]
+    assert_allclose(largest, np.linalg.svd(Y, compute_uv=False)[0])
+
+
+def test_rows_that_follow_a_summary_that_was_cut():
+    """Its sums of squares count, though its scatter matrix has not all of them."""
+    X = rows_of(4, spread=1.0)
+    cut = StreamingPCA(3).fit(X[:150]).subspace_.truncate(2)
+    pca = StreamingPCA.from_subspace(cut, 2, scale=True).partial_fit(X[150:])
+    assert_allclose(pca.scale_, X.std(axis=0))
+    assert_allclose(pca.subspace_.column_scatter.sum(), pca.subspace_.scatter)
+    assert pca.subspace_error_bound_ > 1e-3
+    with pytest.warns(UserWarning, match="n_components=2 must be at most 1: .* keeps 2 of 12"):
+        again = StreamingPCA.from_subspace(cut, 2, partial_out=[0])
+    again.partial_fit(X[150:])
+    assert_allclose(again.subspace_.column_scatter, 300 * X.var(axis=0))
+
+
+@pytest.mark.parametrize("rest", [1e-3, 1e-7])
+@pytest.mark.parametrize("kind", [StreamingPCA, FederatedPCA])
+def test_columns_that_others_nearly_explain_keep_ten_digits(kind, rest):
+    X = rows_of(5, spread=2.0)
+    noise = np.random.default_rng(5).standard_normal(300)
+    X[:, 1] = 2 * X[:, 0] + rest * X[:, 0].std() * noise
+    pca = kind(scale=True).fit(X)  # of which the last variance is that of the noise
+    Z = StandardScaler().fit_transform(X)
+    Z[:, 1] -= Z[:, 0]  # which loses nothing that the rows have
+    last = np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False)[-1]
+    assert 0.3 * last < pca.singular_values_[-1] < last
+    left = kind(3, partial_out=[0], scale=True).fit(X)
+    lost = np.finfo(float).eps / rest  # of the rows' own digits, which few steps lose again
+    expected = left_by(X, [0]).std(axis=0)
+    assert_allclose(left.scale_, expected, rtol=max(1e-10, 16 * lost))
+
+
+@pytest.mark.parametrize("apart", [10.0, 1e6])
+def test_sites_far_apart(apart):
+    """Where the sum of scatter matrices knows the way between the means only."""
+    X, clients = rows_of(6, spread=2.0), np.arange(300) % 3
+    X += apart * clients[:, None] * X.std(axis=0) * np.linspace(1, 2, 12)
+    pca = FederatedPCA(4, scale=True).fit(X, clients=clients)
+    assert_scaled(pca, X, tol=1e-10 if apart < 100 else 1e-6)
+    s = np.linalg.svd(StandardScaler().fit_transform(X), compute_uv=False)
+    assert_allclose(pca.singular_values_, s[:4], rtol=1e-9)
+
+
+def test_small_batches_wait_for_each_other(monkeypatch):
+    X, calls, take = rows_of(7), [], _few_rows.take_buffer
+    pca = StreamingPCA(3, scale=True, partial_out=[2])
+    monkeypatch.setattr(
+        _few_rows, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
+    )
+    for batch in np.split(X, 30):
+        pca.partial_fit(batch)
+    assert len(calls) <= 300 // (4 * 12)
+    assert_scaled(pca, left_by(X, [2]))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("n", [150, 1500])
+def test_confounders_are_kept_whole_beside_a_cut(scale, n):
+    """With fewer rows than columns in a block, and with more."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((n, 300)) * np.arange(1, 301.0) ** -0.5 * 40
+    C = np.column_stack([rng.integers(0, 2, n), rng.normal(50, 10, n)])
+    X += C @ rng.standard_normal((2, 300))
+    X[:, [7, 200]] = C
+    effects = LinearRegression().fit(C, np.delete(X, [7, 200], axis=1)).coef_.T
+    options = {"partial_out": [7, 200], "scale": scale}
+    site = StreamingPCA(4, oversampling=10, block_size=60 if n == 150 else "auto", **options)
+    sites = FederatedPCA(4, estimator=clone(site), **options).fit(X, clients=np.arange(n) % 2)
+    for pca in (site.fit(X), sites):
+        assert len(pca.subspace_.components) < 300
+        error = C.std(axis=0)[:, None] * (pca.confounder_effects_ - effects)
+        assert np.abs(error).max() < 1e-10 * X.std(axis=0).min()
+
+
+MODELS = [
+    StreamingPCA(2, scale=True),
+    StreamingPCA(2, scale=True, partial_out=[0]),
+    StreamingPCA(2, scale=True, block_size=20),
+    FederatedPCA(2, scale=True, n_clients=3),
+    FederatedPCA(2, scale=True, partial_out=[0], n_clients=3),
+    DistributedPCA(2, scale=True, n_clients=3),
+    FederatedScaler(n_clients=3),
+]
+
+
+@pytest.mark.parametrize("unit", [1e-280, 1e-30, 1.0, 1e17, 1e300])
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_the_unit_of_the_weights_does_not_matter(model, unit):
+    """Nor a constant column, nor one that hardly varies."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 6)) * [6, 5, 4, 3, 2, 1e-9] + 3
+    X[:, 4] = 1 / 3
+    weight = rng.random(90) + 0.1
+    share = weight / weight.sum()
+    mean = share @ X
+    deviation = np.sqrt(share @ np.square(X - mean))
+    deviation[4] = 1.0
+    model = clone(model).fit(X, sample_weight=unit * share)
+    if getattr(model, "partial_out", None):  # the effect of the confounder is taken off first
+        assert_array_equal(model.scale_[3], 1.0)
+        alike = clone(model).fit(X, sample_weight=90 * share)
+        assert_allclose(model.scale_, alike.scale_, rtol=1e-6)
+        assert_allclose(np.abs(model.components_), np.abs(alike.components_), atol=1e-6)
+        return
+    # of values near 3 that vary by 1e-9, seven digits are left
+    assert_allclose(model.scale_, deviation, rtol=1e-6)
+    if hasattr(model, "components_"):
+        Z = (X - mean) / deviation
+        Z[:, 4] = 0.0
+        V = np.linalg.svd(np.sqrt(share)[:, None] * Z, full_matrices=False)[2][:2]
+        assert sine(model.components_, V) < 1e-6
+
+
+# -------------------------------------------------------------------------- cuts in another metric
+
+# Excess error above the exact dimension: rows a batch (None: ten sites), whether confounders are
+# taken out, columns scaled, and the first fifth of the rows in other units. At most twice what a
+# change of units at the beginning and the end of each call left.
+ERRORS = [
+    (40, False, True, True, 8.3e-5),
+    (40, True, True, False, 8.7e-6),
+    (40, True, False, True, 1.0e-5),
+    (200, False, True, False, 3.9e-6),
+    (200, True, True, True, 1.2e-5),
+    (1000, False, True, True, 3.3e-5),
+    (1000, True, True, False, 1.5e-6),
+    (1000, True, False, True, 1.7e-9),
+    (None, False, True, True, 3.2e-5),
+    (None, True, True, True, 2.4e-5),
+    (None, True, False, False, 7.4e-6),
+]
+CONFOUNDERS = [3, 77]
+
+
+def power_law(seed, in_other_units, n=2000, d=500):
+    rng = np.random.default_rng(seed)
+    X = make_power_law(n, d, alpha=1.0, random_state=seed) + 0.3
+    X *= 10.0 ** rng.uniform(-2, 2, d)
+    if in_other_units:
+        X[: n // 5] *= 10.0 ** rng.uniform(-2, 2, d)
+    return X
+
+
+def adjusted_rows(X, confounders, scale):
+    """Residuals of least squares by an orthonormal basis of the confounders, twice; scaled."""
+    Z = X - X.mean(axis=0)
+    if confounders is not None:
+        Q = np.linalg.qr(Z[:, confounders] / Z[:, confounders].std(axis=0))[0]
+        Z = np.delete(Z, confounders, axis=1)
+        for _ in range(2):
+            Z -= Q @ (Q.T @ Z)
+    return Z / Z.std(axis=0) if scale else Z
+
+
+@pytest.mark.parametrize(("batch", "regressed", "scale", "in_other_units", "error"), ERRORS)
+def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_units, error):
+    found, confounders = [], CONFOUNDERS if regressed else None
+    options = {"scale": scale, "partial_out": confounders}
+    for seed in range(3):
+        X = power_law(seed, in_other_units)
+        if batch is None:
+            pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
+        else:
+            pca = StreamingPCA(3, **options)
+            for i in range(0, len(X), batch):
+                pca.partial_fit(X[i : i + batch])
+        assert len(pca.subspace_.components) < 500
+        found.append(excess_error(adjusted_rows(X, confounders, scale), pca.components_))
+    assert np.mean(found) < 2 * error

@@ -1,10 +1,11 @@
 """Stored summaries: what is written comes back, and nothing else gets in."""
 
 import io
-import json
 import os
 import pickle
 import struct
+import sys
+import threading
 import tracemalloc
 import zlib
 from collections import Counter
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import peak_bytes
+from numpy.testing import assert_allclose, assert_array_equal
+from summary_helpers import FIELDS, fields_of
 
 from fedpca_sklearn import (
     DistributedPCA,
@@ -23,6 +26,7 @@ from fedpca_sklearn import (
     Subspace,
     merge_subspaces,
 )
+from fedpca_sklearn._validation import files
 
 # the documented layout, written down a second time
 HEADER = struct.Struct("<8sBBIHQQdd")
@@ -34,6 +38,10 @@ def make(n=30, d=7, n_components=None, dtype=np.float64, center=True):
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((n, d)) * np.arange(1, d + 1) + 3).astype(dtype)
     return Subspace.from_rows(X, n_components, center=center)
+
+
+def of_model(*stated):
+    return Subspace(**fields_of(make(), "column_scatter", model=stated))
 
 
 SUMMARIES = {
@@ -50,19 +58,14 @@ SUMMARIES = {
     "columns unknown": make()._replace(column_scatter=None),
 }
 # with labels, which the layout of the others has not
-MODELS = {
-    "model": (3, False, (), 1e-12),
-    "scaled model": (3, True, (), float("inf")),
-    "model without confounders": (5, False, (6, 0), 0.25),
+STATED = {"privacy": (1.0, 1e-5, 3.0, "AnalyzeGauss", "client")}
+LABELLED = {
+    "model": of_model(3, False, (), 1e-12),
+    "scaled model": of_model(3, True, (), float("inf")),
+    "model without confounders": of_model(5, False, (6, 0), 0.25),
+    "names": make(d=4)._named(("Größe", "血压", "", 'a "quoted" \\ name'))._replace(site="Zürich"),
+    "sites": make()._replace(site=None, sites=("a", "b"), **STATED),
 }
-
-
-def of_model(*stated):
-    summary = make()
-    names = ("components", "singular_values", "mean", "n_samples", "scatter", "column_scatter")
-    return Subspace(**{name: getattr(summary, name) for name in names}, model=stated)
-
-
 each_summary = pytest.mark.parametrize("subspace", SUMMARIES.values(), ids=SUMMARIES)
 
 
@@ -76,25 +79,18 @@ def with_header(data, **changes):
     return with_checksum(HEADER.pack(*fields.values()) + data[HEADER.size : -CRC.size])
 
 
-def is_triangle(subspace):
-    return bool(subspace.to_bytes()[9] & 8)
-
-
 def assert_same(one, other):
     """All bits, but for directions that are found anew from a triangle."""
-    whole = is_triangle(other)
-    for name in ("components", "singular_values", "mean"):
+    whole = other.to_bytes()[9] & 8
+    for name in ("components", "singular_values", "mean", "column_scatter"):
         a, b = getattr(one, name), getattr(other, name)
-        assert a.dtype == b.dtype
-        if whole and name == "singular_values":
-            np.testing.assert_allclose(a, b, rtol=1e-13)
-        elif whole and name == "components":
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+        tol = 1e-12 if whole and name in ("components", "singular_values") else 0
+        if b is None or not tol:
+            assert_array_equal(a, b)
         else:
-            np.testing.assert_array_equal(a, b)
-    assert (one.column_scatter is None) == (other.column_scatter is None)
-    np.testing.assert_array_equal(one.column_scatter, other.column_scatter)
-    for name in ("n_samples", "scatter", "centered", "feature_names", "sites", "privacy"):
+            assert_allclose(a, b, rtol=tol / 10, atol=tol * (name == "components"))
+        assert b is None or a.dtype == b.dtype
+    for name in ("n_samples", "scatter", "centered", "feature_names", "sites", "privacy", "model"):
         assert getattr(one, name) == getattr(other, name)
 
 
@@ -105,39 +101,36 @@ def assert_valid(subspace):
     assert np.abs(V @ V.T - np.eye(len(V))).max(initial=0) <= 2 * tol
     assert np.all(s >= 0)
     assert np.all(np.diff(s) <= 0)
-    assert np.isfinite(subspace.mean).all()
+    assert np.isfinite([*subspace.mean, subspace.n_samples, subspace.scatter]).all()
     assert subspace.centered or not subspace.mean.any()
-    assert np.isfinite([subspace.n_samples, subspace.scatter]).all()
     assert subspace.n_samples >= 0
     assert s @ s <= subspace.scatter * (1 + tol)
+    assert Subspace.from_bytes(subspace.to_bytes()).to_bytes() == subspace.to_bytes()
 
 
 # -------------------------------------------------------------------------- round trips
 
 
-@each_summary
-def test_bytes_come_back_exactly(subspace):
+@pytest.mark.parametrize("name", [*SUMMARIES, *LABELLED])
+def test_bytes_and_files_come_back_exactly(name, tmp_path):
+    subspace, path = (SUMMARIES | LABELLED)[name], tmp_path / "site.subspace"
     data = subspace.to_bytes()
     assert len(data) == subspace.nbytes
-    for given in (data, bytearray(data), memoryview(data)):
-        assert_same(Subspace.from_bytes(given), subspace)
-    assert Subspace.from_bytes(data).to_bytes() == data
-
-
-@each_summary
-def test_files_come_back_exactly(subspace, tmp_path):
-    path = tmp_path / "site.subspace"
-    for file in (path, str(path)):
+    for file in (str(path), path):
         subspace.save(file)
-        assert_same(Subspace.load(file), subspace)
-    assert path.stat().st_size == subspace.nbytes
     stream = io.BytesIO()
     subspace.save(stream)
-    assert stream.getvalue() == path.read_bytes()
+    assert stream.getvalue() == path.read_bytes() == data
+    ways = [(Subspace.from_bytes, given) for given in (data, bytearray(data), memoryview(data))]
+    for read, source in (*ways, (Subspace.load, path), (Subspace.load, str(path))):
+        assert_same(read(source, max_bytes=len(data)), subspace)
+        with pytest.raises(ValueError, match=rf"max_bytes={len(data) - 1}"):
+            read(source, max_bytes=len(data) - 1)
     stream.seek(0)
-    assert_same(Subspace.load(stream), subspace)
     with open(path, "rb") as opened:
-        assert_same(Subspace.load(opened), subspace)
+        for source in (stream, opened):
+            assert_same(Subspace.load(source), subspace)
+    assert Subspace.from_bytes(data).to_bytes() == data
 
 
 @each_summary
@@ -151,10 +144,8 @@ def test_layout_is_the_documented_one(subspace):
     sums = subspace.n_samples, subspace.scatter
     assert HEADER.unpack_from(data) == (b"FEDPCA\x00\x05", 1, flags, 0, 0, d, k, *sums)
     arrays = data[HEADER.size : -CRC.size]
-    np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), subspace.mean)
-    arrays = arrays[8 * d :]
-    if columns is not None:
-        np.testing.assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), columns)
+    for array in (subspace.mean, *([] if columns is None else [columns])):
+        assert_array_equal(np.frombuffer(arrays[: 8 * d], "<f8"), array)
         arrays = arrays[8 * d :]
     if whole:
         assert len(arrays) == 4 * d * (d + 1)
@@ -162,12 +153,11 @@ def test_layout_is_the_documented_one(subspace):
         R[np.triu_indices(d)] = np.frombuffer(arrays)
         assert (R.diagonal() > 0).all()
         sV = subspace.singular_values[:, None] * subspace.components
-        np.testing.assert_allclose(R.T @ R, sV.T @ sV, rtol=1e-12, atol=1e-12)
+        assert_allclose(R.T @ R, sV.T @ sV, rtol=1e-12, atol=1e-12)
     else:
-        s, itemsize = np.frombuffer(arrays[: 8 * k]), subspace.components.itemsize
-        np.testing.assert_array_equal(s, subspace.singular_values)
-        V = np.frombuffer(arrays[8 * k :], f"<f{itemsize}").reshape(k, d)
-        np.testing.assert_array_equal(V, subspace.components)
+        assert_array_equal(np.frombuffer(arrays[: 8 * k]), subspace.singular_values)
+        V = np.frombuffer(arrays[8 * k :], f"<f{subspace.components.itemsize}").reshape(k, d)
+        assert_array_equal(V, subspace.components)
     assert data[-CRC.size :] == CRC.pack(zlib.crc32(data[: -CRC.size]))
 
 
@@ -178,8 +168,7 @@ def test_a_triangle_is_the_spectrum_that_was_saved(made, d):
     X = np.random.default_rng(d).standard_normal((2 * d + 5, d)) * np.linspace(1, 4, d) + 3
     summary = Subspace.from_rows(X)
     if made == "fields":
-        fields = ("components", "singular_values", "mean", "n_samples", "scatter")
-        summary = Subspace(*(getattr(summary, name) for name in fields))
+        summary = Subspace(**fields_of(summary))
     elif made != "rows":
         kind = StreamingPCA if made == "fit" else DistributedPCA
         summary = kind(d, scale=True).fit(X).subspace_
@@ -191,9 +180,9 @@ def test_a_triangle_is_the_spectrum_that_was_saved(made, d):
     assert read.to_bytes() == data
     assert (read.n_components, read.nbytes, read.n_floats) == (d, len(data), summary.n_floats)
     Y = X - X.mean(axis=0)
-    np.testing.assert_allclose(read.singular_values, np.linalg.svd(Y, compute_uv=False), rtol=1e-12)
+    assert_allclose(read.singular_values, np.linalg.svd(Y, compute_uv=False), rtol=1e-12)
     rebuilt = (read.components.T * read.singular_values**2) @ read.components
-    np.testing.assert_allclose(rebuilt, Y.T @ Y, rtol=0, atol=1e-11 * summary.scatter)
+    assert_allclose(rebuilt, Y.T @ Y, rtol=0, atol=1e-11 * summary.scatter)
 
 
 @pytest.mark.parametrize("made", ["fields", "factor", "file"])
@@ -203,23 +192,17 @@ def test_columns_of_very_unlike_sizes_keep_their_digits_in_a_file(made):
     X *= sizes
     summary = DistributedPCA(3, scale=True).fit(X).subspace_
     if made != "factor":
-        fields = ("components", "singular_values", "mean", "n_samples", "scatter")
-        known = {name: getattr(summary, name) for name in fields}
-        summary = Subspace(**known, column_scatter=summary.column_scatter)
+        summary = Subspace(**fields_of(summary, "column_scatter"))
     read = Subspace.from_bytes(summary.to_bytes())
     if made == "file":
         read = Subspace.from_bytes(read.to_bytes())
     Y = (X - X.mean(axis=0)) / sizes
     rows = read.singular_values[:, None] * read.components / sizes
-    np.testing.assert_allclose(rows.T @ rows, Y.T @ Y, rtol=0, atol=1e-9)
+    assert_allclose(rows.T @ rows, Y.T @ Y, rtol=0, atol=1e-9)
 
 
 def test_what_no_triangle_stands_for_is_stored_as_directions():
     whole = make()
-    fields = {
-        name: getattr(whole, name)
-        for name in ("components", "singular_values", "mean", "n_samples", "scatter")
-    }
     zero, noise = whole.singular_values.copy(), whole.singular_values.copy()
     zero[-1], noise[-1] = 0.0, 1e-15 * zero[0]
     wrong = whole.column_scatter[::-1].copy()
@@ -228,7 +211,7 @@ def test_what_no_triangle_stands_for_is_stored_as_directions():
         {"singular_values": noise},
         {"column_scatter": wrong},
     ):
-        summary = Subspace(**{**fields, **changes})
+        summary = Subspace(**fields_of(whole, **changes))
         data = summary.to_bytes()
         assert not data[9] & 8
         assert_same(Subspace.from_bytes(data), summary)
@@ -272,49 +255,29 @@ def test_a_triangle_fits_the_scatter_of_its_columns():
         Subspace.from_bytes(with_checksum(data[: HEADER.size] + numbers.tobytes()))
 
 
-def test_triangles_near_the_smallest_and_largest_numbers_are_read():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        R = np.triu(rng.standard_normal((4, 4)) * 10.0 ** rng.uniform(-320, 150, (4, 4)))
-        R[np.diag_indices(4)] = np.abs(R.diagonal()) + 5e-324
-        read = Subspace.from_bytes(with_triangle(R, scatter=1e302))
-        assert_valid(read)
-        assert Subspace.from_bytes(read.to_bytes()).to_bytes() == read.to_bytes()
-
-
-def test_what_was_read_is_immutable_and_owns_its_memory():
+def test_what_was_read_is_immutable_owns_its_memory_and_goes_on():
+    X = np.random.default_rng(1).standard_normal((20, 7))
     for name in ("float64", "wide"):
-        data = bytearray(SUMMARIES[name].to_bytes())
-        subspace = Subspace.from_bytes(data)
+        saved = SUMMARIES[name]
+        data = bytearray(saved.to_bytes())
+        read = Subspace.from_bytes(data)
         data[:] = bytes(len(data))
-        assert_same(subspace, SUMMARIES[name])
-        for array in (subspace.components, subspace.mean):
+        assert_same(read, saved)
+        for array in (read.components, read.mean):
             with pytest.raises(ValueError, match="read-only"):
                 array[...] = 0
+        Y = np.resize(X, (20, read.n_features))
+        found, expected = read.update(Y, 3), saved.update(Y, 3)
+        assert_allclose(found.components, expected.components, rtol=0, atol=1e-13)
+        assert_allclose(found.singular_values, expected.singular_values, rtol=1e-13)
+        assert_allclose(found.mean, expected.mean, rtol=1e-15)
 
 
-def test_loaded_summary_goes_on_as_the_saved_one():
-    X = np.random.default_rng(1).standard_normal((20, 7))
-    saved = SUMMARIES["float64"]
-    loaded = Subspace.from_bytes(saved.to_bytes())
-    found, expected = loaded.update(X), saved.update(X)
-    np.testing.assert_allclose(found.components, expected.components, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-13)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-15)
-
-
-@pytest.mark.parametrize("stated", MODELS.values(), ids=MODELS)
-def test_the_model_of_a_file_comes_back(stated):
-    summary = of_model(*stated)
-    data = summary.to_bytes()
-    assert len(data) == summary.nbytes
-    assert Subspace.from_bytes(data).model == stated
-    assert_same(Subspace.from_bytes(data), summary)
-    assert Subspace.from_bytes(data).to_bytes() == data
+# -------------------------------------------------------------------------- models
 
 
 def test_what_is_made_of_a_model_is_another_one():
-    model = of_model(*MODELS["scaled model"])
+    model = LABELLED["scaled model"]
     X = np.random.default_rng(1).standard_normal((20, 7))
     for other in (
         model.truncate(2),
@@ -326,67 +289,128 @@ def test_what_is_made_of_a_model_is_another_one():
         StreamingPCA.from_subspace(model, 2).subspace_,
     ):
         assert other.model is None
-    assert model._named("abcdefg").model == MODELS["scaled model"]
+    assert model._named("abcdefg").model == (3, True, (), float("inf"))
 
 
-@pytest.mark.parametrize(
-    ("stated", "match"),
-    [
-        ((8, False, (), 0.0), "model.n_components must be an integer from 0 to 7, got 8"),
-        ((-1, False, (), 0.0), "model.n_components"),
-        ((2.5, False, (), 0.0), "model.n_components"),
-        ((float("nan"), False, (), 0.0), "model.n_components"),
-        (("3", False, (), 0.0), "model.n_components"),
-        ((6, False, (0, 1), 0.0), "model.n_components must be an integer from 0 to 5, got 6"),
-        ((3, 2, (), 0.0), "model.scale must be True or False, got 2"),
-        ((3, None, (), 0.0), "model.scale"),
-        ((3, False, (7,), 0.0), "model.partial_out must be an integer from 0 to 6, got 7"),
-        ((3, False, (1, 1), 0.0), "model.partial_out must hold none of 7 columns twice"),
-        ((0, False, range(7), 0.0), "model.partial_out must hold none of 7 columns twice"),
-        ((3, False, (), -1.0), "model.error_bound"),
-        ((3, False, (), float("nan")), "model.error_bound"),
-        ((3, False, ()), "model must be"),
-    ],
-    ids=str,
-)
-def test_a_model_that_cannot_be_is_refused(stated, match):
+STATED_WRONG = """
+8, False, (), 0.0 | model.n_components must be an integer from 0 to 7, got 8
+-1, False, (), 0.0 | model.n_components
+2.5, False, (), 0.0 | model.n_components
+float("nan"), False, (), 0.0 | model.n_components
+"3", False, (), 0.0 | model.n_components
+6, False, (0, 1), 0.0 | model.n_components must be an integer from 0 to 5, got 6
+3, 2, (), 0.0 | model.scale must be True or False, got 2
+3, None, (), 0.0 | model.scale
+3, False, (7,), 0.0 | model.partial_out must be an integer from 0 to 6, got 7
+3, False, (1, 1), 0.0 | model.partial_out must hold none of 7 columns twice
+0, False, range(7), 0.0 | model.partial_out must hold none of 7 columns twice
+3, False, (), -1.0 | model.error_bound
+3, False, (), float("nan") | model.error_bound
+3, False, () | model must be
+"""
+
+
+@pytest.mark.parametrize("row", STATED_WRONG.strip().splitlines())
+def test_a_model_that_cannot_be_is_refused(row):
+    stated, match = row.split(" | ")
     with pytest.raises(ValueError, match=match):
-        of_model(*stated)
+        of_model(*eval(stated))
 
 
 def test_columns_about_the_origin_are_not_scaled():
-    fields = {
-        name: getattr(SUMMARIES["about the origin"], name)
-        for name in ("components", "singular_values", "mean", "n_samples", "scatter", "centered")
-    }
+    fields = fields_of(SUMMARIES["about the origin"], "centered")
     with pytest.raises(ValueError, match="centered=True"):
         Subspace(**fields, model=(2, True, (), 0.0))
     assert Subspace(**fields, model=(2, False, (), 0.0)).model == (2, False, (), 0.0)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        *("[]", "[3]", "[3, 1]", "3", '"abc"', '["3", 1, null]', '[3, "1", null]'),
-        *("[3, 1, null, 0, 0]", "[3, 1, 0.1, 7]", "[3, 1, null, null]", "[3, 0, null, 0.5]"),
-        *("[9, 1, null]", "[3, 2, null]", "[3, 1e999, null]", "[3, 1, -1]", "[[3], 1, null]"),
-    ],
+# -------------------------------------------------------------------------- hostile labels
+
+
+def relabelled(labels, data=None, n_sites=0):
+    """A summary whose labels are these bytes, with a checksum that is right."""
+    data = SUMMARIES["float64"].to_bytes() if data is None else data
+    (length,) = struct.unpack_from("<I", data, 10)
+    body = data[:10] + struct.pack("<IH", len(labels), n_sites) + data[16 : len(data) - 4 - length]
+    return with_checksum(body + labels)
+
+
+MODELS = "[] [3] [3,1] 3 'abc' ['3',1,null] [3,'1',null] [3,1,null,0,0] [3,1,0.1,7] [9,1,null]"
+MODELS += " [3,1,null,null] [3,0,null,0.5] [3,2,null] [3,1e999,null] [3,1,-1] [[3],1,null]"
+NAMES = (
+    '"abcd"',
+    '["a", "b"]',
+    '["a", "b", "c", "d", "e", "f", 4]',
+    '["a", "b", "c", "c", "e", "f", "g"]',
 )
-def test_models_of_hostile_files_are_refused(model):
-    labels = f'{{"model": {model}}}'.encode()
-    for data in (SUMMARIES["float64"].to_bytes(), SUMMARIES["no components"].to_bytes()):
-        body = with_header(data, labels=len(labels))[: -CRC.size] + labels
-        with pytest.raises(ValueError, match=r"labels|model"):
-            Subspace.from_bytes(with_checksum(body))
+HOSTILE = [b"{", b"\xff\xfe", b"[]", b"7", b"{}", b"[" * 100_000]
+HOSTILE += [b'{"model": %s}' % model.replace("'", '"').encode() for model in MODELS.split()]
+HOSTILE += [b'{"feature_names": %s, "site": null}' % names.encode() for names in NAMES]
+HOSTILE += [b'{"feature_names": null, "site": %s}' % x for x in (b"7", b'{"a": 1}', b"9" * 10_000)]
+HOSTILE += [b'{"feature_names": null, "site": "\\ud800"}']
+
+
+@pytest.mark.parametrize("labels", HOSTILE, ids=lambda b: b[:40].decode("latin1"))
+def test_hostile_labels_are_refused(labels):
+    for name in ("float64", "no components"):
+        with pytest.raises(ValueError, match=r"labels|feature_names|model|must be valid text"):
+            Subspace.from_bytes(relabelled(labels, SUMMARIES[name].to_bytes()))
+
+
+BOMBS = {
+    "lists": lambda: b'{"feature_names": [' + b"[]," * 7_000_000,
+    "objects": lambda: b'{"a":' * 4_000_000,
+    "strings": lambda: b'{"feature_names": [' + b'"",' * 7_000_000,
+    "numbers": lambda: b'{"feature_names": [' + b"1," * 10_000_000,
+    "digits": lambda: b'{"site": ' + b"9" * 20_000_000,
+    "one string": lambda: b'{"site": "' + b"a" * 20_000_000 + b'"}',
+    "escapes": lambda: b'{"site": "' + b"\\n" * 10_000_000,
+    "depth": lambda: b"[" * 20_000_000,
+    "spaces": lambda: b" " * 20_000_000,
+}
+
+
+def refused_peak(data, match, read=Subspace.from_bytes):
+    """Memory that a refusal takes."""
+
+    def refuse():
+        with pytest.raises(ValueError, match=match):
+            read(data)
+
+    return peak_bytes(refuse)
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_20_megabytes_of_labels_are_refused_without_memory(kind):
+    bomb, d = BOMBS[kind](), 25_000
+    assert refused_peak(relabelled(bomb), "labels") <= 50_000
+    # and where their size is allowed
+    wide = Subspace.empty(d)._replace(site="north").to_bytes()
+    assert refused_peak(relabelled(bomb, wide), "labels") <= 100 * d
 
 
 # -------------------------------------------------------------------------- hostile data
 
 
-SPECIAL_BYTES = [0, 1, 2, 4, 8, 0x7F, 0x80, 0xF0, 0xFF]
+SPECIAL_BYTES = [0, 1, 2, 4, 8, 0x55, 0x7F, 0x80, 0xF0, 0xFF]
 SPECIAL_INTS = [0, 1, 2, 6, 7, 8, 255, 2**31, 2**32, 2**40, 2**60, 2**63, 2**64 - 1]
 SPECIAL_FLOATS = [0.0, -0.0, 1.0, -1.0, 5e-324, 1e-300, 1e300, np.inf, -np.inf, np.nan]
 SPECIAL_DOUBLES = [struct.pack("<d", x) for x in (*SPECIAL_FLOATS, 1e200, -1e200)]
+SPECIAL = {  # values of fields of the header
+    **dict.fromkeys(("kind", "flags"), SPECIAL_BYTES),
+    "labels": [1 + n % (2**32 - 2) for n in SPECIAL_INTS],
+    "sites": [1 + n % (2**16 - 2) for n in SPECIAL_INTS],
+    **dict.fromkeys(("d", "k"), SPECIAL_INTS),
+    **dict.fromkeys(("n_samples", "scatter"), SPECIAL_FLOATS),
+}
+
+
+def splice(data, rng):
+    """Bytes are replaced, cut out or put in, here and there."""
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(len(data) + 1))
+        removed, added = (int(rng.choice([0, 1, 1, 40])) for _ in range(2))
+        data[at : at + removed] = bytes(rng.choice(SPECIAL_BYTES, added))
 
 
 def flip_bits(data, rng):
@@ -394,37 +418,15 @@ def flip_bits(data, rng):
         data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
 
 
-def set_bytes(data, rng):
-    for _ in range(rng.integers(1, 4)):
-        data[rng.integers(len(data))] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
-
-
 def truncate(data, rng):
     del data[rng.integers(len(data)) :]
-
-
-def insert(data, rng):
-    at = int(rng.integers(len(data) + 1))
-    data[at:at] = rng.bytes(int(rng.integers(1, 80)))
-
-
-def remove(data, rng):
-    at = int(rng.integers(len(data)))
-    del data[at : at + int(rng.integers(1, 80))]
 
 
 def change_header(data, rng):
     fields = list(HEADER.unpack_from(data))
     which = int(rng.integers(1, len(fields)))
-    if N_FIELDS[which] in ("kind", "flags"):
-        fields[which] = SPECIAL_BYTES[rng.integers(len(SPECIAL_BYTES))]
-    elif N_FIELDS[which] in ("labels", "sites"):
-        largest = 2**32 - 2 if N_FIELDS[which] == "labels" else 2**16 - 2
-        fields[which] = 1 + SPECIAL_INTS[rng.integers(len(SPECIAL_INTS))] % largest
-    elif N_FIELDS[which] in ("d", "k"):
-        fields[which] = SPECIAL_INTS[rng.integers(len(SPECIAL_INTS))]
-    else:
-        fields[which] = SPECIAL_FLOATS[rng.integers(len(SPECIAL_FLOATS))]
+    values = SPECIAL[N_FIELDS[which]]
+    fields[which] = values[rng.integers(len(values))]
     data[: HEADER.size] = HEADER.pack(*fields)
 
 
@@ -436,8 +438,7 @@ def set_doubles(data, rng):
         data[at : at + 8] = SPECIAL_DOUBLES[rng.integers(len(SPECIAL_DOUBLES))]
 
 
-MUTATIONS = [flip_bits, set_bytes, truncate, insert, remove, change_header, set_doubles]
-SMALL = [name for name in SUMMARIES if name != "wide"]
+MUTATIONS = [splice, flip_bits, truncate, change_header, set_doubles]
 
 
 def traced_peak(data):
@@ -445,22 +446,20 @@ def traced_peak(data):
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     with suppress(ValueError):
-        subspace = Subspace.from_bytes(data)
-        Subspace.from_bytes(subspace.to_bytes())
+        Subspace.from_bytes(data)
     return tracemalloc.get_traced_memory()[1] - before
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("checksum", ["stale", "recomputed"])
 def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
-    """5,000 with the checksum left as it was, and 5,000 past it, into the deeper validation."""
+    """3,000 with the checksum left as it was, and 3,000 past it, into the deeper validation."""
     rng = np.random.default_rng(0)
-    originals = [SUMMARIES[name].to_bytes() for name in SMALL]
-    originals += [of_model(*stated).to_bytes() for stated in MODELS.values()]
+    originals = [s.to_bytes() for name, s in (SUMMARIES | LABELLED).items() if name != "wide"]
     outcomes, largest = Counter(), 0.0
     tracemalloc.start()
     try:
-        for i in range(5000):
+        for i in range(3000):
             original = originals[i % len(originals)]
             mutate = MUTATIONS[rng.integers(len(MUTATIONS))]
             data = bytearray(original if checksum == "stale" else original[: -CRC.size])
@@ -468,232 +467,114 @@ def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
             data = bytes(data) if checksum == "stale" else with_checksum(data)
             if data == original:
                 continue
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
             try:
-                subspace = Subspace.from_bytes(data)
+                assert_valid(Subspace.from_bytes(data))
             except ValueError:
                 outcomes["refused", mutate.__name__] += 1
             else:
-                assert_valid(subspace)
-                assert Subspace.from_bytes(subspace.to_bytes()).to_bytes() == subspace.to_bytes()
                 assert checksum == "recomputed", "CRC-32 finds every error of a few bytes"
                 outcomes["valid", mutate.__name__] += 1
-            peak = tracemalloc.get_traced_memory()[1] - before
-            for _ in range(3):  # other threads of the process allocate now and then
-                if (peak - 20_000) / max(len(data), 1) > 10:
-                    peak = min(peak, traced_peak(data))
+            # other threads of the process allocate now and then
+            peak = min(traced_peak(data) for _ in range(2))
             largest = max(largest, (peak - 20_000) / max(len(data), 1))
     finally:
         tracemalloc.stop()
-    assert sum(outcomes.values()) > 4900
+    assert sum(outcomes.values()) > 2900
     assert largest <= 10, "more was allocated than a small multiple of the file"
     if checksum == "recomputed":  # a changed count is a summary of its own; so it must have passed
         assert outcomes["valid", "change_header"] > 0
         assert outcomes["valid", "truncate"] == 0
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"d": 2**60},
-        {"d": 2**60, "k": 2**60},
-        {"d": 2**61, "k": 0},
-        {"d": 2**64 - 1, "k": 2**64 - 1},
-        {"d": 2**32, "k": 2**32},
-        {"k": 2**60},
-        # lengths that come out right only modulo 2**64
-        {"d": 2**61 + 7, "k": 7},
-        {"flags": 3, "d": 2**61 + 7, "k": 7},
-    ],
-    ids=str,
-)
-def test_announced_sizes_are_refused_before_anything_is_allocated(changes):
-    data = with_header(SUMMARIES["float64"].to_bytes(), **changes)
-
-    def refuse():
-        with pytest.raises(ValueError, match="Corrupt subspace summary"):
-            Subspace.from_bytes(data)
-
-    assert peak_bytes(refuse) <= 20_000 + 10 * len(data)
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"magic": b"PK\x03\x04\x00\x00\x00\x00"}, "Not a subspace summary"),
-        ({"magic": b"FEDPCA\x00\x06"}, r"version 6 of a subspace summary; .*versions 1 to 5"),
-        ({"magic": b"FEDPCA\x00\x00"}, r"version 0 of a subspace summary; .*versions 1 to 5"),
-        ({"magic": b"FEDPCA\x00\x04"}, "dtype or flags"),
-        ({"magic": b"FEDPCA\x00\x02"}, "dtype or flags"),
-        ({"magic": b"FEDPCA\x00\x01"}, "dtype or flags"),
-        ({"kind": 0}, "Not a subspace summary: it does not start as one"),
-        ({"kind": 2}, "Not a subspace summary: it does not start as one"),
-        ({"kind": 3}, "Not a subspace summary: it does not start as one"),
-        ({"kind": 4}, "Not a subspace summary: it is moments of pairs"),
-        ({"flags": 15}, "dtype or flags"),
-        ({"flags": 16}, "dtype or flags"),
-        ({"flags": 1}, "announces"),
-        ({"flags": 3}, "announces"),
-        ({"flags": 10}, "mean must be zero"),
-        ({"labels": 1}, "announces"),
-        ({"sites": 1}, "not of as many sites"),
-        ({"k": 8}, "dtype or flags"),
-        ({"k": 6}, "dtype or flags"),
-        ({"flags": 3, "k": 8}, "8 components of 7 features"),
-        ({"flags": 3, "k": 6}, "announces"),
-        ({"flags": 7, "k": 6}, "announces"),
-        ({"n_samples": np.nan}, "n_samples must be finite"),
-        ({"n_samples": -1.0}, "n_samples must be .*non-negative"),
-        ({"n_samples": 0.0}, "n_samples=0"),
-        ({"scatter": np.inf}, "scatter must be finite"),
-        ({"scatter": 0.0}, "scatter=0.0"),
-    ],
-    ids=str,
-)
-def test_reason_is_given_for_what_is_refused(changes, match):
-    with pytest.raises(ValueError, match=match):
-        Subspace.from_bytes(with_header(SUMMARIES["float64"].to_bytes(), **changes))
+HEADERS = r"""
+magic=b"PK\x03\x04\0\0\0\0" | Not a subspace summary
+magic=b"FEDPCA\0\x06" | version 6 of a subspace summary; .*versions 1 to 5
+magic=b"FEDPCA\0\0" | version 0 of a subspace summary; .*versions 1 to 5
+magic=b"FEDPCA\0\x04" | dtype or flags
+magic=b"FEDPCA\0\x02" | dtype or flags
+magic=b"FEDPCA\0\x01" | dtype or flags
+kind=0 | Not a subspace summary: it does not start as one
+kind=2 | Not a subspace summary: it does not start as one
+kind=3 | Not a subspace summary: it does not start as one
+kind=4 | Not a subspace summary: it is moments of pairs
+flags=15 | dtype or flags
+flags=16 | dtype or flags
+flags=1 | announces
+flags=3 | announces
+flags=10 | mean must be zero
+labels=1 | announces
+sites=1 | not of as many sites
+k=8 | dtype or flags
+k=6 | dtype or flags
+flags=3, k=8 | 8 components of 7 features
+flags=3, k=6 | announces
+flags=7, k=6 | announces
+n_samples=0.0 | n_samples=0
+scatter=0.0 | scatter=0.0
+d=2**60 | Corrupt
+d=2**60, k=2**60 | Corrupt
+d=2**61, k=0 | Corrupt
+d=2**64 - 1, k=2**64 - 1 | Corrupt
+d=2**32, k=2**32 | Corrupt
+k=2**60 | Corrupt
+d=2**61 + 7, k=7 | Corrupt
+flags=3, d=2**61 + 7, k=7 | Corrupt
+labels=2**32 - 1 | Corrupt
+"""
 
 
-# the products of two rows sum to inf - inf
-OVERFLOWING = np.random.default_rng(0).choice([1e200, -1e200], size=(16, 1024))
+@pytest.mark.parametrize("row", HEADERS.strip().splitlines())
+def test_headers_are_refused_with_a_reason_before_anything_is_allocated(row):
+    """Among them lengths that come out right only modulo 2**64."""
+    changes, match = row.split(" | ")
+    data = with_header(SUMMARIES["float64"].to_bytes(), **eval(f"dict({changes})"))
+    assert refused_peak(data, match) <= 20_000 + 10 * len(data)
 
 
-def contents(components, **fields):
-    """Bytes of a summary with the given arrays and scatter, valid where nothing is given."""
-    k, d = np.shape(components)
-    header = HEADER.pack(b"FEDPCA\x00\x01", 8, 1, 0, 0, d, k, 3.0, fields.get("scatter", 0.0))
-    mean = fields.get("mean", np.zeros(d))
-    singular_values = fields.get("singular_values", np.zeros(k))
-    arrays = (np.asarray(a, dtype="<f8") for a in (mean, singular_values, components))
-    return with_checksum(header + b"".join(a.tobytes() for a in arrays))
-
-
-@pytest.mark.parametrize(
-    ("fields", "match"),
-    [
-        ({"components": np.ones((2, 2))}, "orthonormal"),
-        ({"components": np.zeros((2, 2))}, "orthonormal"),
-        # products that overflow to NaN must not pass a comparison with a tolerance
-        ({"components": OVERFLOWING}, "orthonormal"),
-        ({"components": np.full((2, 2), np.nan)}, "finite"),
-        ({"components": np.eye(2), "singular_values": [1e200, 1e200], "scatter": 1e308}, "scatter"),
-        ({"components": np.eye(2), "singular_values": [1.0, 2.0], "scatter": 9.0}, "decreasing"),
-        ({"components": np.eye(2), "singular_values": [0.0, -1.0], "scatter": 9.0}, "non-negative"),
-        ({"components": np.eye(2), "mean": [0.0, np.inf]}, "mean must be finite"),
-        ({"components": np.zeros((0, 0))}, "non-empty"),
-    ],
-)
-def test_contents_are_checked_behind_a_right_checksum(fields, match):
-    with pytest.raises(ValueError, match=match):
-        Subspace.from_bytes(contents(**fields))
-
-
-def test_contents_that_fit_are_accepted():
-    data = contents(np.eye(2, 3), singular_values=[2.0, 1.0], scatter=5.0, mean=[1.0, 2.0, 3.0])
-    told = Subspace(np.eye(2, 3), np.array([2.0, 1.0]), np.array([1.0, 2.0, 3.0]), 3.0, 5.0)
-    assert_same(Subspace.from_bytes(data), told)
-
-
-@pytest.mark.parametrize("wrap", [pickle.dumps, lambda s: b"\x80\x04" + s.to_bytes()])
-def test_pickles_are_refused_and_never_loaded(wrap, tmp_path):
+def test_what_is_no_summary_is_refused_and_never_loaded(tmp_path):
     class Bomb:
         def __reduce__(self):
             return (open, (str(tmp_path / "exploded"), "w"))
 
-    path = tmp_path / "site.subspace"
-    for data in (wrap(SUMMARIES["float64"]), pickle.dumps(Bomb()), pickle.dumps([1, 2] * 99)):
+    path, whole = tmp_path / "site.subspace", SUMMARIES["float64"]
+    archive = io.BytesIO()
+    np.savez(archive, components=np.eye(3))
+    pickles = [pickle.dumps(value) for value in (whole, Bomb(), [1, 2] * 99)]
+    short = [b"", b"F", bytes(51), bytes(52)]
+    for data in (*pickles, b"\x80\x04" + whole.to_bytes(), archive.getvalue(), *short):
         path.write_bytes(data)
         with pytest.raises(ValueError, match="Not a subspace summary"):
             Subspace.load(path)
     assert not (tmp_path / "exploded").exists()
+    for value in ("text", None, 3, [1, 2]):
+        with pytest.raises(
+            TypeError, match=rf"data must be bytes-like, got {type(value).__name__}"
+        ):
+            Subspace.from_bytes(value)
 
 
-def test_numpy_files_are_refused(tmp_path):
-    path = tmp_path / "site.npz"
-    np.savez(path, components=np.eye(3))
-    with pytest.raises(ValueError, match="Not a subspace summary"):
-        Subspace.load(path)
+# -------------------------------------------------------------------------- files of before
+
+KINDS = {"summary": Subspace, "pairs": PairMoments}
+OLD = np.load(Path(__file__).with_name("old_files.npz"))
+OLD_NAMED = ("summary 2", "summary 3, labels", "summary 4, scaled model")
 
 
-@pytest.mark.parametrize("data", [b"", b"F", bytes(51), bytes(52)])
-def test_short_data_is_refused(data):
-    with pytest.raises(ValueError, match="Not a subspace summary"):
-        Subspace.from_bytes(data)
-
-
-@pytest.mark.parametrize("data", ["text", None, 3, [1, 2]])
-def test_data_that_are_no_bytes_are_named(data):
-    with pytest.raises(TypeError, match=rf"data must be bytes-like, got {type(data).__name__}"):
-        Subspace.from_bytes(data)
-
-
-class CountingFile(io.BytesIO):
-    """A source without end, that knows how much was asked of it."""
-
-    asked = 0
-
-    def read(self, size=-1):
-        assert size is not None
-        assert size >= 0, "an unbounded read"
-        self.asked += size
-        return bytes(size)
-
-
-def test_no_more_than_max_bytes_and_one_are_read():
-    file = CountingFile()
-    with pytest.raises(ValueError, match=r"1001 bytes exceeds max_bytes=1000"):
-        Subspace.load(file, max_bytes=1000)
-    assert file.asked == 1001
-
-
-@each_summary
-def test_max_bytes_is_the_largest_size_that_passes(subspace, tmp_path):
-    data, path = subspace.to_bytes(), tmp_path / "site.subspace"
-    path.write_bytes(data)
-    for read, source in (
-        (Subspace.from_bytes, data),
-        (Subspace.load, path),
-        (Subspace.load, str(path)),
-    ):
-        assert_same(read(source, max_bytes=len(data)), subspace)
-        with pytest.raises(ValueError, match=rf"max_bytes={len(data) - 1}"):
-            read(source, max_bytes=len(data) - 1)
-
-
-@pytest.mark.parametrize("columns", [[-1.0, 2, 4], [1.0, 2, 3], [np.nan, 1, 1], [5.0]])
-def test_scatter_of_columns_must_be_that_of_all(columns):
-    with pytest.raises(ValueError, match="column_scatter"):
-        Subspace(np.eye(2, 3), [2.0, 1.0], np.zeros(3), 3.0, 5.0, column_scatter=columns)
-
-
-def test_files_of_versions_1_and_2_are_read_without_labels_or_sites():
+def test_files_of_versions_1_and_2_are_read_without_labels_or_sites(old_file):
     """Written by hand as the releases before did: no scatter of columns, one site."""
     new, seven = make(), list("abcdefg")
     for names, site in ((None, None), (seven, None), (None, "north"), (seven, "north")):
-        labels = b""
-        if names or site:
-            labels = json.dumps({"library": "old", "feature_names": names, "site": site}).encode()
-        arrays = (new.mean, new.singular_values, new.components)
-        version = b"FEDPCA\x00\x02" if labels else b"FEDPCA\x00\x01"
-        header = HEADER.pack(version, 8, 1, len(labels), 0, 7, 7, new.n_samples, new.scatter)
-        data = with_checksum(header + b"".join(a.tobytes() for a in arrays) + labels)
-        old = Subspace.from_bytes(data)
+        labels = {"feature_names": names, "site": site} if names or site else {}
+        old = Subspace.from_bytes(old_file(*(getattr(new, name) for name in FIELDS), **labels))
+        assert_array_equal(old.components, new.components)
+        assert_array_equal(old.singular_values, new.singular_values)
         named = None if names is None else tuple(names)
-        np.testing.assert_array_equal(old.components, new.components)
-        np.testing.assert_array_equal(old.singular_values, new.singular_values)
         assert (old.column_scatter, old.feature_names, old.site) == (None, named, site)
         assert old.update(np.ones((1, 7))).column_scatter is None
         assert_same(Subspace.from_bytes(old.to_bytes()), old)
 
 
-KINDS = {"summary": Subspace, "pairs": PairMoments}
-OLD = np.load(Path(__file__).with_name("old_files.npz"))
-each_old_file = pytest.mark.parametrize("name", [name for name in OLD if name.split()[0] in KINDS])
-
-
-@each_old_file
+@pytest.mark.parametrize("name", [name for name in OLD if name.split()[0] in KINDS])
 def test_files_that_earlier_releases_wrote_are_read(name):
     """Written by them; the oracle is what this release makes of the rows."""
     data, kind = OLD[name].tobytes(), KINDS[name.split()[0]]
@@ -705,20 +586,26 @@ def test_files_that_earlier_releases_wrote_are_read(name):
     if kind is Subspace:
         Y = X if "origin" in name else X - X.mean(axis=0)
         s = np.linalg.svd(Y, compute_uv=False)[: value.n_components]
-        tol = 1e-6 if "float32" in name else 1e-13
-        np.testing.assert_allclose(value.singular_values, s, rtol=tol)
-        assert (value.column_scatter is None) == name.startswith(
-            ("summary 1", "summary 2", "summary 4")
+        assert_allclose(value.singular_values, s, rtol=1e-6 if "float32" in name else 1e-13)
+        assert (value.column_scatter is None) == (
+            name[:9] in ("summary 1", "summary 2", "summary 4")
         )
-        assert (value.feature_names is None) == (name not in LABELLED)
+        assert (value.feature_names is None) == (name not in OLD_NAMED)
         assert value.model == ((3, True, (0, 2), 0.1) if "model" in name else None)
         if name == "summary 3, labels":
             assert value.sites == ("Zürich", "north")
-            assert value.privacy == (1.0, 1e-5, 3.0, "AnalyzeGauss", "client")
+            assert value.privacy == STATED["privacy"]
     else:
         now = PairMoments.from_rows(holes.astype(np.float32) if "float32" in name else holes)
-        np.testing.assert_allclose(value.covariance(), now.covariance(), rtol=1e-12)
+        assert_allclose(value.covariance(), now.covariance(), rtol=1e-12)
         assert value.single == now.single
+    rng = np.random.default_rng(0)
+    for i in range(200):  # changed ones are refused or valid
+        changed = bytearray(data[:-4])
+        MUTATIONS[i % 3](changed, rng)
+        with suppress(ValueError):
+            value = kind.from_bytes(with_checksum(changed))
+            assert kind.from_bytes(value.to_bytes()).to_bytes() == value.to_bytes()
 
 
 @pytest.mark.parametrize("name", ["answer 1", "fill 1", "fill 1, means"])
@@ -728,65 +615,106 @@ def test_files_of_rounds_that_are_gone_are_refused(name):
             kind.from_bytes(OLD[name].tobytes())
 
 
-LABELLED = ("summary 2", "summary 3, labels", "summary 4, scaled model")
+# -------------------------------------------------------------------------- reading from a disk
 
 
-@each_old_file
-def test_changed_files_of_earlier_releases_are_refused_or_valid(name):
-    data, kind = OLD[name].tobytes(), KINDS[name.split()[0]]
-    rng = np.random.default_rng(0)
-    for i in range(300):
-        changed = bytearray(data[:-4])
-        MUTATIONS[i % 5](changed, rng)
-        with suppress(ValueError):
-            value = kind.from_bytes(with_checksum(changed))
-            again = kind.from_bytes(value.to_bytes()).to_bytes()
-            assert again == value.to_bytes()
+def test_no_more_than_max_bytes_and_one_are_read(tmp_path):
+    asked = []
 
+    class Endless(io.BytesIO):
+        def read(self, size=-1):
+            assert size >= 0, "an unbounded read"
+            asked.append(size)
+            return bytes(size)
 
-def test_a_file_that_is_too_large_is_not_read_at_all(tmp_path):
+    with pytest.raises(ValueError, match=r"1001 bytes exceeds max_bytes=1000"):
+        Subspace.load(Endless(), max_bytes=1000)
+    assert sum(asked) == 1001
     path = tmp_path / "site.subspace"
     with open(path, "wb") as file:
         file.truncate(5 * 2**30)  # sparse on disk
-
-    def refuse(file):
-        with pytest.raises(ValueError, match=f"{5 * 2**30} bytes exceeds max_bytes={2**30}"):
-            Subspace.load(file)
-
-    buffer = io.DEFAULT_BUFFER_SIZE
-    assert peak_bytes(lambda: refuse(path)) <= 50_000 + buffer
+    words, buffer = f"{5 * 2**30} bytes exceeds max_bytes={2**30}", io.DEFAULT_BUFFER_SIZE
     with open(path, "rb") as opened:
-        assert peak_bytes(lambda: refuse(opened)) <= 50_000 + buffer
-
-
-@pytest.mark.parametrize("file", [2**20, None, ["site.subspace"]], ids=str)
-def test_what_names_no_file_is_refused(file):
-    message = f"file must be a path or a binary file object, got {type(file).__name__}"
-    with pytest.raises(TypeError, match=message):
-        Subspace.empty(3).save(file)
-    with pytest.raises(TypeError, match=message):
-        Subspace.load(file)
+        for source in (path, opened):
+            assert refused_peak(source, words, Subspace.load) <= 50_000 + buffer
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_what_is_no_regular_file_is_named_and_never_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, kind in (
-        (tmp_path, "a directory"),
-        (tmp_path / "pipe", "a named pipe"),
-        ("/dev/zero", "a device"),
-    ):
+    kinds = {tmp_path: "a directory", tmp_path / "pipe": "a named pipe", "/dev/zero": "a device"}
+    for path, kind in kinds.items():
         with pytest.raises(ValueError, match=f"{path}' is {kind}"):
             Subspace.load(path)
+    for file in (2**20, None, ["site.subspace"]):
+        message = f"file must be a path or a binary file object, got {type(file).__name__}"
+        for call in (Subspace.empty(3).save, Subspace.load):
+            with pytest.raises(TypeError, match=message):
+                call(file)
 
 
-def test_large_file_is_not_read_beyond_max_bytes(tmp_path):
-    path = tmp_path / "site.subspace"
-    with open(path, "wb") as file:
-        file.truncate(2**28)  # sparse on disk
+# -------------------------------------------------------------------------- written as a whole
 
-    def refuse():
-        with pytest.raises(ValueError, match="max_bytes=100000"):
-            Subspace.load(path, max_bytes=100_000)
+TWO = [SUMMARIES["float64"], SUMMARIES["wide"]]
+PAIRS = PairMoments.from_rows(np.random.default_rng(0).standard_normal((40, 5)))
 
-    assert peak_bytes(refuse) <= 2**20
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "site.fedpca"
+    TWO[0].save(file)
+    return file
+
+
+@pytest.mark.parametrize("value", [TWO[1], PAIRS])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_file_that_cannot_be_replaced_stays(file, monkeypatch, value, error):
+    before = file.read_bytes()
+
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr(files.os, "replace", fail)
+    with pytest.raises(error):
+        value.save(file)
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == [file.name]
+    gone = file.parent / "gone" / "site.fedpca"
+    with pytest.raises(FileNotFoundError) as caught:
+        value.save(gone)
+    assert caught.value.filename == str(gone)
+
+
+def test_who_reads_while_others_write_finds_one_of_them(file):
+    def write(summary):
+        for _ in range(30):
+            summary.save(file)
+
+    writers = [threading.Thread(target=write, args=(summary,)) for summary in TWO]
+    seen, interval = set(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for writer in writers:
+            writer.start()
+        while any(writer.is_alive() for writer in writers):
+            seen.add(file.read_bytes())
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen <= {summary.to_bytes() for summary in TWO}
+    assert os.listdir(file.parent) == [file.name]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_permissions_and_links_are_kept(file):
+    new, usual, link = (file.with_name(name) for name in ("new", "usual", "link"))
+    TWO[1].save(new)
+    usual.touch()
+    assert new.stat().st_mode == usual.stat().st_mode
+    file.chmod(0o660)
+    link.symlink_to(file)
+    TWO[1].save(link)
+    assert file.stat().st_mode & 0o777 == 0o660
+    assert link.is_symlink()
+    assert file.read_bytes() == TWO[1].to_bytes()
+    TWO[0].save(os.devnull)  # which is written to, and stays what it is
+    assert Path(os.devnull).is_char_device()

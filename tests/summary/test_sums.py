@@ -1,12 +1,14 @@
-"""Scatter matrices that are added up: what they tell, and when they are certain of it."""
+"""Scatter matrices that are added up: what they tell, when they are certain, when they are read."""
 
-from functools import reduce
+import pickle
+import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import scipy.sparse as sp
+from helpers import peak_bytes
 from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import (
     FederatedPCA,
@@ -16,9 +18,8 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
+from fedpca_sklearn._kernels import precision, scatter
 from fedpca_sklearn.summary import _exact
-
-examples = settings(max_examples=40, deadline=None)
 
 
 def spectrum(X, weight=None):
@@ -30,106 +31,53 @@ def spectrum(X, weight=None):
     return V, s
 
 
-WAYS = {
-    "one row a call": lambda parts: [row[None] for part in parts for row in part],
-    "batches": list,
-    "two batches": lambda parts: [np.concatenate(parts[:7]), np.concatenate(parts[7:])],
-}
-
-
-@pytest.mark.parametrize("far", [0.0, 1e4, 1e8, 1e10])
-@pytest.mark.parametrize("way", WAYS)
-def test_a_mean_far_from_zero_costs_no_digit(way, far):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((1200, 20)) * np.linspace(1, 3, 20) + far
-    parts = np.array_split(X, 40)
-    model, _, s = StreamingPCA(5), *spectrum(X)
-    for part in WAYS[way](parts):
+def by_batches(model, X, n):
+    for part in np.array_split(X, n):
         model.partial_fit(part)
-    assert_allclose(model.singular_values_, s[:5], rtol=1e-13)
-    merged = merge_subspaces([Subspace.from_rows(part) for part in parts], 5)
-    assert_allclose(merged.singular_values, s[:5], rtol=1e-13)
-    sites = FederatedPCA(5, n_clients=40).fit(X)
-    assert_allclose(sites.singular_values_, s[:5], rtol=1e-13)
+    return model
 
 
-def summaries(draw):
-    """Some summaries of like spectra, whose means lie apart and whose weights may be extreme."""
-    d, rng = 6, np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    apart = 10.0 ** draw(st.integers(0, 8))
-    weight = 10.0 ** draw(st.sampled_from([-300, -150, 0, 150, 290]))
-    parts = []
-    for _ in range(draw(st.integers(2, 5))):
-        n = draw(st.sampled_from([1, 3, 30]))
-        X = rng.standard_normal((n, d)) * np.arange(1, d + 1) + apart * rng.standard_normal(d)
-        parts.append((X, weight * rng.uniform(0.5, 2, n)))
-    return parts
-
-
-def scatter(summary, unit):
-    s = summary.singular_values / np.sqrt(unit)
-    return (summary.components.T * s**2) @ summary.components
-
-
-@examples
-@given(data=st.data())
-def test_merges_commute_and_associate_and_have_an_identity(data):
-    parts = summaries(data.draw)
-    unit = max(w.max() for _, w in parts)
-    found = [Subspace.from_rows(X, sample_weight=w) for X, w in parts]
-    empty = Subspace.empty(6)
-    order = data.draw(st.permutations(range(len(found))))
-    ways = [
-        merge_subspaces(found),
-        merge_subspaces([found[i] for i in order]),
-        merge_subspaces([empty, *found, empty]),
-        reduce(lambda a, b: merge_subspaces([a, b]), found),
-        reduce(lambda a, b: merge_subspaces([b, a]), [found[i] for i in order]),
-    ]
-    V, s = spectrum(*(np.concatenate(some) for some in zip(*parts, strict=True)))
-    s = s / np.sqrt(unit)
-    expected = (V.T * s**2) @ V
-    for way in ways:
-        assert_allclose(way.singular_values[0] / np.sqrt(unit), s[0], rtol=1e-13)
-        assert_allclose(scatter(way, unit), expected, rtol=0, atol=1e-13 * s[0] ** 2)
-        assert_allclose(way.n_samples, sum(w.sum() for _, w in parts), rtol=1e-14)
-
-
-def eigenproblems(monkeypatch):
-    solved, solve = [], _exact.eigh_top
+@pytest.fixture
+def asked(monkeypatch):
+    """Numbers of directions that are asked of eigenproblems of sums."""
+    counts, solve = [], _exact.eigh_top
 
     def counted(G, count, **options):
-        solved.append(count)
+        counts.append(count)
         return solve(G, count, **options)
 
     monkeypatch.setattr(_exact, "eigh_top", counted)
-    return solved
+    return counts
+
+
+# -------------------------------------------------------------------------- what a sum is sure of
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4, 1e8, 1e10])
+@pytest.mark.parametrize("n_batches", [1200, 40, 2])
+def test_a_mean_far_from_zero_costs_no_digit(n_batches, far):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, 20)) * np.linspace(1, 3, 20) + far
+    s = spectrum(X)[1][:5]
+    parts = [Subspace.from_rows(part) for part in np.array_split(X, 40)]
+    for found in (
+        by_batches(StreamingPCA(5), X, n_batches).singular_values_,
+        merge_subspaces(parts, 5).singular_values,
+        FederatedPCA(5, n_clients=40).fit(X).singular_values_,
+    ):
+        assert_allclose(found, s, rtol=1e-13)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
-def test_many_batches_have_few_eigenproblems(monkeypatch, alpha):
-    solved = eigenproblems(monkeypatch)
+def test_many_batches_have_few_eigenproblems(asked, alpha):
     X = make_power_law(9000, 30, alpha=alpha, random_state=0)
-    model = StreamingPCA(3).fit(iter(np.array_split(X, 300)))
-    assert len(solved) <= 4
-    model = StreamingPCA(3)
-    for part in np.array_split(X, 60):
-        model.partial_fit(part)
+    StreamingPCA(3).fit(iter(np.array_split(X, 300)))
+    assert len(asked) <= 4
+    model = by_batches(StreamingPCA(3), X, 60)
     V, s = spectrum(X)
-    assert len(solved) <= 8
+    assert len(asked) <= 8
     assert_allclose(model.singular_values_, s[:3], rtol=1e-13)
     assert subspace_distance(model.components_, V[:3]) < 1e-12 / min(1 - s[3] / s[2], 1)
-
-
-def test_reads_change_no_later_bit_and_neither_do_copies():
-    X = make_power_law(3000, 40, alpha=1.0, random_state=0)
-    quiet, nosy = StreamingPCA(3), StreamingPCA(3)
-    for part in np.array_split(X, 30):
-        quiet.partial_fit(part)
-        nosy.partial_fit(part).transform(X[:2])
-        assert nosy.subspace_.n_components == min(40, nosy.n_samples_ - 1)
-    assert_array_equal(nosy.components_, quiet.components_)
-    assert_array_equal(nosy.subspace_.singular_values, quiet.subspace_.singular_values)
 
 
 HARD = {
@@ -146,9 +94,7 @@ HARD = {
 @pytest.mark.parametrize("kind", HARD)
 def test_where_a_sum_is_not_certain_directions_are_kept(kind, n_components):
     X = HARD[kind](np.random.default_rng(0).standard_normal((2000, 30)))
-    model = StreamingPCA(n_components)
-    for part in np.array_split(X, 20):
-        model.partial_fit(part)
+    model = by_batches(StreamingPCA(n_components), X, 20)
     _, s = spectrum(X)
     r = model.n_components_
     # of what a decomposition of all rows resolves
@@ -170,12 +116,10 @@ def test_roundings_of_float32_add_up():
         sums += batch.T.astype(np.float64) @ batch.astype(np.float64)
     held = model._state.subspace
     V, s = held.components.astype(np.float64), held.singular_values
-    error = np.linalg.norm(
-        (V.T * s**2) @ V - sums + held.n_samples * np.outer(held.mean, held.mean), 2
-    )
+    error = (V.T * s**2) @ V - sums + held.n_samples * np.outer(held.mean, held.mean)
     known = held._leading.certainty
     shown_in = 4 * np.finfo(np.float32).eps * s[0] ** 2  # as directions have that dtype
-    assert error <= known.rounding + shown_in
+    assert np.linalg.norm(error, 2) <= known.rounding + shown_in
     assert known.least < known.known
 
 
@@ -185,25 +129,19 @@ def test_a_stream_that_forgets_is_certain_of_what_it_shows(forgetting_factor):
     X = rng.standard_normal((4000, 30)) * np.arange(1, 31) ** -1.0
     X[2000:, :3] *= 1e-4  # large variances fade, and small ones lead
     model, past = StreamingPCA(3, forgetting_factor=forgetting_factor), 0
-    for part in np.array_split(X, 80):
+    for i, part in enumerate(np.array_split(X, 80)):
         model.partial_fit(part)
         past += len(part)
-        w = forgetting_factor ** np.arange(past - 1, -1, -1.0)
-        _, s = spectrum(X[:past], w)
-        assert_allclose(model.singular_values_, s[:3], rtol=1e-9)
-
-
-def of(X, weight=1.0):
-    """The scatter matrix that a summary of rows holds."""
-    return StreamingPCA(3).fit(X)._state.subspace.decay(weight)._leading
+        if i % 4 == 3:
+            w = forgetting_factor ** np.arange(past - 1, -1, -1.0)
+            assert_allclose(model.singular_values_, spectrum(X[:past], w)[1][:3], rtol=1e-9)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25, 1e-6])
 def test_known_eigenvalues_are_there(weight):
     X = make_power_law(300, 20, alpha=1.0, random_state=0)
-    held = of(X, weight)
+    known = StreamingPCA(3).fit(X)._state.subspace.decay(weight)._leading.certainty
     lam = spectrum(X)[1] ** 2 * weight
-    known = held.certainty
     assert_allclose(known.known, lam[known.count - 1], rtol=1e-12)
     assert known.rounding < 1e-13 * lam[0]
     assert known.least < 1e-4 * lam[0]
@@ -212,11 +150,10 @@ def test_known_eigenvalues_are_there(weight):
 def test_roundings_of_parts_add_up():
     X = make_power_law(900, 20, alpha=1.0, random_state=0)
     parts = [StreamingPCA(3).fit(rows).subspace_ for rows in np.split(X, 3)]
-    whole = merge_subspaces(parts, 3)._leading
     merged = merge_subspaces([s.decay(4.0) for s in parts])._leading.certainty
     assert merged.rounding >= 4 * sum(s._leading.certainty.rounding for s in parts)
     assert merged.least >= 4 * sum(s._leading.certainty.least for s in parts)
-    assert whole is None  # directions were cut
+    assert merge_subspaces(parts, 3)._leading is None  # directions were cut
 
 
 def test_directions_of_few_rows_fade_as_their_weights():
@@ -232,3 +169,154 @@ def test_squares_of_float32_rows_are_added_up_in_float64():
     X = np.random.default_rng(0).standard_normal((100, 300)).astype(np.float32) + 3
     scatter = ((X - X.mean(axis=0, dtype=np.float64)) ** 2).sum(axis=0)
     assert_allclose(Subspace.from_rows(X).column_scatter, scatter, rtol=2e-7)
+
+
+# -------------------------------------------------------- directions that are found when read
+
+N, D, R = 700, 400, 10
+
+
+@pytest.fixture(scope="module")
+def X():
+    return make_power_law(N, D, alpha=1.0, random_state=0) + 1.0
+
+
+def test_a_fit_finds_the_wanted_directions_only(X, asked):
+    pca = StreamingPCA(R).fit(X)
+    pca.transform(X)
+    pca.score(X)
+    assert asked == [R]
+    Subspace.from_rows(X, R)
+    assert asked == [R, R]
+    assert len(pca.subspace_.components) == D
+    assert pca._state.subspace.singular_values is pca.subspace_.singular_values
+    assert asked == [R, R, D]
+    for wanted in (D // 4, None):  # many are found at once
+        StreamingPCA(wanted).fit(X)
+    assert asked == [R, R, D, D, D]
+
+
+def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, asked, monkeypatch):
+    """Without an eigenproblem of all directions, whose certificate would be the same."""
+    steep = X @ np.diag(10.0 ** -np.linspace(0, 12, D))
+    pca = StreamingPCA(60).fit(steep)
+    assert asked == [60]
+    assert_allclose(pca.singular_values_, spectrum(steep)[1][:60], rtol=1e-9)
+    solved = []
+    monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
+    monkeypatch.setattr(precision, "_sample_of", lambda *a: None)  # it would have said so
+    steep = make_power_law(N, D, alpha=2.5, random_state=0).astype(np.float32)
+    pca = StreamingPCA(R).fit(steep)
+    assert asked == [60, R, R]
+    assert not solved
+    assert_allclose(pca.singular_values_, spectrum(steep)[1][:R], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
+def test_all_directions_are_those_of_the_scatter_matrix(X, kind):
+    Y, like, unit = X, X, {"large": 1e150, "tiny": 1e-140}.get(kind, 1.0)
+    if kind == "sparse":
+        Y = sp.csr_array(X * (np.random.default_rng(0).random(X.shape) < 0.05))
+        like = Y.toarray()
+    elif kind == "float32":
+        Y = like = X.astype(np.float32)
+    elif kind == "unused columns":
+        Y = like = X * (np.arange(D) % 5 > 0)
+    pca = StreamingPCA(R).fit(Y * unit)
+    V, s = pca.subspace_.components, pca.subspace_.singular_values
+    assert_array_equal(V[:R], pca.components_)
+    assert_array_equal(s[:R].astype(V.dtype), pca.singular_values_)
+    Z = like.astype(np.float64) - like.mean(axis=0, dtype=np.float64)
+    exact = np.linalg.svd(Z, compute_uv=False)
+    rounding = 1e-6 if kind == "float32" else 1e-13
+    # products in float32 lose what is small
+    assert_allclose(s / unit, exact[: len(s)], rtol=0, atol=exact[0] * np.sqrt(rounding / 100))
+    assert_allclose(s[:R] / unit, exact[:R], rtol=rounding)
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=10 * rounding)
+    assert_allclose((V.T * (s / unit) ** 2) @ V, Z.T @ Z, atol=exact[0] ** 2 * rounding)
+    assert not V.flags.writeable
+
+
+@pytest.mark.parametrize("copies", [3, 40])
+def test_equal_variances_at_the_cut(copies):
+    signs = np.kron(np.eye(D // 4), np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1]]).T)
+    scale = np.ones(signs.shape[1])
+    scale[R - 2 : R - 2 + copies] = 0.5
+    scale[R - 2 + copies :] = 0.25
+    rows = np.concatenate([signs * scale, -signs * scale])
+    pca = StreamingPCA(R).fit(rows)
+    V, s = pca.subspace_.components, pca.subspace_.singular_values
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-13)
+    assert_allclose((V.T * s**2) @ V, rows.T @ rows, atol=1e-12 * s[0] ** 2)
+    assert np.all(np.diff(s) <= 0)
+    assert_array_equal(V[:R], pca.components_)
+
+
+def test_what_is_read_or_copied_in_between_changes_no_later_bit(X):
+    quiet, read, copied = (StreamingPCA(R).fit(X) for _ in range(3))
+    assert read.subspace_.n_components == D
+    copied = pickle.loads(pickle.dumps(copied))
+    again = StreamingPCA.from_subspace(Subspace.from_bytes(copied.subspace_.to_bytes()), R)
+    for part in np.array_split(X[:500] * 2, 5):
+        for model in (quiet, read, copied, again):
+            model.partial_fit(part)
+        read.transform(X[:2])
+        assert read.subspace_.n_components == D
+    for model in (read, copied):
+        assert_array_equal(model.components_, quiet.components_)
+        assert_array_equal(model.subspace_.singular_values, quiet.subspace_.singular_values)
+    assert_allclose(again.components_, quiet.components_, rtol=0, atol=1e-12)
+
+
+def test_summaries_with_directions_to_come_are_summaries(X):
+    def fresh():
+        return StreamingPCA(R).fit(X).subspace_
+
+    whole = fresh()
+    V, s = whole.components, whole.singular_values
+    assert fresh().n_features == D
+    assert "n_components=400" in repr(fresh())
+    for n in (3, R, R + 5, D):
+        cut = fresh().truncate(n)
+        assert_array_equal(cut.components, V[:n])
+        assert_array_equal(cut.singular_values, s[:n])
+        assert cut.scatter == whole.scatter
+    half = fresh().decay(0.25)
+    assert_array_equal(half.singular_values, s / 2)
+    assert_array_equal(half.components, V)
+    named = fresh()._replace(site="a")
+    assert (named.sites, named.n_components) == (("a",), D)
+    assert merge_subspaces([fresh(), fresh()], 5).n_samples == 2 * N
+    assert pickle.loads(pickle.dumps(fresh())).n_components == D
+    with pytest.raises(AttributeError, match="nothing"):
+        fresh().nothing  # noqa: B018
+
+
+def test_threads_that_read_at_once_find_the_same(X):
+    summary, found = StreamingPCA(R).fit(X).subspace_, []
+    readers = [threading.Thread(target=lambda: found.append(summary.components)) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert len(found) == 4
+    for V in found:
+        assert_array_equal(V, found[0])
+
+
+def test_the_other_directions_take_six_matrices(X):
+    square, pca = 8 * D**2, StreamingPCA(R)
+    with threadpool_limits(1, user_api="blas"):  # each has matrices of its own
+        assert peak_bytes(lambda: pca.fit(X)) < 1.05 * pca.memory_bytes(D) < 3 * square
+    # numpy's copy, its result, and LAPACK's workspace of two, which numpy counts from 2.5 on
+    assert peak_bytes(lambda: pca.subspace_.components) < 6.1 * square
+
+
+@pytest.mark.parametrize("scale", [1e-157, 1e-162, 1e145])
+def test_rows_whose_squares_nearly_vanish_have_the_others_too(X, scale):
+    model = StreamingPCA(R).fit(X * scale)
+    assert_allclose(model.subspace_.components @ model.subspace_.components.T, np.eye(D), atol=1e-9)
+    model.partial_fit(X[:5] * scale)
+    assert model.n_samples_seen_ == N + 5
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.components_, model.components_)

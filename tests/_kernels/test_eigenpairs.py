@@ -1,0 +1,295 @@
+"""A few leading eigenpairs, beside those that were put in; and bases that are completed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import ortho_group
+
+from fedpca_sklearn._kernels import lanczos
+from fedpca_sklearn._kernels.lanczos import leading_by_lanczos
+from fedpca_sklearn._kernels.linalg import block_krylov, complete_basis, eigh_top
+from fedpca_sklearn._kernels.sizes import vectors_of_lanczos, very_few_of_all
+
+N = 300
+E = ortho_group.rvs(N, random_state=0)
+EPS = np.finfo(float).eps
+ORDER = np.arange(1.0, N + 1)
+KNOWN = {
+    "slow": ORDER**-0.5,
+    "decay": 1 / ORDER,
+    "fast": ORDER**-3.0,
+    "negative": np.concatenate([3 / ORDER[:40], np.linspace(0, -0.1, N - 40)]),
+    "rank 40": np.concatenate([3 / ORDER[:40], np.zeros(N - 40)]),
+}
+REPEATED = np.repeat([9.0, 4.0, 1.0], [20, 30, N - 50])
+RANK_3 = np.concatenate([[3.0, 2.0, 1.0], np.zeros(N - 3)])
+# whether the third and the fifteenth may be known: roundings lead on to further directions
+UNCERTAIN = {
+    "repeated": (REPEATED, True, True),
+    "noise": (np.linspace(2, 1, N), False, False),
+    "steep": (10.0 ** -np.arange(N), True, False),
+    "rank 3": (RANK_3, True, False),
+    "zero": (np.zeros(N), False, False),
+    "not a number": (np.full(N, np.nan), False, False),
+}
+BY_BLOCKS = {
+    "decay": 1 / ORDER,
+    "steep": 2.0 ** -np.arange(N),
+    "repeated": REPEATED,
+    "rank 3": RANK_3,
+    "rank 11": np.concatenate([np.linspace(2, 1, 11), np.zeros(N - 11)]),
+    "tiny": 1e-250 / ORDER,
+    "zero": np.zeros(N),
+}
+
+
+def of_spectrum(lam):
+    return (E * lam) @ E.T
+
+
+def by_lanczos(A, *counts):
+    """Pairs, and how often the matrix was multiplied."""
+    calls = []
+
+    def apply(q):
+        calls.append(q)
+        return A @ q
+
+    return leading_by_lanczos(apply, A.diagonal(), *counts), len(calls)
+
+
+# -------------------------------------------------------------------------- single vectors
+
+
+@pytest.mark.parametrize("count", [1, 5, 15])
+@pytest.mark.parametrize("spectrum", KNOWN)
+def test_the_pairs_are_those_that_were_put_in(spectrum, count):
+    lam = KNOWN[spectrum]
+    (found, V), n_products = by_lanczos(of_spectrum(lam), count)
+    rounding = N * EPS * np.abs(lam).max()
+    assert_allclose(found, lam[:count], atol=rounding)
+    assert_allclose(V @ V.T, np.eye(count), atol=1e-13)
+    gap = lam[count - 1] - lam[count]
+    sine = np.linalg.norm(V @ E[:, count:], 2)
+    assert sine <= (1e-13 * max(gap, 1e-3 * lam[count - 1]) + rounding) / gap
+    assert n_products <= 2 * vectors_of_lanczos(count)
+
+
+@pytest.mark.parametrize("count", [3, 15])
+@pytest.mark.parametrize("spectrum", UNCERTAIN)
+def test_nothing_is_said_of_pairs_that_are_not_certain(spectrum, count):
+    want, *known = UNCERTAIN[spectrum]
+    A = of_spectrum(want)
+    with np.errstate(invalid="ignore"):
+        found, n_products = by_lanczos(A, count)
+    assert found is None or known[count == 15]
+    if found is not None:
+        lam, V = found
+        assert_allclose(lam, want[:count], atol=1e-12)
+        assert_allclose(V @ V.T, np.eye(count), atol=1e-13)
+        assert_allclose(V @ A, lam[:, None] * V, atol=1e-12)
+    if spectrum == "noise":  # and it is given up early
+        assert n_products <= 3 * count // 2 + 16
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    times=st.lists(st.integers(1, 4), min_size=4, max_size=12),
+    count=st.integers(1, 12),
+    fall=st.floats(0.3, 0.95),
+)
+def test_what_is_said_is_right_however_often_eigenvalues_repeat(times, count, fall):
+    head = np.repeat(fall ** np.arange(len(times)), times)
+    lam = np.concatenate([head, head[-1] * 0.9 / np.arange(1, N - len(head) + 1)])
+    found = by_lanczos(of_spectrum(lam), count)[0]
+    if found is None:
+        assert np.min(1 - lam[1 : count + 1] / lam[:count]) < 0.2
+    else:
+        assert_allclose(found[0], lam[:count], rtol=N * EPS / lam[count - 1])
+
+
+@pytest.mark.parametrize("eigenvalue", [0.45, 0.5, 0.9, 1.0, 5.0, 1e3])
+def test_a_direction_hidden_from_the_first_vector_is_not_missed(eigenvalue):
+    start = np.random.default_rng(0).standard_normal(N)
+    u = E[:, 0] - (E[:, 0] @ start) / (start @ start) * start
+    u /= np.linalg.norm(u)
+    across = np.eye(N) - np.outer(u, u)
+    A = across @ of_spectrum(1 / ORDER) @ across + eigenvalue * np.outer(u, u)
+    for reserves in (0, 10):
+        found, _ = by_lanczos(A, 5, reserves)
+        assert found is None or np.linalg.norm(found[1][:5] @ u) > 1 - 1e-12
+    lam, W = eigh_top(A, 5)
+    assert np.linalg.norm(u @ W) > 1 - 1e-12
+    assert_allclose(lam, np.linalg.eigvalsh(A)[::-1][:5], rtol=1e-13, atol=N * EPS * eigenvalue)
+
+
+@pytest.mark.parametrize("above", [1.0001, 1.01, 1.5, 100.0])
+@pytest.mark.parametrize("x", [1.0, 1e-9, 1e80])
+def test_the_second_space_tells_an_eigenvalue_above_from_none(x, above):
+    lam = x * np.concatenate([[0.99], 0.9 / ORDER[: N - 1]])
+    for largest, none in ((x * above, False), (0.99 * x, True)):
+        lam[0] = largest
+        A = of_spectrum(lam)
+        for seed in range(10):
+            start = np.random.default_rng(seed).standard_normal(N)
+            space = lanczos._Space(lambda q: A @ q, np.empty((90, N)), start)  # noqa: B023
+            assert lanczos._none_above(space, x, float(start @ start)) == none
+
+
+@pytest.fixture
+def spaces(monkeypatch):
+    """Spaces that are grown, and the vectors that they grow from."""
+    seen = []
+
+    class Watched(lanczos._Space):
+        def __init__(self, apply, basis, start, *more):
+            seen.append((self, start.copy()))
+            super().__init__(apply, basis, start, *more)
+
+    monkeypatch.setattr(lanczos, "_Space", Watched)
+    return seen
+
+
+def test_the_second_vector_follows_from_the_matrix(spaces):
+    A = of_spectrum(1 / ORDER)
+    for B in (A, A, A + 1e-9 * np.outer(E[:, 7], E[:, 7])):
+        by_lanczos(B, 5)
+    first, second = ([start for _, start in some] for some in (spaces[::2], spaces[1::2]))
+    assert_array_equal(first[0], first[2])
+    assert_array_equal(second[0], second[1])
+    cosine = second[0] @ second[2] / np.linalg.norm(second[0]) / np.linalg.norm(second[2])
+    assert abs(cosine) < 5 / np.sqrt(N)
+
+
+@pytest.mark.parametrize("reserves", [1, 10, 15])
+def test_pairs_in_reserve_are_nystroems(reserves, spaces):
+    A = of_spectrum(1 / ORDER)
+    (found, V), _ = by_lanczos(A, 5, reserves)
+    Q = spaces[0][0].basis[: spaces[0][0].n].T
+    assert len(found) == len(V) == min(5 + reserves, Q.shape[1])
+    assert_allclose(found[:5], 1 / ORDER[:5], rtol=1e-13)
+    B = A @ Q  # as textbooks have it
+    want, W = np.linalg.eigh(B @ np.linalg.solve(Q.T @ B, B.T))
+    p = len(found)
+    assert_allclose(found, want[: -p - 1 : -1], rtol=1e-10)
+    cut = (W[:, -p:] * want[-p:]) @ W[:, -p:].T
+    assert_allclose((V.T * found) @ V, cut, atol=1e-12)
+
+
+# -------------------------------------------------------------------------- blocks of vectors
+
+
+@pytest.mark.parametrize("kept", [1, 5, 30])
+@pytest.mark.parametrize("spectrum", BY_BLOCKS)
+def test_the_leading_pairs_are_those_of_the_operator(spectrum, kept):
+    lam, tol = BY_BLOCKS[spectrum], 1e-9
+    A = of_spectrum(lam)
+    found, V = block_krylov(lambda B: A @ B, N, kept, kept, tol)
+    rounding = N * EPS * lam[0]
+    assert len(found) >= min(kept, np.sum(lam > 2 * rounding))
+    assert_allclose(V.T @ V, np.eye(len(found)), atol=1e-13)
+    # a residual of tol lam is an error of tol^2 lam^2 over the gap, which is at least lam / N here
+    assert_allclose(found, lam[: len(found)], rtol=N * tol**2, atol=2 * rounding)
+    residuals = np.linalg.norm(A @ V - V * found, axis=0)
+    assert np.all(residuals <= 2 * np.maximum(tol * found, rounding))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 9])
+def test_a_small_operator_is_solved_whole_and_keeps_what_it_is_given(n):
+    W = ortho_group.rvs(n, random_state=1) if n > 1 else np.ones((1, 1))
+    lam = np.arange(n, 0.0, -1)
+    A = (W * lam) @ W.T
+    found, V = block_krylov(lambda B: A @ B, n, n, n, 1e-12)
+    assert_allclose(found, lam, rtol=1e-13)
+    assert_allclose(np.abs(np.sum(V * W, axis=0)), 1, rtol=1e-12)
+    given = []
+
+    def identity(B):
+        given.append((B, B.copy()))
+        return B
+
+    found, V = block_krylov(identity, 40, n, n, 1e-9)
+    assert_allclose(found, 1, rtol=1e-13)
+    assert_allclose(V.T @ V, np.eye(n), atol=1e-13)
+    for B, before in given:
+        assert_array_equal(B, before)
+
+
+# -------------------------------------------------------------------------- of a whole matrix
+
+MANY_EQUAL = {
+    "one level and a zero": np.eye(N) - 1 / N,
+    "one level": np.eye(N),
+    "two levels": np.diag(1.0 + (ORDER > 201)),
+    "nearly one level": np.eye(N) - 1 / N + np.diag(1e-15 * ORDER),
+}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("S", MANY_EQUAL.values(), ids=MANY_EQUAL)
+def test_equal_eigenvalues_are_all_found(S, count, overwrite):
+    """LAPACK's bisection finds none, or some, of the last eigenvalues of I - 1/m."""
+    lower = np.tril(S) + np.triu(np.full((N, N), np.nan), 1)  # only one triangle is read
+    lam, W = eigh_top(np.asfortranarray(lower), count, overwrite=overwrite)
+    lam, W = lam[:count], W[:, :count]
+    assert_allclose(lam, np.linalg.eigvalsh(S)[::-1][:count], atol=1e-13)
+    assert_allclose(S @ W, W * lam, atol=1e-13)
+    assert_allclose(W.T @ W, np.eye(count), atol=1e-13)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("exponent", [-830, -500, 0, 500, 830])
+@pytest.mark.parametrize("count", [5, 18])
+def test_a_few_pairs_are_the_same_in_any_unit(exponent, count, order):
+    """LAPACK's evr lost six digits of the vectors below 2^-480; a triangle is all that is read."""
+    assert very_few_of_all(5, N)
+    lam = np.where(ORDER <= 18, 1 / ORDER, 1e-4)
+    A = np.array(np.ldexp(of_spectrum(lam), exponent), order=order)
+    A[np.triu_indices(N, 1)] = np.nan if abs(exponent) < 600 else 7.0
+    before = A.copy()
+    found, W = eigh_top(A, count)
+    assert_array_equal(A, before)
+    assert_allclose(np.ldexp(found, -exponent), lam[:count], rtol=N * EPS * count)
+    assert_allclose(np.abs(np.sum(W * E[:, :count], axis=0)), 1, rtol=1e-12)
+    rest = of_spectrum(lam) @ W - W * np.ldexp(found, -exponent)
+    assert np.abs(rest).max() < 1e-13
+    nothing = eigh_top(np.zeros((0, 0)), 3)
+    assert [part.shape for part in nothing] == [(0,), (0, 0)]
+
+
+# -------------------------------------------------------------------------- completed bases
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(st.data(), st.integers(1, 12), st.sampled_from(["f8", "f4"]))
+def test_the_extended_rows_are_orthonormal_whatever_the_first_are(data, d, dtype):
+    """Alike or zero on some axes, or along groups of equal columns, as those of equal columns."""
+    if data.draw(st.booleans()):
+        k = data.draw(st.integers(0, d))
+        entries = st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0]), min_size=d * k, max_size=d * k)
+        some = np.array(data.draw(entries)).reshape(k, d)
+        V = (
+            np.linalg.svd(some, full_matrices=False)[2][: np.linalg.matrix_rank(some)]
+            if k
+            else some
+        )
+    else:
+        sizes = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=30))
+        d, groups = sum(sizes), np.repeat(np.diag(np.array(sizes) ** -0.5), sizes, axis=1)
+        turned = np.linalg.qr(np.random.default_rng(0).standard_normal((len(sizes),) * 2))[0]
+        V = (turned @ groups)[: data.draw(st.integers(1, 60))]
+    n_rows = data.draw(st.one_of(st.just(d), st.integers(0, d)))
+    full = complete_basis(V.astype(dtype), n_rows)
+    assert full.shape == (max(n_rows, len(V)), d)
+    assert full.dtype == dtype
+    assert_array_equal(full[: len(V)], V.astype(dtype))
+    assert_allclose(full @ full.T, np.eye(len(full)), atol=20 * max(d, 5) * np.finfo(dtype).eps)
+
+
+def test_axes_that_the_rows_do_not_touch_are_taken_as_they_are():
+    V = np.zeros((2, 7))
+    V[0, [1, 4]], V[1, [1, 4]] = [0.6, 0.8], [0.8, -0.6]
+    assert_array_equal(complete_basis(V, 5)[2:], np.eye(7)[[0, 2, 3]])
