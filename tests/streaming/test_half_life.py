@@ -304,8 +304,9 @@ OF_TRACKERS = [(TIME, TIMES[::-1], "times must not decrease.* at row")]
 @each("StreamingPCA(3)", *TIMED)
 @pytest.mark.parametrize(("parameters", "times", "words"), BAD + OF_PCA + OF_TRACKERS)
 def test_bad_input_changes_nothing(model, parameters, times, words):
-    is_pca, row = isinstance(model, StreamingPCA), (parameters, times, words)
-    if row in (OF_TRACKERS if is_pca else OF_PCA) or (not is_pca and "datetime64" in words):
+    is_pca = isinstance(model, StreamingPCA)
+    others = [row[2] for row in (OF_TRACKERS if is_pca else OF_PCA)]
+    if words in others or (not is_pca and "datetime64" in words):
         return
     model, given = clone(model).set_params(**parameters), {"times": times}
     for method in (model.fit, model.partial_fit):

