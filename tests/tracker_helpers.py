@@ -1,9 +1,52 @@
-"""Streams, and the recursions of the trackers as printed: one row at a time.
+"""Streams, their trackers, and the recursions of the trackers as printed: one row at a time.
 
 A forgetting factor is a number, or an array: that of each row on the weight of all before it.
 """
 
 import numpy as np
+import pytest
+from golden_cases import made
+
+# Trackers, and what they can: start from their first rows, take rows with holes, forget, keep the
+# number of their components.
+TABLE = """
+FrequentDirections(3, sketch_size=9) | fixed
+StreamingPowerMethod(3, block_size=40, random_state=0) | starts fixed
+OjaPCA(3, random_state=0) | starts fixed
+OjaPCA(3, learning_rate="adaptive", batch_size=16, random_state=0) | starts fixed
+GROUSE(3, random_state=0) | starts holes fixed
+GROUSE(3, step_size="greedy", random_state=0) | starts holes fixed
+PAST(3, random_state=0) | starts fixed
+PAST(3, deflation=True, random_state=0) | starts fixed
+PAST(3, forgetting_factor=0.9, random_state=0) | starts forgets fixed
+PAST(3, forgetting_factor=0.9, deflation=True, random_state=0) | starts forgets fixed
+SPIRIT(3, lower=0.3, upper=0.9999, forgetting_factor=1.0) |
+SPIRIT(3, lower=0.3, upper=0.9999, forgetting_factor=0.9) | forgets
+PETRELS(3, random_state=0) | starts holes fixed
+PETRELS(3, forgetting_factor=0.9, random_state=0) | starts holes forgets fixed
+"""
+ROWS = [line.split(" |") for line in TABLE.strip().splitlines()]
+
+
+def trackers(word=""):
+    """Parametrize by the trackers that can this."""
+    codes = [code for code, words in ROWS if word in words]
+    return pytest.mark.parametrize("model", [*map(made, codes)], ids=codes)
+
+
+def fed(model, X, sizes=(5, 32, 1, 100, 33, 64), **more):
+    """A model after rows in batches of changing sizes; ``more`` are arrays beside the rows."""
+    start = i = 0
+    while start < len(X):
+        part = slice(start, start + sizes[i % len(sizes)])
+        model.partial_fit(X[part], **{name: values[part] for name, values in more.items()})
+        start, i = part.stop, i + 1
+    return model
+
+
+def fading(n, f):
+    """Weights of n rows, the last of which is new."""
+    return f ** np.arange(n - 1.0, -1, -1)
 
 
 def planted(n, d=20, k=3, noise=0.1, seed=0, mean=0.0):
@@ -40,10 +83,18 @@ def seen_by_the_rule(X, center, f=1.0):
     return centred_row_by_row(X, f)[1:] if center else X
 
 
-def past(X, V, f, power):
+def begun(X, f):
+    """Rows from the first that is not zero, with their factors, and the power of an entry."""
+    start = int(X.any(axis=1).argmax())
+    X, f = X[start:], np.broadcast_to(f, len(X))[start:]
+    return zip(X, f, strict=True), np.nanmean(X[:32] ** 2)
+
+
+def past(X, V, f):
     """Yang 1995, Table I."""
+    rows, power = begun(X, f)
     W, P = V.T.copy(), np.eye(len(V)) / power
-    for x, now in with_factors(X, f):
+    for x, now in rows:
         y = W.T @ x
         h = P @ y
         g = h / (now + y @ h)
@@ -53,10 +104,11 @@ def past(X, V, f, power):
     return W.T
 
 
-def pastd(X, V, f, power):
+def pastd(X, V, f):
     """Yang 1995, Table II."""
+    rows, power = begun(X, f)
     W, powers = V.copy(), np.full(len(V), power)
-    for x, now in with_factors(X, f):
+    for x, now in rows:
         for i in range(len(W)):
             y = W[i] @ x
             powers[i] = now * powers[i] + y**2
@@ -65,17 +117,17 @@ def pastd(X, V, f, power):
     return W
 
 
-def petrels(X, V, f, delta):
+def petrels(X, V, f, delta=1e-2):
     """Chi et al. 2013 by its normal equations: no recursion for an inverse.
 
     Returns the loadings, the covariance of the coordinates of each feature and the right sides.
     """
     U = V.T.copy()
     d, k = U.shape
-    power = np.nanmean(X[:32] ** 2)
+    rows, power = begun(X, f)
     R = np.repeat(delta * power * np.eye(k)[None], d, axis=0)
     right = delta * power * U
-    for x, now in with_factors(X, f):
+    for x, now in rows:
         R, right = now * R, now * right
         there = ~np.isnan(x)
         if there.sum() <= k:
@@ -88,7 +140,7 @@ def petrels(X, V, f, delta):
     return U, R, right
 
 
-def spirit(X, k, lower, upper, forgetting_factor, hold_off):
+def spirit(X, k, lower, upper, forgetting_factor=0.96, hold_off=10):
     """Papadimitriou et al. 2005, TrackW and SPIRIT, with a QR factorisation after each row.
 
     Components start as the axes along which their row leaves most.

@@ -7,7 +7,7 @@ asymptotic, and 1 % is what they are to hold.
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from sklearn.decomposition import PCA
 
@@ -21,6 +21,7 @@ from fedpca_sklearn.monitoring._limits import (
     surprise_of_t2,
     variances_of_new_rows,
 )
+from fedpca_sklearn.monitoring._recent import ByScores, DriftTest, Limit, RecentScores, upper
 
 
 def moments(variances):
@@ -41,34 +42,28 @@ def draw(rng, n, variances):
 
 
 def test_the_limit_of_q_by_the_formula_of_jackson_and_mudholkar():
-    t1, t2, t3 = moments(variances := [5, 3, 2, 1, 1, 0.5])
+    t1, t2, t3 = m = moments([5, 3, 2, 1, 1, 0.5])
     h0 = 1 - 2 * t1 * t3 / (3 * t2**2)
     c = stats.norm.ppf(0.95)
     inner = c * np.sqrt(2 * t2 * h0**2) / t1 + 1 + t2 * h0 * (h0 - 1) / t1**2
-    assert_allclose(
-        limit_of_q(moments(variances), -np.log(0.05)), t1 * inner ** (1 / h0), rtol=1e-12
-    )
+    assert_allclose(limit_of_q(m, -np.log(0.05)), t1 * inner ** (1 / h0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("surprise", [0.2, 0.7, 3.0, 40.0, 599.0, 650.0, 1100.0])
 def test_limits_are_those_of_their_surprise(surprise):
     for variances in (np.ones(17), 0.5 ** np.arange(9), [20, 10, 5, 1], [30.0]):
         m = moments(variances)
-        assert_allclose(
-            surprise_of_q(limit_of_q(m, surprise), normal_power(m)), surprise, rtol=1e-9
-        )
+        found = surprise_of_q(limit_of_q(m, surprise), normal_power(m))
+        assert_allclose(found, surprise, rtol=1e-9)
     for k, n in ((1, 12), (3, 200), (40, 1e6)):
-        t2 = limit_of_t2(k, n, surprise)
-        assert_allclose(surprise_of_t2(t2, k, n), surprise, rtol=1e-6)
-    assert_allclose(
-        surprise_of_q(np.array(9.0), normal_power(moments(np.ones(4)))),
-        -stats.chi2.logsf(9, 4),
-        0.01,
-    )
-    found = surprise_of_t2(np.array([7.0, 1e9]), 1, 30.0)
+        found = surprise_of_t2(limit_of_t2(k, n, surprise), k, n)
+        assert_allclose(found, surprise, rtol=1e-6)
+    of_chi2 = surprise_of_q(np.array(9.0), normal_power(moments(np.ones(4))))
+    assert_allclose(of_chi2, -stats.chi2.logsf(9, 4), 0.01)
+    near, far = surprise_of_t2(np.array([7.0, 1e9]), 1, 30.0)
     factor = (30**2 - 1) / (30 * 29)
-    assert_allclose(found[0], -stats.f.logsf(7.0 / factor, 1, 29), rtol=1e-9)
-    assert found[1] > found[0]
+    assert_allclose(near, -stats.f.logsf(7.0 / factor, 1, 29), rtol=1e-9)
+    assert far > near
 
 
 @pytest.mark.parametrize(
@@ -94,10 +89,9 @@ def test_the_limit_of_t2_is_that_of_estimated_variances(k, n):
 
 
 def test_new_rows_vary_less_along_what_was_fitted():
-    rng = np.random.default_rng(0)
-    truth = SPECTRA["spiked"](100)
+    rng, truth = np.random.default_rng(0), SPECTRA["spiked"](100)
     for k, tolerance in (3, 0.02), (12, 0.06):  # five of twelve are directions of the noise
-        new, old, found = np.zeros(k), np.zeros(k), np.zeros(k)
+        new, old, found = np.zeros((3, k))
         for _ in range(10):
             X = draw(rng, 300, truth)
             _, s, V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
@@ -124,8 +118,9 @@ def test_false_alarms_by_quantiles(spectrum):
     rng, variances, found = np.random.default_rng(1), SPECTRA[spectrum](40), []
     for _ in range(16):  # a quantile of 500 scores has a deviation of 1 %
         monitor = SubspaceMonitor(StreamingPCA(4), limits="quantile")
-        X = draw(rng, 500, variances) * rng.gamma(3, size=(500, 1))  # far from normal
-        Y = draw(rng, 4000, variances) * rng.gamma(3, size=(4000, 1))
+        X, Y = (  # far from normal
+            draw(rng, n, variances) * rng.gamma(3, size=(n, 1)) for n in (500, 4000)
+        )
         found.append(np.mean(monitor.fit(X).predict(Y) == -1))
     assert 0.04 <= np.mean(found) <= 0.06
 
@@ -144,21 +139,72 @@ def test_a_coordinator_has_the_limits_of_all_rows():
 @pytest.mark.parametrize("spectrum", ["slow", "power"])
 def test_directions_that_are_kept_stand_for_those_that_are_not(spectrum):
     rng, variances = np.random.default_rng(3), SPECTRA[spectrum](200)
-    X = draw(rng, 2000, variances)
-    whole = Subspace.from_rows(X)
-    limit = SubspaceMonitor.from_subspace(whole, 8).q_limit_
-    some = SubspaceMonitor.from_subspace(whole.truncate(20), 8).q_limit_
-    none = SubspaceMonitor.from_subspace(whole.truncate(8), 8).q_limit_
+    whole = Subspace.from_rows(draw(rng, 2000, variances))
+    limit, some, none = (
+        SubspaceMonitor.from_subspace(kept, 8).q_limit_
+        for kept in (whole, whole.truncate(20), whole.truncate(8))
+    )
     assert none <= limit  # equal variances have the least squares
     assert_allclose(some, limit, rtol=0.02)
     spectrum = completed_spectrum(whole.truncate(20), 8)
     assert_allclose(spectrum.sum(), whole.total_variance, rtol=1e-9)
     assert (np.diff(spectrum) <= 1e-12).all()
-
-
-def test_white_noise_needs_no_further_directions():
-    rng, variances = np.random.default_rng(4), SPECTRA["spiked"](60)
+    variances = SPECTRA["spiked"](60)  # white noise needs no further directions
     X = draw(rng, 5000, variances)
     theirs, ours = (SubspaceMonitor(pca, limits="chi2").fit(X) for pca in (PCA(5), StreamingPCA(5)))
     assert_allclose(theirs.q_limit_, ours.q_limit_, rtol=0.01)
     assert abs(np.mean(theirs.predict(draw(rng, 8000, variances)) == -1) - 0.05) < 0.01
+
+
+# ------------------------------------------------------------------------------ limits by scores
+
+
+def test_the_drift_test_has_its_false_alarm_rate():
+    rng, alarms = np.random.default_rng(0), 0
+    for _ in range(1500):  # a limit from 300 rows exceeds its level or not
+        rate = rng.beta(0.1 * 301, 0.9 * 301)
+        test = DriftTest(50, 0.01).after(rng.random(50) < rate, 0.1, 300)
+        alarms += len(test.points)
+    assert 0.002 < alarms / 1500 < 0.01 + 3 * np.sqrt(0.01 / 1500)
+    shifted = DriftTest(50, 0.01)
+    for flag in np.arange(60) % 3 == 0:  # one by one, across the end of a window
+        shifted = shifted.after(np.array([flag]), 0.1, 1e6)
+    assert (len(shifted.points), shifted.n_total) == (1, 60)
+
+
+def test_p_values_by_scores_are_ranks():
+    """Each of three numbers by its rank, T2 less so, whatever the distributions are."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4000, 3)) ** [2, 4, 8]
+    scale, new = ByScores.of(values), rng.standard_normal((20_000, 3)) ** [2, 4, 8]
+    ranks = [np.mean(values[:, j, None] > new[:, j], 0) for j in range(3)]
+    found = scale.combined(new)
+    expected = np.max([-np.log(p + 1e-4) for p in ranks] - np.log([[1], [2], [1]]), axis=0)
+    inside = expected < 1.6  # T2 counts half, so that its tail of a tenth begins here
+    assert_allclose(found[inside], np.maximum(expected, 0)[inside], atol=0.03)
+    assert np.mean(found > upper(scale.combined(values), 0.05)) == pytest.approx(0.05, abs=0.012)
+    for height in (0.5, 2.0, 9.0, 40.0):  # in the middle and far in the tail
+        for one in np.diag(scale.parts(height)):
+            assert_allclose(scale.combined(one[None]), height, rtol=1e-9)
+    assert_array_equal(scale.combined(np.zeros((2, 3))), 0)
+    scores = RecentScores(50, 10, np.empty((0, 3)))
+    for i in range(200):  # those of the last half
+        scores = scores.extended(np.full((1, 3), i))
+        assert len(scores.values) == min(i + 1, max(10, min(50, (i + 1) // 2)))
+        assert scores.values[-1, 0] == i
+
+
+def test_the_level_makes_up_for_what_is_flagged_too_rarely_and_too_often():
+    assert upper(np.arange(1.0, 40), 0.1) == 36  # of 39, exceeded with probability 4 / 40
+    assert upper(np.arange(9.0), 0.05) == np.inf
+    limit = Limit(1.0, 0.05, 100)
+    assert_allclose(limit.after(np.zeros(40, bool), 0.05).level, 0.05 + 40 * 0.005 * 0.05)
+    at_once = limit.after(np.zeros(9000, bool), 0.05).level  # by one limit
+    assert_allclose(at_once, 0.05 + 200 * 0.005 * 0.05)
+    assert_allclose(limit.after(np.ones(10, bool), 0.05).level, 0.05 - 10 * 0.005 * 0.95)
+    for _ in range(10):
+        limit = limit.after(np.ones(50, bool), 0.05)
+    assert limit.level == -1.0
+    scores = np.arange(1.0, 101)
+    assert Limit(1.0, 0.05, 100).by(scores).value == 96
+    assert Limit(1.0, -0.3, 100).by(scores).value == 100  # what is beyond all is flagged

@@ -57,41 +57,39 @@ def paper(r, b, **options):
     return StreamingPCA(r, block_size=b, oversampling=0, center=False, **options)
 
 
-def assert_summary(pca, U, sigma):
-    assert pca.n_components_ == U.shape[1]
-    assert subspace_distance(pca.components_, U.T) < 1e-8
-    assert_allclose(pca.singular_values_, sigma, rtol=1e-9, atol=1e-7 * sigma[0])
+def canonical(alpha, beta):
+    return ContributionBounds(alpha, beta, growth="canonical")
 
 
-CASES = [(0.01, 0.1, 1), (0.02, 0.04, 5), (0.06, 0.065, 14), (0.08, 0.12, 3)]
+WHITE = np.random.default_rng(0).standard_normal((300, 5))
+CASES = {  # rows, of a block, alpha, beta, rank at first
+    "grows": (make_power_law(1000, 60, alpha=0.01, random_state=0), 50, 0.01, 0.1, 1),
+    "to and fro": (make_power_law(1000, 60, alpha=1.0, random_state=0), 50, 0.02, 0.04, 5),
+    "shrinks": (make_power_law(1000, 60, alpha=2.0, random_state=0), 50, 0.06, 0.065, 14),
+    "narrow": (make_power_law(1000, 60, alpha=1.0, random_state=0), 50, 0.08, 0.12, 3),
+    # the paper has b >= r, and looks at the rank after the first block too
+    "as many rows": (make_power_law(120, 40, alpha=2.0, random_state=1), 6, 0.1, 0.3, 6),
+    "as many, few": (make_power_law(60, 40, alpha=2.0, random_state=1), 3, 0.3, 0.4, 3),
+    # an axis is added, and taken back in the next block
+    "two directions": (WHITE[:200, :2] @ WHITE[:2].repeat(2, axis=1), 20, 0.01, 0.1, 2),
+    "all directions": (WHITE, 30, 0.0, 0.1, 4),
+}
 
 
-@pytest.mark.parametrize(("alpha", "beta", "start"), CASES)
-@pytest.mark.parametrize("power", [0.01, 1.0, 2.0])
-def test_sapca_with_canonical_vectors_is_algorithm_3(alpha, beta, start, power):
-    X = make_power_law(1000, 60, alpha=power, random_state=0)
-    rule = ContributionBounds(alpha, beta, growth="canonical")
-    pca = paper(start, 50, rank_rule=rule)
-    for i, (rank, U, sigma) in enumerate(algorithm_3(X.T, start, 50, alpha, beta)):
-        pca.partial_fit(X[50 * i : 50 * (i + 1)])
-        assert pca.rank_history_[-1] == rank
-        assert_summary(pca, U, sigma)
-    assert len({start, *pca.rank_history_}) > 1
-
-
-@pytest.mark.parametrize(("alpha", "beta", "start"), [(0.1, 0.3, 6), (0.01, 0.1, 2), (0.3, 0.4, 3)])
-def test_the_first_block_may_have_as_many_rows_as_the_rank(alpha, beta, start):
-    """The paper has b >= r, and looks at the rank after the first block too."""
-    X = make_power_law(20 * start, 40, alpha=2.0, random_state=1)
-    rule = ContributionBounds(alpha, beta, growth="canonical")
-    pca = paper(start, start, rank_rule=rule).fit(X)
-    ranks = [r for r, *_ in algorithm_3(X.T, start, start, alpha, beta)]
-    assert ranks[0] != start
-    assert_array_equal(pca.rank_history_, ranks)
-    shrinks = paper(start, start, rank_rule=ContributionBounds(alpha, beta)).fit(X[:start])
-    assert shrinks.n_components_ == min(start, ranks[0])  # there is no further direction to add
-    centred = pca.set_params(center=True).fit(X)
-    assert centred.rank_history_[0] == start  # whose rows span one direction less
+@pytest.mark.parametrize(("X", "b", "alpha", "beta", "start"), CASES.values(), ids=CASES)
+def test_sapca_with_canonical_vectors_is_algorithm_3(X, b, alpha, beta, start):
+    pca, ranks = paper(start, b, rank_rule=canonical(alpha, beta)), [start]
+    for i, (rank, U, sigma) in enumerate(algorithm_3(X.T, start, b, alpha, beta)):
+        pca.partial_fit(X[b * i : b * (i + 1)])
+        ranks.append(rank)
+        assert pca.n_components_ == pca.rank_history_[-1] == rank
+        assert subspace_distance(pca.components_, U.T) < 1e-8
+        assert_allclose(pca.singular_values_, sigma, rtol=1e-9, atol=1e-7 * sigma[0])
+    assert len(set(ranks)) > 1
+    if ranks[1] == start:
+        return
+    centred = paper(start, b, rank_rule=canonical(alpha, beta)).set_params(center=True).fit(X)
+    assert len(centred.rank_history_) == len(ranks) - 1
 
 
 def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vector():
@@ -103,43 +101,24 @@ def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vec
         errors[growth] = np.sum(D**2), pca.n_components_
     assert errors["next"][1] == errors["canonical"][1]
     assert errors["next"][0] < errors["canonical"][0]
-
-
-def test_rows_that_span_no_further_direction_let_only_canonical_vectors_grow():
-    """Two directions: Algorithm 3 adds an axis and takes it back in the next block."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 8))
-    ranks = {
-        growth: paper(2, 20, rank_rule=ContributionBounds(growth=growth)).fit(X).rank_history_
-        for growth in ("next", "canonical")
-    }
-    assert_array_equal(ranks["next"], [2] * 10)
-    assert_array_equal(ranks["canonical"], [3, 2] * 5)
-    assert_array_equal(ranks["canonical"], [r for r, *_ in algorithm_3(X.T, 2, 20, 0.01, 0.1)])
-
-
-def test_an_axis_in_the_span_is_passed_over_and_the_rank_ends_at_the_number_of_features():
-    X = np.random.default_rng(0).standard_normal((90, 3)) @ np.eye(3, 5)  # e_1 to e_3
-    pca = paper(1, 30, rank_rule=ContributionBounds(0.0, 0.1, growth="canonical")).fit(X)
-    assert_allclose(pca.components_ @ pca.components_.T, np.eye(len(pca.components_)), atol=1e-12)
-    white = np.random.default_rng(0).standard_normal((300, 5))
-    rule = ContributionBounds(0.0, 0.1, growth="canonical")
-    full = paper(4, 30, rank_rule=rule).fit(white)
-    assert_array_equal(full.rank_history_, [5] * 10)
+    # rows that span no further direction let only canonical vectors grow
+    two = CASES["two directions"][0]
+    assert_array_equal(
+        paper(2, 20, rank_rule=ContributionBounds()).fit(two).rank_history_, [2] * 10
+    )
+    axes = WHITE[:90, :3] @ np.eye(3, 5)  # an axis in the span is passed over
+    V = paper(1, 30, rank_rule=canonical(0.0, 0.1)).fit(axes).components_
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
 
 
 def test_a_summary_with_a_canonical_vector_can_be_sent_and_goes_on():
     X = make_power_law(400, 60, alpha=0.5, random_state=0)
-    pca = paper(3, 50, rank_rule=ContributionBounds(0.0, 0.05, growth="canonical"))
-    pca.fit(X[:200])
+    pca = paper(3, 50, rank_rule=canonical(0.0, 0.05)).fit(X[:200])
     assert pca.singular_values_[-1] == 0  # it has just grown
     sent = Subspace.from_bytes(pca.subspace_.to_bytes())
     options = {k: v for k, v in pca.get_params(deep=False).items() if k != "n_components"}
     other = StreamingPCA.from_subspace(sent, pca.n_components_, **options)
     assert_array_equal(other.partial_fit(X[200:]).components_, pca.partial_fit(X[200:]).components_)
-
-
-# ---------------------------------------------------------------------------------- forgetting
 
 
 @pytest.mark.parametrize("lam", [0.7, 0.9, 1.0])
@@ -157,33 +136,14 @@ def test_forgetting_by_blocks_is_lambda_of_equation_1(lam, d):
     assert pca.n_samples_seen_ == 1000
 
 
-def test_forgetting_by_rows_is_not_lambda_of_any_block():
-    """The same weight for the past, but the rows of the last block fade as well."""
-    X = make_power_law(1000, 300, alpha=1.0, random_state=0)
-    *_, (_, _, sigma) = algorithm_3(X.T, 10, 50, lam=0.7)
-    rows = paper(10, 50, forgetting_factor=0.7 ** (2 / 50)).fit(X)
-    assert rows.singular_values_[0] < 0.9 * sigma[0]
-
-
 def test_blocks_are_cut_within_batches_and_the_mean_fades_as_well():
+    da = pytest.importorskip("dask.array")
     X = make_power_law(120, 6, alpha=1.0, random_state=0) + 3
-    options = {"block_size": 20, "forgetting_factor": 0.5, "forgetting": "blocks"}
-    cut = StreamingPCA(3, **options).fit(X)
-    parts = StreamingPCA(3, **options)
-    for start in range(0, 120, 20):
-        parts.partial_fit(X[start : start + 20])
-    assert_array_equal(cut.components_, parts.components_)
+    pca = StreamingPCA(3, block_size=20, forgetting_factor=0.5, forgetting="blocks")
     w = np.repeat(0.25 ** np.arange(5.0, -1, -1), 20)
     mean = w @ X / w.sum()
-    assert_allclose(cut.mean_, mean, rtol=1e-12)
     want = np.linalg.svd(np.sqrt(w)[:, None] * (X - mean))[1][:3]
-    assert_allclose(cut.singular_values_, want, rtol=1e-10)
-
-
-def test_chunks_of_dask_are_blocks_in_their_order():
-    da = pytest.importorskip("dask.array")
-    X = make_power_law(200, 12, alpha=1.0, random_state=0)
-    pca = StreamingPCA(3, block_size=20, forgetting_factor=0.5, forgetting="blocks")
-    here = pca.fit(X).singular_values_
-    there = pca.fit(da.from_array(X, chunks=(40, 12))).singular_values_
-    assert_allclose(there, here, rtol=1e-12)
+    for rows in X, da.from_array(X, chunks=(40, 6)), iter(np.split(X, 6)):
+        pca.fit(rows)
+        assert_allclose(pca.mean_, mean, rtol=1e-12)
+        assert_allclose(pca.singular_values_, want, rtol=1e-10)

@@ -1,4 +1,8 @@
-"""Half-lives of rows: of a number of rows the factor, of a time explicit weights."""
+"""Half-lives of rows: of a number of rows the factor, of a time explicit weights.
+
+The oracle is numpy's SVD and mean of weighted rows; the recursions of the trackers' papers with a
+factor of each row are in test_recursions.py.
+"""
 
 import datetime
 import pickle
@@ -7,19 +11,48 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from golden_cases import made
+from helpers import assert_finite_and_orthonormal, sine, with_holes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tracker_helpers import fed, planted
 
-from fedpca_sklearn import ContributionBounds, FederatedPCA, StreamingPCA, Subspace
+from fedpca_sklearn import (
+    PAST,
+    ContributionBounds,
+    FederatedPCA,
+    StreamingPCA,
+    Subspace,
+    SubspaceMonitor,
+    SubspaceTracker,
+)
 from fedpca_sklearn.summary import _exact
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((200, 6)) * [6, 5, 4, 3, 2, 1] + 7
-TIMES = START + np.sort(RNG.integers(0, 36_000, len(X))).astype("m8[s]")
+TIMES = START + np.sort(RNG.integers(0, 36_000, len(X))).astype("m8[s]")  # ties and gaps
+TIME = {"half_life": "1h"}
+HOUR = np.timedelta64(1, "h")
+TIMED = ["PAST(3)", "PAST(3, deflation=True)", "PETRELS(3)", "SPIRIT(3, lower=0.5, upper=0.99)"]
+BY_BATCH = [
+    "SubspaceTracker(3)",
+    "RobustSubspaceTracker(3, batch_size=60)",
+    "FederatedSubspaceTracker(3, n_rounds=3, random_state=0)",
+]
+
+
+def each(*codes):
+    models = [made(code) for code in codes]
+    for model in models:
+        if "random_state" in model.get_params():
+            model.set_params(random_state=7)
+    return pytest.mark.parametrize("model", models, ids=codes)
 
 
 def assert_pca_of_weighted(pca, X, weight, tol=1e-10):
@@ -36,40 +69,39 @@ def assert_pca_of_weighted(pca, X, weight, tol=1e-10):
 
 def in_hours(half_life, times):
     """Explicit weights."""
-    return 2.0 ** -((times.max() - times) / np.timedelta64(1, "h") / half_life)
+    return 2.0 ** -((times.max() - times) / HOUR / half_life)
 
 
-# -------------------------------------------------------------------- in rows
+# ------------------------------------------------------------------------------ in rows
 
 
 @pytest.mark.parametrize("h", [0.5, 20, 300.0])
 def test_rows_fade_by_the_factor_of_the_half_life(h):
-    by_rows, by_factor = (
-        StreamingPCA(3, half_life=h),
-        StreamingPCA(3, forgetting_factor=0.5 ** (1 / h)),
-    )
-    for batch in (X[:1], X[1:2], X[2:90], X[90:]):
-        by_rows.partial_fit(batch)
-        by_factor.partial_fit(batch)
-    assert_array_equal(by_rows.components_, by_factor.components_)
-    assert_array_equal(by_rows.explained_variance_, by_factor.explained_variance_)
-    weight = 0.5 ** (np.arange(len(X))[::-1] / h)
-    assert_pca_of_weighted(by_rows, X, weight)
+    model = fed(StreamingPCA(3, half_life=h), X, (1, 1, 88, 110))
+    assert_pca_of_weighted(model, X, 0.5 ** (np.arange(len(X))[::-1] / h))
     assert_array_equal(StreamingPCA(3, half_life=h).fit(X).n_samples_, 200)
 
 
-def test_row_chunks_of_dask_fade_alike():
-    da = pytest.importorskip("dask.array")
-    pca = StreamingPCA(3, half_life=25).fit(da.from_array(X, chunks=(30, 6)))
-    assert_pca_of_weighted(pca, X, 0.5 ** (np.arange(len(X))[::-1] / 25))
-    timed = StreamingPCA(3, half_life="2h").fit(da.from_array(X, chunks=(30, 6)), times=TIMES)
-    assert_pca_of_weighted(timed, X, in_hours(2, TIMES))
-    timed.partial_fit(X, times=TIMES + np.timedelta64(1, "h"))
-    both = np.concatenate([TIMES, TIMES + np.timedelta64(1, "h")])
-    assert_pca_of_weighted(timed, np.vstack([X, X]), in_hours(2, both))
+@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
+@each("StreamingPCA(3)", *TIMED, *BY_BATCH)
+def test_a_number_of_rows_is_the_factor_to_the_last_bit(model):
+    by_rows = clone(model).set_params(half_life=45.0).fit(X)
+    by_factor = clone(model).set_params(forgetting_factor=2 ** (-1 / 45.0)).fit(X)
+    for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
+        assert_array_equal(getattr(by_rows, name), getattr(by_factor, name))
+    assert sine(by_rows.components_, clone(model).fit(X).components_) > 1e-6
 
 
-# -------------------------------------------------------------------- in time
+@each("StreamingPCA(3)", *TIMED)
+def test_rows_at_even_times_are_rows(model):
+    in_time = clone(model).set_params(half_life="40min")
+    in_time.fit(X, times=START + np.arange(200).astype("m8[m]"))
+    in_rows = clone(model).set_params(half_life=40).fit(X)
+    assert sine(in_time.components_, in_rows.components_) < 1e-9
+    assert_allclose(in_time.explained_variance_, in_rows.explained_variance_, rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------ in time
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -86,40 +118,73 @@ def test_weights_are_those_of_the_times_whatever_their_order(n, seed, h, weighte
     minutes = rng.choice([0, 0, 1, 7, 200, 1500], n)  # ties and gaps, in any order
     times = (START + minutes.astype("m8[m]")).astype(f"M8[{unit}]")
     weight = rng.integers(1, 4, n) if weighted else np.ones(n)
-    rows = X[:n]
-    half_life = np.timedelta64(int(h * 3600), "s")
-    pca = StreamingPCA(3, half_life=half_life)
+    pca = StreamingPCA(3, half_life=np.timedelta64(int(h * 3600), "s"))
     for part in np.array_split(np.arange(n), n_calls):
         if len(part):
             given_weight = weight[part] if weighted else None
-            pca.partial_fit(rows[part], sample_weight=given_weight, times=times[part])
-    expected = weight * in_hours(h, times)
-    assert_pca_of_weighted(pca, rows, expected)
+            pca.partial_fit(X[part], sample_weight=given_weight, times=times[part])
+    assert_pca_of_weighted(pca, X[:n], weight * in_hours(h, times))
     assert pca.last_time_ == times.max()
     assert pca.n_samples_seen_ == weight.sum()
-    explicit = StreamingPCA(3).fit(rows, sample_weight=expected)
-    assert_allclose(pca.explained_variance_, explicit.explained_variance_, atol=1e-9)
 
 
-def test_hours_minutes_and_other_libraries_are_the_same_half_life():
+@each("StreamingPCA(3)", *TIMED)
+def test_the_moments_are_those_of_explicit_weights_and_the_cuts_change_no_bit(model):
+    model = clone(model).set_params(half_life="1h")
+    whole = clone(model).fit(X, times=TIMES)
+    weight = in_hours(1, TIMES)
+    mean = weight @ X / weight.sum()
+    assert_allclose(whole.mean_, mean, rtol=1e-10)
+    assert_allclose(whole.subspace_.n_samples, weight.sum(), rtol=1e-12)
+    assert_allclose(whole.subspace_.scatter, np.sum(weight @ (X - mean) ** 2), rtol=1e-10)
+    kept = pickle.loads(pickle.dumps(clone(model).partial_fit(X[:70], times=TIMES[:70])))
+    kept.partial_fit(X[70:], times=TIMES[70:])
+    tol = 1e-12 if isinstance(model, StreamingPCA) else 0
+    for other in (kept, fed(clone(model), X, (1, 50, 1, 1), times=TIMES)):
+        assert_allclose(other.components_, whole.components_, rtol=tol, atol=tol)
+        assert_allclose(other.explained_variance_, whole.explained_variance_, rtol=tol)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 70])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
+    rng, n = np.random.default_rng(1), 1500
+    rows = (rng.standard_normal((n, 6)) * [6, 5, 4, 3, 2, 1] + 7).astype(dtype)
+    # late rows too, and a gap
+    times = START + (np.arange(n) * 20 + rng.integers(-500, 500, n)).astype("m8[s]")
+    times[900:] += np.timedelta64(2, "h")
+    solved = []
+    solve = _exact.eigh_top
+    monkeypatch.setattr(_exact, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
+    quiet, looked_at = StreamingPCA(3, half_life="1h"), StreamingPCA(3, half_life="1h")
+    fed(quiet, rows, (n_rows,), times=times)
+    assert len(solved) <= 12  # where a sum is looked at, not in every call
+    for i in range(0, n, n_rows):
+        part = slice(i, i + n_rows)
+        looked_at.partial_fit(rows[part], times=times[part])
+        if i % 140 == 0:
+            weight = in_hours(1, times[: i + n_rows])
+            assert looked_at.last_time_ == times[: i + n_rows].max()
+            assert_allclose(looked_at.subspace_.n_samples, weight.sum(), rtol=1e-12)
+            looked_at = pickle.loads(pickle.dumps(looked_at))
+    assert_array_equal(quiet.components_, looked_at.components_)
+    assert_array_equal(quiet.explained_variance_, looked_at.explained_variance_)
+    tol = 1e-10 if dtype == np.float64 else 1e-4
+    assert_pca_of_weighted(quiet, rows.astype(np.float64), in_hours(1, times), tol)
+
+
+def test_half_lives_and_times_may_be_of_any_library():
+    polars = pytest.importorskip("polars")
     want = StreamingPCA(3, half_life="90min").fit(X, times=TIMES).explained_variance_
-    assert_allclose(
-        want, StreamingPCA(3).fit(X, sample_weight=in_hours(1.5, TIMES)).explained_variance_
-    )
     for same in (
         "5400 s",
         np.timedelta64(90, "m"),
         datetime.timedelta(hours=1.5),
         pd.Timedelta("90min"),
     ):
-        model = sklearn.clone(StreamingPCA(3, half_life=same))
+        model = clone(StreamingPCA(3, half_life=same))
         assert_array_equal(model.fit(X, times=TIMES).explained_variance_, want)
-
-
-def test_columns_of_frames_lists_and_zones_are_times():
     zoned = pd.Series(TIMES).dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin")
-    want = StreamingPCA(3, half_life="1h").fit(X, times=TIMES).explained_variance_
-    polars = pytest.importorskip("polars")
     for times in (
         pd.Series(TIMES),
         pd.DatetimeIndex(TIMES),
@@ -131,158 +196,165 @@ def test_columns_of_frames_lists_and_zones_are_times():
         zoned.dt.to_pydatetime().tolist(),
         [time.isoformat() for time in zoned],
     ):
-        found = StreamingPCA(3, half_life="1h").fit(X, times=times).explained_variance_
-        assert_allclose(found, want, rtol=1e-13)
+        waits = StreamingPCA(3, half_life="90min").partial_fit(X[:1], times=TIMES[:1])
+        waits.partial_fit(X[1:], times=times[1:])  # beside those that wait
+        for model in (StreamingPCA(3, half_life="90min").fit(X, times=times), waits):
+            assert_allclose(model.explained_variance_, want, rtol=1e-12)
 
 
 def test_after_a_gap_of_a_thousand_half_lives_the_past_is_gone():
     pca = StreamingPCA(3, half_life="1s").fit(X[:100], times=TIMES[:100])
-    later = np.full(100, TIMES[99] + np.timedelta64(1, "h"))
-    pca.partial_fit(X[100:], times=later)
-    assert_array_equal(pca.components_, StreamingPCA(3).fit(X[100:]).components_)
+    pca.partial_fit(X[100:], times=np.full(100, TIMES[99] + HOUR))
+    alone = StreamingPCA(3).fit(X[100:]).components_
+    assert_array_equal(pca.components_, alone)
     # and a row that is as late has no weight
     pca.partial_fit(1e6 * X[:1], times=TIMES[:1])
-    assert_array_equal(pca.components_, StreamingPCA(3).fit(X[100:]).components_)
+    assert_array_equal(pca.components_, alone)
     assert pca.n_samples_seen_ == 201
 
 
-def test_rows_that_come_one_by_one_and_a_rank_rule():
-    pca = StreamingPCA(3, half_life="1h")
-    for i in range(40):
-        pca.partial_fit(X[i : i + 1], times=TIMES[i : i + 1])
-    assert_pca_of_weighted(pca, X[:40], in_hours(1, TIMES[:40]))
-    rule = StreamingPCA(2, half_life="100h", rank_rule=ContributionBounds(), block_size=20)
-    rule.fit(X, times=TIMES)
-    assert len(rule.rank_history_) == 10
+@each(*TIMED[:3], "SPIRIT(3, lower=0.0, upper=1.0)")
+@pytest.mark.parametrize("gaps", [[80], range(80, 120)], ids=["one", "at each row"])
+@pytest.mark.parametrize("holes", [0.0, 0.2])
+def test_trackers_forget_the_past_in_gaps_of_ten_thousand_half_lives(model, gaps, holes):
+    if holes and "PETRELS" not in repr(model):
+        return
+    before, (after, V) = planted(80, 12)[0], planted(200, 12, seed=3, noise=1e-3)
+    rows, hours = with_holes(np.concatenate([before, after]), holes), np.arange(280) / 200
+    for gap in gaps:
+        hours[gap:] += 10_000
+    model = clone(model).set_params(half_life="1h", center=False)
+    model.fit(rows, times=START + (3600 * hours).astype("m8[s]"))
+    assert_finite_and_orthonormal(model, model.explained_variance_)
+    assert sine(model.components_, V) < 0.05
 
 
-@pytest.mark.parametrize("n_rows", [1, 3, 70])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
-    rng = np.random.default_rng(1)
-    n = 2500
-    rows = (rng.standard_normal((n, 6)) * [6, 5, 4, 3, 2, 1] + 7).astype(dtype)
-    # late rows too, and a gap
-    times = START + (np.arange(n) * 20 + rng.integers(-500, 500, n)).astype("m8[s]")
-    times[1500:] += np.timedelta64(2, "h")
-    solved = []
-    solve = _exact.eigh_top
-    monkeypatch.setattr(_exact, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
-    quiet, looked_at = StreamingPCA(3, half_life="1h"), StreamingPCA(3, half_life="1h")
-    for i in range(0, n, n_rows):
-        part = slice(i, i + n_rows)
-        quiet.partial_fit(rows[part], times=times[part])
-    assert len(solved) <= 12  # where a sum is looked at, not in 2,500 calls
-    for i in range(0, n, n_rows):
-        part = slice(i, i + n_rows)
-        looked_at.partial_fit(rows[part], times=times[part])
-        if i % 140 == 0:
-            weight = in_hours(1, times[: i + n_rows])
-            assert looked_at.last_time_ == times[: i + n_rows].max()
-            assert_allclose(looked_at.subspace_.n_samples, weight.sum(), rtol=1e-12)
-            looked_at = pickle.loads(pickle.dumps(looked_at))
-    assert_array_equal(quiet.components_, looked_at.components_)
-    assert_array_equal(quiet.explained_variance_, looked_at.explained_variance_)
-    assert quiet.n_samples_ == n
-    tol = 1e-10 if dtype == np.float64 else 1e-4
-    assert_pca_of_weighted(quiet, rows.astype(np.float64), in_hours(1, times), tol)
+# ------------------------------------------------------------------------------ around
 
 
-def test_rows_that_wait_take_times_of_other_units_and_refuse_missing_ones():
-    pca = StreamingPCA(3, half_life="1h")
-    pca.partial_fit(X[:100], times=TIMES[:100])
-    pca.partial_fit(X[100:101], times=TIMES[100:101])
-    pca.partial_fit(X[101:103], times=TIMES[101:103].astype("M8[ms]"))
-    pca.partial_fit(X[103:105], times=TIMES[103:105].tolist())
-    before = pickle.dumps(pca.subspace_)
-    with pytest.raises(ValueError, match="times must not be missing, got NaT at row 0"):
-        pca.partial_fit(X[105:106], times=np.array(["NaT"], dtype="M8[s]"))
-    with pytest.raises(ValueError, match="needs times, one for each row, got None"):
-        pca.partial_fit(X[105:106])
-    with pytest.raises(ValueError, match=r"shape \(1,\), got \(2,\)"):
-        pca.partial_fit(X[105:106], times=TIMES[105:107])
-    assert pickle.dumps(pca.subspace_) == before
-    pca.partial_fit(X[105:], times=TIMES[105:])
-    assert_pca_of_weighted(pca, X, in_hours(1, TIMES))
+def test_row_chunks_of_dask_fade_alike():
+    da = pytest.importorskip("dask.array")
+    rows = da.from_array(X, chunks=(30, 6))
+    pca = StreamingPCA(3, half_life=25).fit(rows)
+    assert_pca_of_weighted(pca, X, 0.5 ** (np.arange(len(X))[::-1] / 25))
+    timed = StreamingPCA(3, half_life="2h").fit(rows, times=TIMES)
+    assert_pca_of_weighted(timed, X, in_hours(2, TIMES))
+    timed.partial_fit(X, times=TIMES + HOUR)
+    both = np.concatenate([TIMES, TIMES + HOUR])
+    assert_pca_of_weighted(timed, np.vstack([X, X]), in_hours(2, both))
 
 
-def test_a_stream_goes_on_from_a_file():
+def test_a_stream_goes_on_from_a_file_and_ranks_follow_rules():
     pca = StreamingPCA(3, half_life="1h").fit(X[:100], times=TIMES[:100])
     kept = Subspace.from_bytes(pca.subspace_.to_bytes())
     again = StreamingPCA.from_subspace(kept, 3, half_life="1h", last_time=pca.last_time_)
-    copy = pickle.loads(pickle.dumps(pca))
-    for model in (pca, again, copy):
+    for model in (pca, again):
         model.partial_fit(X[100:], times=TIMES[100:])
         assert_pca_of_weighted(model, X, in_hours(1, TIMES))
     assert_allclose(again.components_, pca.components_, rtol=0, atol=1e-12)
-    assert_array_equal(copy.components_, pca.components_)
+    rule = StreamingPCA(2, half_life="100h", rank_rule=ContributionBounds(), block_size=20)
+    assert len(rule.fit(X, times=TIMES).rank_history_) == 10
 
 
 @pytest.mark.parametrize("routing", [False, True])
-def test_times_reach_a_step_of_a_pipeline(routing):
-    pipe = make_pipeline(StandardScaler(), StreamingPCA(3, half_life="1h"))
-    name = "times" if routing else "streamingpca__times"
-    with sklearn.config_context(enable_metadata_routing=routing):
-        pipe.fit(X, **{name: TIMES})
-    scaled = StandardScaler().fit_transform(X)
-    assert_pca_of_weighted(pipe[-1], scaled, in_hours(1, TIMES))
+def test_times_reach_a_step_of_a_pipeline_and_a_search(routing):
+    scaled, V = StandardScaler().fit_transform(X), planted(160, 12, noise=0.6, mean=1.0)[0]
+    for model, rows in (
+        (StreamingPCA(3, half_life="1h"), X),
+        (PAST(3, half_life="1h", random_state=0), V),
+    ):
+        name, times = type(model).__name__.lower(), TIMES[: len(rows)]
+        pipe = make_pipeline(StandardScaler(), model)
+        given = {"times" if routing else f"{name}__times": times}
+        with sklearn.config_context(enable_metadata_routing=routing):
+            pipe.fit(rows, **given)
+            grid = {f"{name}__half_life": ["10min", "10h"]}
+            search = GridSearchCV(pipe, grid, cv=3).fit(rows, **given)
+        assert search.best_params_ == {f"{name}__half_life": "10h"}  # of a subspace that stays
+        if rows is X:
+            assert_pca_of_weighted(pipe[-1], scaled, in_hours(1, TIMES))
+    plain = GridSearchCV(SubspaceTracker(3), {"half_life": [5, 1000.0]}, cv=3).fit(V)
+    assert plain.best_params_ == {"half_life": 1000.0}
 
 
-# -------------------------------------------------------------------- bad input
-
+# ------------------------------------------------------------------------------ refusals
 
 NAT = np.where(np.arange(200) == 7, np.datetime64("NaT", "s"), TIMES)
 BAD = [
-    ({"half_life": "1 hour"}, {"times": TIMES}, "half_life must be .*, got '1 hour'"),
-    ({"half_life": "1M"}, {"times": TIMES}, "half_life must be"),
-    ({"half_life": "0h"}, {"times": TIMES}, "half_life must be"),
-    ({"half_life": np.timedelta64(1, "M")}, {"times": TIMES}, "half_life must be"),
-    ({"half_life": np.timedelta64("NaT", "s")}, {"times": TIMES}, "half_life must be"),
-    ({"half_life": -3}, {}, "'half_life' parameter"),
-    (
-        {"half_life": 3, "forgetting_factor": 0.9},
-        {},
-        r"forgetting_factor must be 1\.0 with a half_life",
-    ),
-    ({"half_life": 3, "forgetting": "blocks"}, {}, "forgetting must be 'rows' with a half_life"),
-    ({"half_life": "1h"}, {}, "half_life='1h' needs times, one for each row"),
-    ({"half_life": "1h"}, {"times": TIMES[1:]}, r"one time per row, shape \(200,\), got \(199,\)"),
-    ({"half_life": "1h"}, {"times": TIMES[:, None]}, "one time per row"),
-    ({"half_life": "1h"}, {"times": NAT}, "times must not be missing, got NaT at row 7"),
-    ({"half_life": "1h"}, {"times": np.arange(200.0)}, "times must be datetime64 .*, got float64"),
-    (
-        {"half_life": "1h"},
-        {"times": pd.PeriodIndex(TIMES, freq="min")},
-        "must be datetime64 .*, got Period",
-    ),
-    ({"half_life": "1h"}, {"times": ["noon"] * 200}, "times must be datetime64"),
-    ({"half_life": 5}, {"times": TIMES}, "half_life=5 is not a time, as '1h' is"),
-    ({}, {"times": TIMES}, "half_life=None is not a time"),
+    ({"half_life": "1 hour"}, TIMES, "half_life must be .*, got '1 hour'"),
+    ({"half_life": "0h"}, TIMES, "half_life must be"),
+    ({"half_life": np.timedelta64(1, "M")}, TIMES, "half_life must be"),
+    ({"half_life": np.timedelta64("NaT", "s")}, TIMES, "half_life must be"),
+    ({"half_life": -3}, None, "'half_life' parameter"),
+    ({"half_life": 3, "forgetting_factor": 0.5}, None, "forgetting_factor must be .* a half_life"),
+    (TIME, None, "half_life='1h' needs times, one for each row, got None"),
+    (TIME, TIMES[1:], r"one time per row, shape \(200,\), got \(199,\)"),
+    (TIME, TIMES[:, None], "one time per row"),
+    (TIME, NAT, "times must not be missing, got NaT at row 7"),
+    (TIME, np.arange(200.0), "times must be datetime64 .*, got float64"),
+    (TIME, pd.PeriodIndex(TIMES, freq="min"), "must be datetime64 .*, got Period"),
+    (TIME, ["noon"] * 200, "times must be datetime64"),
+    ({"half_life": 5}, TIMES, "half_life=5 is not a time, as '1h' is"),
+    ({}, TIMES, "half_life=None is not a time"),
 ]
+OF_PCA = [({"half_life": 3, "forgetting": "blocks"}, None, "forgetting must be 'rows' with")]
+OF_TRACKERS = [(TIME, TIMES[::-1], "times must not decrease.* at row")]
 
 
-@pytest.mark.parametrize(("parameters", "given_times", "words"), BAD)
-def test_bad_input_changes_nothing(parameters, given_times, words):
-    model = StreamingPCA(3, **parameters)
+@each("StreamingPCA(3)", *TIMED)
+@pytest.mark.parametrize(("parameters", "times", "words"), BAD + OF_PCA + OF_TRACKERS)
+def test_bad_input_changes_nothing(model, parameters, times, words):
+    is_pca = isinstance(model, StreamingPCA)
+    others = [row[2] for row in (OF_TRACKERS if is_pca else OF_PCA)]
+    if words in others or (not is_pca and "datetime64" in words):
+        return
+    model, given = clone(model).set_params(**parameters), {"times": times}
     for method in (model.fit, model.partial_fit):
         with pytest.raises((ValueError, TypeError), match=words):
-            method(X, **given_times)
+            method(X, **({} if times is None else given))
         assert not hasattr(model, "components_")
 
 
-def test_calls_that_do_not_fit_each_other():
-    pca = StreamingPCA(3, half_life="1h")
-    with pytest.raises(ValueError, match="X is an iterable of batches: call partial_fit"):
-        pca.fit(iter([X]), times=TIMES)
-    pca.fit(X, times=TIMES)
-    before = pca.components_
-    with pytest.raises(ValueError, match="needs times"):
-        pca.partial_fit(X[:1])
-    with pytest.raises(ValueError, match="half_life='1h' must be None to refine"):
-        pca.refine(X)
-    assert pca.components_ is before
-    older = StreamingPCA(3).fit(X).set_params(half_life="1h")
-    with pytest.raises(ValueError, match="The rows seen before came without times"):
-        older.partial_fit(X, times=TIMES)
-    with pytest.raises(ValueError, match="Client 0: half_life='1h' needs times"):
-        FederatedPCA(2, estimator=StreamingPCA(2, half_life="1h")).fit(X)
+def test_calls_that_do_not_fit_each_other_change_nothing():
+    late, stream = {"times": TIMES[:1]}, "X is an iterable of batches"
+    pca, past = (
+        m.fit(X[:100], times=TIMES[:100]) for m in (StreamingPCA(3, **TIME), PAST(3, **TIME))
+    )
+    pca.partial_fit(X[100:101], times=TIMES[100:101])  # a row that waits
+    for model, call, words in (
+        (pca, lambda: pca.fit(iter([X]), times=TIMES), stream),
+        (pca, lambda: pca.partial_fit(X[:1]), "needs times"),
+        (pca, lambda: pca.partial_fit(X[:1], times=NAT[7:8]), "got NaT at row 0"),
+        (pca, lambda: pca.partial_fit(X[:1], times=TIMES[:2]), r"shape \(1,\), got \(2,\)"),
+        (pca, lambda: pca.refine(X), "half_life='1h' must be None to refine"),
+        (past, lambda: past.partial_fit(X[:1], **late), r"not decrease.* at row 0"),
+        (past, lambda: past.partial_fit(X[:1]), "needs times"),
+        (past, lambda: past.partial_fit(iter([X]), times=TIMES), stream),
+    ):
+        before = model.components_
+        with pytest.raises(ValueError, match=words):
+            call()
+        assert_array_equal(model.components_, before)
+    for model in (StreamingPCA(3).fit(X), past.set_params(half_life=60).partial_fit(X[100:])):
+        assert not hasattr(model, "last_time_")
+        with pytest.raises(ValueError, match="rows seen before came without times"):
+            model.set_params(**TIME).partial_fit(X, times=TIMES)
+    for outer in (FederatedPCA(2, estimator=StreamingPCA(2, **TIME)), SubspaceMonitor(past)):
+        with pytest.raises(ValueError, match="half_life='1h' needs times"):
+            clone(outer).fit(X)
+
+
+@each(*BY_BATCH)
+@pytest.mark.parametrize("half_life", ["1h", HOUR])
+def test_rows_of_a_batch_that_count_alike_have_no_times(model, half_life):
+    model = clone(model).set_params(half_life=half_life)
+    with pytest.raises(ValueError, match=r"half_life must be a number of rows.* count the same"):
+        model.fit(X)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(TypeError, match="half_life must be a number of rows") as error:
+            method(X, times=TIMES)
+        assert str(error.value).startswith(f"times cannot be given to {type(model).__name__}: ")
+        assert str(error.value).endswith(f"got half_life={half_life!r}.")
+    with pytest.raises(ValueError, match="forgetting_factor must be 'auto' with a half_life"):
+        model.set_params(half_life=20, forgetting_factor=0.5).fit(X)
+    assert not hasattr(model, "components_")

@@ -38,7 +38,7 @@ def message(fit, X):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@settings(max_examples=20, derandomize=True, deadline=None, database=None)
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
 @given(data=st.data())
 def test_every_way_refuses_them_and_leaves_no_trace(route, data):
     n, d, params = ROUTES[route]
@@ -47,12 +47,12 @@ def test_every_way_refuses_them_and_leaves_no_trace(route, data):
     bad = draw(st.sampled_from([np.nan, np.inf, -np.inf]))
     X = np.random.default_rng(0).standard_normal((n, d)) * 0.9 ** np.arange(d)
     X = (X + draw(st.sampled_from([0, 1e3]))).astype(dtype)
-    good = X[: n // 2].copy()
-    for _ in range(draw(st.integers(1, 2))):
-        X[draw(st.integers(0, n - 1)), draw(st.integers(0, d - 1))] = bad
     pca = StreamingPCA(**params, center=draw(st.booleans()) or "scale" in params)
     if draw(st.booleans()):
-        pca.fit(good)
+        pca.fit(X[: n // 2])
+    X = X.copy()
+    for _ in range(draw(st.integers(1, 2))):
+        X[draw(st.integers(0, n - 1)), draw(st.integers(0, d - 1))] = bad
     before = joblib.hash(vars(pca))
     expected = message(PCA().fit, X)
     with warnings.catch_warnings():
@@ -62,21 +62,16 @@ def test_every_way_refuses_them_and_leaves_no_trace(route, data):
 
 
 @pytest.mark.parametrize("route", ["scatter", "few rows", "passes"])
-def test_finite_rows_whose_squares_are_not_are_told_apart(route):
-    n, d, params = ROUTES[route]
-    X = np.random.default_rng(0).standard_normal((n, d))
-    X[n // 3, 5] = 1e200
-    with pytest.raises(ValueError, match="X holds values that are too large"):
-        StreamingPCA(**params).fit(X)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("route", ["scatter", "passes"])
-def test_a_second_pass_refuses_them_by_the_same_words(route, bad):
+def test_finite_squares_and_a_second_pass_are_checked_as_well(route):
     n, d, params = ROUTES[route]
     X = np.random.default_rng(0).standard_normal((n, d))
     pca = StreamingPCA(**params).fit(X)
     before = joblib.hash(vars(pca))
-    X[n // 3, 5] = bad
-    assert message(pca.refine, X) == message(PCA().fit, X)
+    for bad in (1e200, np.nan, np.inf, -np.inf):
+        X[n // 3, 5] = bad
+        if bad == 1e200:
+            with pytest.raises(ValueError, match="X holds values that are too large"):
+                StreamingPCA(**params).fit(X)
+        else:
+            assert message(pca.refine, X) == message(PCA().fit, X)
     assert joblib.hash(vars(pca)) == before

@@ -148,39 +148,37 @@ def test_theorem_3_6_bounds_the_error_of_every_batch(step, noise):
         bound = theorem_3_6(j, change, no_lev)
         assert error <= bound <= theorem_3_6_closed(j, change, no_lev)
         assert error <= equation_7(j, change, no_lev)
-
-
-@pytest.mark.parametrize("step", [0.0, 0.05])
-def test_errors_contract_by_three_tenths_from_batch_to_batch(step):
     # equation 7 of one step, from the error that was there: eps_j <= .3 (eps_(j-1) + Delta_j)
-    run = tracked(swaying(220, 2, 3, step), 12_000, each_once())
-    assert_within_theorem_3_6(run.batches, 2)
-    for before, change, error in zip(run.errors, steps(run.batches), run.errors[1:], strict=False):
-        assert error <= max(0.3 * (before + change), 1e-12)
+    for before, moved, error in zip(run.errors, steps(run.batches), run.errors[1:], strict=False):
+        assert noise or error <= max(0.3 * (before + moved), 1e-12)
 
 
-@pytest.mark.parametrize("j", [2, 3, 5])
-def test_equation_8_lies_below_equation_7_which_it_is_to_bound(j):
-    # its first term has one factor .3 too many: eps_1 = .25 q_1 falls j - 1 times
+@pytest.mark.parametrize("j", [2, 3, 6])
+def test_what_the_bounds_of_the_paper_say_of_each_other(j):
+    # equation 8 is to bound equation 7: its first term has one factor .3 too many, as
+    # eps_1 = .25 q_1 falls j - 1 times. Theorem 3.6 has .1 in place of .25 q_1, and is above both
     assert_allclose(equation_7(j, 0.0, 0.0), 0.25 * 0.1 * 0.3 ** (j - 1))
     assert equation_8(j, 0.0, 0.0) < 0.31 * equation_7(j, 0.0, 0.0)
-    # Theorem 3.6 has .1 in place of .25 q_1, and is above both
     assert theorem_3_6(j, 0.0, 0.0) > equation_7(j, 0.0, 0.0)
-
-
-def test_theorem_3_6_is_not_below_the_bound_of_simple_pca_in_the_first_two_batches():
-    # section III-C: "in all cases ... as good or better"; from j = 3 on, and for slow changes
+    # the second line of Theorem 3.5 is printed as an upper bound of the first, which has .3^(j-1),
+    # whatever Delta_red is
+    rho_col, change = 0.01, 1e-3
+    least = 0.25 * np.sqrt(rho_col) + 3 / 7 * change  # what item 4 asks of Delta_red
+    for red, above in [(0.3, True), (0.5, True), (least, False)]:
+        first, second = (
+            line(j, rho_col, change, red, 0.0) for line in (theorem_3_5, theorem_3_5_closed)
+        )
+        assert (second > first) == above
+    # section III-C, on simple PCA: "in all cases ... as good or better"; from j = 3 on, and for
+    # slow changes
     simple = 0.1 * 0.25
     assert theorem_3_6(1, 0.0, 0.0) > theorem_3_6(2, 0.0, 0.0) > simple > theorem_3_6(3, 0.0, 0.0)
     assert theorem_3_6(3, 0.0410, 0.0) < simple < theorem_3_6(3, 0.0411, 0.0)
     assert theorem_3_6(50, 0.0583, 0.0) < simple < theorem_3_6(50, 0.0584, 0.0)
-
-
-def test_theorem_3_6_admits_no_missing_entry_at_the_sizes_of_the_experiments():
-    n, r, alpha = 1000, 30, 60
-    per_row, per_feature = missing_of_theorem_3_6(mu=1.0, r=r, f=1.0)  # the best case
-    assert n * per_row < 1
-    assert alpha * per_feature < 1
+    # no entry may be missing at the sizes of the experiments, in the best case
+    per_row, per_feature = missing_of_theorem_3_6(mu=1.0, r=30, f=1.0)
+    assert max(1000 * per_row, 60 * per_feature) < 1
+    assert theorem_3_9(6, 5, 0.0) == 4 * theorem_3_9(5, 5, 0.0)  # rises after the change
 
 
 def test_with_a_tenth_missing_as_in_the_experiments_the_error_is_above_theorem_3_6():
@@ -216,18 +214,6 @@ def test_theorem_3_5_bounds_the_error_also_where_its_proof_does_not(alpha, noise
     red = max(no_lev, 0.25 * np.sqrt(rho_col) + 3 / 7 * change)
     for j, error in enumerate(run.errors, 1):
         assert error <= theorem_3_5(j, rho_col, change, red, no_lev) < 1
-
-
-@pytest.mark.parametrize("j", [2, 3, 6])
-def test_the_second_line_of_theorem_3_5_is_below_the_first_for_a_small_delta_red(j):
-    # printed as an upper bound of it; the first line has .3^(j-1), whatever Delta_red is
-    rho_col, change = 0.01, 1e-3
-    least = 0.25 * np.sqrt(rho_col) + 3 / 7 * change  # what item 4 asks of Delta_red
-    for red, above in [(0.3, True), (0.5, True), (least, False)]:
-        first, second = (
-            line(j, rho_col, change, red, 0.0) for line in (theorem_3_5, theorem_3_5_closed)
-        )
-        assert (second > first) == above
 
 
 # ------------------------------------------------------------------------------- Theorem 3.7
@@ -288,10 +274,6 @@ def test_theorem_3_9_fails_with_a_tenth_missing_and_in_batches_of_two_rows_a_com
     assert theorem_3_9_exceeded(tracked(jumping(200, 4, 10, 5), 160, at_random(0.1)), 5)[0] > 1
     few = tracked(jumping(1000, 30, 3, 2), 60, at_random(0.01))
     assert theorem_3_9_exceeded(few, 2)[0] > 4
-
-
-def test_the_bound_of_theorem_3_9_rises_in_the_batch_after_the_change():
-    assert theorem_3_9(6, 5, 0.0) == 4 * theorem_3_9(5, 5, 0.0)
 
 
 # ------------------------------------------------------------------------------- rows

@@ -1,15 +1,21 @@
-"""The functions of STMiss against the paper's formulas, and the trackers' steps as functions.
+"""SubspaceTracker against STMiss and NORST as printed, and the streams that they are made for.
 
-Oracles are formula (3) and Algorithm 1 of Narayanamurthy et al. 2022 with columns and
-pseudoinverses as printed, numpy's SVD, and a tracker that never saw the rows before.
+The oracle takes one row after another: least squares by numpy on the entries that are there, an SVD
+of all the rows that count (Algorithm 1 of Narayanamurthy et al. 2022). Both compute the same
+numbers up to rounding errors and to the trace of 1e-20 that the past leaves; 1e-8 is far above
+these and far below any error in the algebra.
 """
 
+import pickle
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import joblib
 import numpy as np
 import pytest
-from helpers import PAPER, random_basis, sine
+from golden_cases import made
+from helpers import PAPER, leading, peak_bytes, random_basis, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -21,53 +27,128 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.communication import CommunicationLog
 from fedpca_sklearn.summary import Subspace
-from fedpca_sklearn.tracking._stmiss import (
-    State,
-    complete,
-    detect,
-    fill,
-    largest_square,
-    r_svd,
-    residuals,
-)
+from fedpca_sklearn.tracking._stmiss import State, complete, detect, fill
 
-nan = np.nan
+nan, inf = np.nan, np.inf
+EPS = np.finfo(float).eps
 
 
-def holes(Y, share, seed=0):
-    return np.where(np.random.default_rng(seed).random(Y.shape) < share, nan, Y)
-
-
-def batch(m=30, d=20, k=3, noise=0.1, seed=0):
+def planted(n, d=20, k=3, noise=0.0, seed=0, mean=0.0):
+    """Rows of a strong random k-dimensional subspace, and an orthonormal basis of it."""
     rng = np.random.default_rng(seed)
     V = random_basis(rng, k, d)
-    return rng.standard_normal((m, k)) @ V + noise * rng.standard_normal((m, d)), V
+    X = rng.standard_normal((n, k)) * np.linspace(4, 2, k) @ V
+    return X + noise * rng.standard_normal((n, d)) + mean, V
 
 
-def test_fill_is_formula_3():
-    Y, V = batch()
-    Y = holes(Y, 0.2)
-    P = V.T
-    Psi = np.eye(len(P)) - P @ P.T
-    for y, row in zip(Y, fill(Y, np.zeros(20), V).rows, strict=True):
-        M = np.flatnonzero(np.isnan(y))
-        y = np.nan_to_num(y)
-        want = y - np.eye(20)[:, M] @ np.linalg.pinv(Psi[:, M]) @ (Psi @ y)
-        assert_allclose(row, want, atol=1e-12)
+def tracker(k, size="auto", f=0.0, **options):
+    options = {"batch_size": size, "forgetting_factor": f, "store_subspaces": True, **options}
+    return SubspaceTracker(k, **{**PAPER, **options})
 
 
-def test_fill_is_about_the_mean():
-    Y, V = batch()
-    mean = 100.0 + np.arange(20)
-    filled = fill(holes(Y, 0.2) + mean, mean, V)
-    assert_allclose(filled.rows, fill(holes(Y, 0.2), np.zeros(20), V).rows + mean)
+# ------------------------------------------------------------------------------ the oracle
 
 
-def test_without_a_basis_holes_are_the_mean():
-    Y, mean = holes(batch()[0], 0.3), np.arange(20.0)
-    filled = fill(Y, mean, np.empty((0, 20)))
-    assert_array_equal(filled.rows, np.where(np.isnan(Y), mean, Y))
-    assert filled.counts.all()
+def naive_fill(X, V, mean):
+    """Rows with missing entries replaced by formula (3): what the others of the row tell.
+
+    y - I_M (Psi_M)^+ Psi y with Psi = I - P P^T; about a mean, which is all without a basis.
+    """
+    full, Psi = X.copy(), np.eye(X.shape[1]) - V.T @ V
+    for x in full:
+        M = np.flatnonzero(np.isnan(x))
+        z = np.nan_to_num(x - mean)
+        if len(V):
+            z[M] -= np.linalg.pinv(Psi[:, M], rcond=1e-6) @ (Psi @ z)
+        x[M] = (z + mean)[M]
+    return full
+
+
+class Past(NamedTuple):
+    """What a naive tracker knows: basis, singular values, mean, number of rows, scatter."""
+
+    V: np.ndarray
+    s: np.ndarray
+    mean: np.ndarray
+    n: float
+    scatter: float
+
+
+def naive_update(past, L, k, weight, center):
+    """An SVD of filled rows below the past, which counts by a weight."""
+    m, n = len(L), weight * past.n
+    block = L.mean(axis=0) if center else np.zeros(L.shape[1])
+    between = np.sqrt(n * m / (n + m)) * (block - past.mean)
+    new = np.vstack([L - block, between]) if center else L
+    stack = np.vstack([np.sqrt(weight) * past.s[:, None] * past.V[: len(past.s)], new])
+    _, s, Vt = np.linalg.svd(stack, full_matrices=False)
+    mean = (n * past.mean + m * block) / (n + m)
+    return Past(Vt[:k], s[:k], mean, n + m, weight * past.scatter + np.sum(new**2))
+
+
+def naive(X, k, size, f=0.0, n_iter=1, center=False, init=None, fill="subspace"):
+    """STMiss batch by batch: the state after each."""
+    V = np.empty((0, X.shape[1])) if init is None else np.linalg.qr(init.T)[0].T
+    past, history = Past(V, np.zeros(0), np.zeros(X.shape[1]), 0.0, 0.0), []
+    for start in range(0, len(X), size):
+        Y, now = X[start : start + size], past
+        if center and not past.n:
+            now = past._replace(mean=np.nanmean(Y, axis=0))
+        counts = ~np.isnan(Y).all(axis=1)  # rows without entries are left out
+        # rows that do not fill a batch displace their share of the last one
+        weight = max(f ** counts.sum(), 1 - counts.sum() / size)
+        for _ in range(n_iter):
+            V = now.V if fill == "subspace" else now.V[:0]
+            now = naive_update(past, naive_fill(Y[counts], V, now.mean), k, weight, center)
+        past = now
+        history.append(past)
+    return history
+
+
+# rows, features, components, rows of a batch, share of missing entries
+SIZES = [
+    (200, 20, 3, 40, 0.1),
+    (97, 12, 2, 25, 0.2),
+    (90, 50, 5, 10, 0.2),
+    (99, 30, 4, 6, 0.1),
+    (101, 150, 3, 20, 0.5),
+    (50, 15, 1, 50, 0.4),
+]
+OPTIONS = {
+    "plain": {},
+    "three times": {"n_iter": 3},
+    "zeros": {"fill": "zeros"},
+    "centred": {"center": True},
+    "centred, twice": {"center": True, "n_iter": 2},
+    "centred, zeros": {"center": True, "fill": "zeros"},
+    "fading": {"f": 0.97},
+    "fading slowly, centred": {"f": 0.999, "center": True},
+    "fading fast, centred, twice": {"f": 0.8, "center": True, "n_iter": 2},
+    "without fading": {"f": 1.0},
+    "given": {"init": 100 * np.random.default_rng(1).standard_normal((2, 150))},
+}
+
+
+@pytest.mark.parametrize(("n", "d", "k", "size", "share"), SIZES)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_every_batch_is_that_of_the_algorithm(n, d, k, size, share, options):
+    options = dict(options)
+    if "init" in options:
+        options["init"] = options["init"][:, :d]
+    X = with_holes(planted(n, d, k, noise=0.3, mean=3.0 * ("center" in options))[0], share)
+    X[n // 2 :: 7] = nan
+    model, history = tracker(k, size, **options).fit(X), naive(X, k, size, **options)
+    assert len(model.subspaces_) == n // size
+    assert model.n_samples_seen_ == n
+    for V, state in zip(model.subspaces_, history, strict=False):
+        assert sine(V, state.V) < 1e-8
+    last, Y = history[-1], X[-size:]
+    assert sine(model.components_, last.V) < 1e-8
+    assert_allclose(model.singular_values_, last.s, rtol=1e-8)
+    assert_allclose(model.mean_, last.mean, atol=1e-8)
+    assert_allclose(model.explained_variance_ratio_, last.s**2 / last.scatter, rtol=1e-8)
+    if "fill" not in options:
+        assert_allclose(model.impute(Y), naive_fill(Y, last.V, last.mean), atol=1e-8)
 
 
 @pytest.mark.parametrize(("share", "counts"), [(1 / 500, True), (1 / 2000, False)])
@@ -75,134 +156,320 @@ def test_rows_that_amplify_noise_a_thousandfold_do_not_count(share, counts):
     V = np.array([[np.sqrt(1 - share), np.sqrt(share)]])
     filled = fill(np.array([[1.0, 1.0], [nan, 1.0]]), np.zeros(2), V)
     assert_array_equal(filled.counts, [True, counts])
-
-
-def test_where_no_row_is_determined_those_with_enough_entries_count():
-    V = np.array([[1.0, 0.0]])
-    filled = fill(np.array([[nan, 1.0], [nan, nan]]), np.zeros(2), V)
+    # where no row is determined those with enough entries count
+    filled = fill(np.array([[nan, 1.0], [nan, nan]]), np.zeros(2), np.array([[1.0, 0.0]]))
     assert_array_equal(filled.counts, [True, False])
     assert_array_equal(filled.rows, [[0.0, 1.0], [0.0, 0.0]])
-
-
-def test_r_svd_is_that_of_numpy():
-    L, _ = batch()
-    found = r_svd(L, 3, Subspace.empty(20, centered=False), len(L), 0.0)
-    _, s, V = np.linalg.svd(L, full_matrices=False)
-    assert_allclose(found.singular_values, s[:3])
-    assert sine(found.components, V[:3]) < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("m", "f", "weight"), [(40, 0.0, 0.0), (10, 0.0, 0.75), (40, 0.99, 0.99**40)]
-)
-def test_r_svd_keeps_what_counts_of_the_rows_before(m, f, weight):
-    old, new = batch(40, seed=1)[0], batch(m, seed=2)[0]
-    before = Subspace.from_rows(old, 20, center=False)
-    found = r_svd(new, 20, before, 40, f)
-    both = np.concatenate([np.sqrt(weight) * old, new])
-    rank = min(np.linalg.matrix_rank(both), 20)
-    assert_allclose(found.singular_values, np.linalg.svd(both, compute_uv=False)[:rank])
 
 
 @pytest.mark.parametrize(("angle", "rank"), [(1e-5, 2), (1e-7, 1)])
 def test_a_basis_is_completed_by_what_it_lacks(angle, rank):
     V, old = np.eye(1, 3), np.array([[np.cos(angle), np.sin(angle), 0.0]])
-    found = complete(V, old, 2)
-    assert_allclose(np.abs(found), np.eye(3)[:rank], atol=1e-9)
+    assert_allclose(np.abs(complete(V, old, 2)), np.eye(3)[:rank], atol=1e-9)
     assert_array_equal(complete(V, old, 1), V)
     assert_array_equal(complete(V, old[:0], 2), V)
 
 
-def norst(Y, V, **fields):
-    state = State(Subspace.from_rows(Y, 3, center=False), np.zeros(20), V, **fields)
-    return state, fill(Y, state.mean, V)
+def test_batches_of_auto_have_at_least_40_rows_and_only_the_last_counts_in_the_paper():
+    for k, size in ((1, 40), (20, 40), (21, 42)):
+        X = planted(2 * size, 60, 21, noise=0.1)[0]
+        model = tracker(k)
+        assert len(model.fit(X[:-1]).subspaces_) == 1
+        assert len(model.fit(X).subspaces_) == 2
+        assert sine(model.components_, leading(X[-size:], k)) < 1e-10
+    for center in (False, True):  # without fading it is the SVD of whole rows
+        model = SubspaceTracker(20, forgetting_factor=1.0, center=center, fill="subspace")
+        X = planted(200, noise=0.3, mean=2.0)[0]
+        _, s, Vt = np.linalg.svd(X - center * X.mean(axis=0), full_matrices=False)
+        assert_allclose(model.fit(X).singular_values_, s, rtol=1e-10)
+        assert_allclose(np.abs(np.sum(model.components_ * Vt, axis=1)), 1, rtol=1e-10)
 
 
-def test_the_level_is_the_largest_eigenvalue_of_the_residuals():
-    Y, V = batch()
-    state, filled = norst(Y, V, updates_left=5)
-    R = Y @ (np.eye(20) - V.T @ V)
-    level = largest_square(residuals(state, Y, filled)) / 40
-    assert_allclose(level, np.linalg.eigvalsh(R.T @ R)[-1] / 40)
-    after, updates = detect(state, level, 40, 5, "auto")
-    assert updates
-    assert after.level == level
-    assert (after.updates_left, after.change_points) == (4, ())
+# ------------------------------------------------------------------------------ experiments
 
 
-@pytest.mark.parametrize(("before", "changes"), [(0.51, ()), (0.49, (80,))])
-def test_a_change_is_twice_the_level_of_the_last_update(before, changes):
-    Y, V = batch()
-    state, _ = norst(Y, V, updates_left=0, n_rows=80, level=before)
-    after, updates = detect(state, 1.0, 30, 5, "auto")
-    assert (after.change_points, updates) == (changes, bool(changes))
-    assert after.updates_left == (4 if changes else 0)
-    again = replace(state, n_rows=110, change_points=changes)
-    assert detect(again, 1.0, 30, 5, "auto")[0].change_points == changes
-    # what may be noise does not count
-    unsure, _ = detect(state, 1.0, 30, 5, "auto", margin=0.05)
-    assert unsure.change_points == ()
+def errors(stream, model, size):
+    """Distance of every stored subspace to that of the last row of its batch."""
+    model = clone(model).set_params(batch_size=size, store_subspaces=True).fit(stream.X)
+    found = enumerate(model.subspaces_, 1)
+    return np.array([sine(V, stream.subspace_at(i * size - 1)) for i, V in found])
 
 
-def test_the_functions_are_algorithm_1():
-    X = make_subspace_stream(600, 100, 5, random_state=0).X
-    r, alpha = 5, 40
-    P = np.linalg.svd(np.nan_to_num(X[:alpha].T), full_matrices=False)[0][:, :r]  # line 2
-    V = r_svd(fill(X[:alpha], np.zeros(100), np.empty((0, 100))).rows, r, nothing(), alpha, 0.0)
-    V = V.components
-    assert sine(V, P.T) < 1e-10
-    for Y in np.split(X[alpha:], 14):
-        Psi = np.eye(100) - P @ P.T  # line 5
-        L = []
-        for y in Y:  # lines 6 to 8
-            M = np.flatnonzero(np.isnan(y))
-            y = np.nan_to_num(y)
-            y[M] -= np.linalg.pinv(Psi[:, M]) @ (Psi @ y)
-            L.append(y)
-        P = np.linalg.svd(np.array(L).T, full_matrices=False)[0][:, :r]  # lines 10 and 11
-        V = r_svd(fill(Y, np.zeros(100), V).rows, r, nothing(), alpha, 0.0).components
-        assert sine(V, P.T) < 1e-8
-    assert sine(V, SubspaceTracker(r, batch_size=alpha, **PAPER).fit(X).components_) < 1e-10
+def test_a_piecewise_constant_subspace_is_found_to_machine_precision():
+    stream = make_subspace_stream(model="piecewise", missing=0.1, random_state=0)
+    error = errors(stream, SubspaceTracker(30, **PAPER), 60)
+    for start in (0, 25):  # of a change after 25 batches
+        part = error[start : start + 25]
+        assert part[0] > 0.1
+        assert part[19] < 1e-6
+        assert part[24] < 1e-10
+        # without a floor: five batches more, ten times less, down to rounding errors
+        assert np.all(part[5:] < np.maximum(part[:-5] / 10, 1e-12))
 
 
-def test_impute_before_and_after_an_update_is_both_estimates_of_algorithm_1():
-    stream = make_subspace_stream(600, 100, 5, random_state=0)
-    alpha = 40
-    batches = list(zip(*(np.split(A, 15) for A in (stream.X, stream.low_rank)), strict=True))
-    tracker = SubspaceTracker(5, batch_size=alpha, **PAPER).partial_fit(batches[0][0])
-    for Y, truth in batches[1:]:
-        errors = []
-        for learnt in (False, True):
-            if learnt:
-                tracker.partial_fit(Y)
-            P = tracker.components_.T
-            Psi, want = np.eye(100) - P @ P.T, []
-            for y in Y:  # lines 6 to 8 by the last subspace, 12 to 14 by that of the batch
-                M = np.flatnonzero(np.isnan(y))
-                y = np.nan_to_num(y)
-                y[M] -= np.linalg.pinv(Psi[:, M]) @ (Psi @ y)
-                want.append(y)
-            assert_allclose(tracker.impute(Y), want, atol=1e-9)
-            errors.append(np.linalg.norm(np.array(want) - truth))
-        assert errors[1] < errors[0]  # "improved"
+# ------------------------------------------------------------------------------ changes (NORST)
 
 
-def nothing(d=100):
-    return Subspace.empty(d, centered=False)
+def norst(X, k, size, n_updates, threshold=None):
+    """Change points, bases, and the levels in units of the threshold, for full batches only.
+
+    A level is the largest eigenvalue of the second moments of what is left of the rows.
+    """
+    V, left, last = None, n_updates, None
+    changes, bases, ratios = [], [], []
+    for start in range(0, len(X) - size + 1, size):
+        Y = X[start : start + size]
+        if V is not None:
+            L = naive_fill(Y, V, np.zeros(X.shape[1]))
+            now = np.linalg.svd(L - L @ V.T @ V, compute_uv=False)[0] ** 2 / len(Y)
+            if not left:
+                ratios.append(now / (2 * last if threshold is None else threshold))
+                if ratios[-1] > 1:
+                    changes.append(start)
+                    left = n_updates
+            if left:
+                left, last, V = left - 1, now, leading(L, k)
+        else:
+            V = leading(np.where(np.isnan(Y), 0.0, Y), k)
+        bases.append(V)
+    return changes, bases, np.array(ratios)
 
 
+def piecewise(n, d, changes, k=3, noise=0.0, seed=0, **options):
+    return make_subspace_stream(
+        n, d, k, model="piecewise", change_points=changes, noise_std=noise, random_state=seed,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    "tracker",
-    [
-        SubspaceTracker(
-            3, detect_changes=True, forgetting_factor=0.99, center=True, n_iter=2, fill="subspace"
-        ),
-        RobustSubspaceTracker(3, detect_changes=True, store_subspaces=True, **PAPER),
-        FederatedSubspaceTracker(3, n_clients=3, random_state=0, store_subspaces=True, **PAPER),
-    ],
-    ids=lambda tracker: type(tracker).__name__,
+    ("d", "k", "size", "change"),
+    [(100, 3, 40, 1200), (100, 3, 40, 1213), (300, 5, 20, 819), (50, 2, 60, 1799)],
 )
-def test_a_step_depends_on_its_arguments_alone(tracker, monkeypatch):
+def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change, seed):
+    stream = piecewise(3000, d, (change,), k, seed=seed)
+    model = SubspaceTracker(k, batch_size=size, detect_changes=True, **PAPER).fit(stream.X)
+    # Without noise there is no margin to speak of: the residuals of a batch are rounding errors,
+    # of the order of 1e-30, or those of a change, of which one row in a batch is enough.
+    assert_array_equal(model.change_points_, [change // size * size])
+    assert model.change_points_.dtype.kind == "i"
+    assert sine(model.components_, stream.subspace_at(2999)) < 1e-6
+
+
+def test_every_change_is_found_over_calls_and_anew_with_fit():
+    stream = piecewise(2600, 100, (1000, 2010))
+    model = tracker(3, 40, detect_changes=True, n_updates=15)
+    for rows in np.split(stream.X, [11, 900, 1003, 1700]):
+        model.partial_fit(rows)
+    assert_array_equal(model.change_points_, [1000, 2000])
+    assert len(model.subspaces_) == 65
+    assert_array_equal(model.fit(stream.X[:900]).change_points_, [])
+
+
+@pytest.mark.parametrize(("d", "k", "size"), [(200, 3, 40), (500, 5, 100), (60, 2, 30)])
+def test_noise_is_not_taken_for_a_change(d, k, size):
+    for seed in range(2):
+        X = piecewise(30 * size, d, (), k, 0.1, seed).X
+        model = tracker(k, size, detect_changes=True, n_updates=15).fit(X)
+        assert_array_equal(model.change_points_, [])
+        # The root of a level is a function of the noise with Lipschitz constant
+        # sigma / sqrt(size), so that it deviates from its median by t times that with probability
+        # exp(-t^2 / 2) at most. The median is about sigma (1 + sqrt(d / size)), more with the
+        # error of the basis, and the root of the threshold sqrt(2) of a typical one. With t = 3 at
+        # both ends no level could be above 0.5 ((M + 3) / (M - 3))^2 of the threshold, with
+        # M = sqrt(d) + sqrt(size).
+        M = np.sqrt(d) + np.sqrt(size)
+        changes, _, ratios = norst(X, k, size, 15)
+        assert not changes
+        assert ratios.max() < min(0.5 * ((M + 3) / (M - 3)) ** 2, 1)
+    X = planted(1205, d, noise=0.1, seed=3)[0]  # nor are the few rows at the end of a stream
+    model = SubspaceTracker(3, detect_changes=True, **PAPER)
+    for n in (1201, 1205):
+        assert_array_equal(model.fit(X[:n]).change_points_, [])
+
+
+@pytest.mark.parametrize("threshold", ["auto", 0.03, 0.06])
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
+def test_changes_in_noise_are_those_of_the_rule_in_any_units(threshold, scale):
+    X = piecewise(2400, 100, (800, 1500), noise=0.05, delta=0.05).X
+    least = None if threshold == "auto" else threshold
+    changes, bases, ratios = norst(X, 3, 40, 8, least)
+    assert np.abs(ratios - 1).min() > 1e-6  # rounding decides nothing
+    assert changes == [800, 1480]
+    given = threshold if least is None else threshold * scale**2
+    options = {"detect_changes": True, "n_updates": 8, "change_threshold": given}
+    model = tracker(3, 40, **options).fit(scale * X)
+    assert_array_equal(model.change_points_, changes)
+    for V, W in zip(model.subspaces_, bases, strict=True):
+        assert sine(V, W) < 1e-8
+    moved = [np.any(V != W) for V, W in pairwise(model.subspaces_)]
+    # the first batch has no residuals; then eight updates, and eight from each change on
+    updates = [*range(1, 9), *range(20, 28), *range(37, 45)]
+    assert_array_equal(1 + np.flatnonzero(moved), updates)
+    frozen = model.components_.copy()
+    assert_array_equal(model.partial_fit(scale * X[-400:]).components_, frozen)
+
+
+@pytest.mark.parametrize("threshold", ["auto", 2.0])
+@pytest.mark.parametrize(("power", "found"), [(0.1, False), (1.9, False), (2.1, True)])
+def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found):
+    # residuals of one direction, uncorrelated with the rows in the subspace: levels of 1 and power
+    signs = np.tile([[1.0, 1.0], [1.0, -1.0]], (10, 1))
+    X = np.zeros((60, 5))
+    X[:, :2] = np.concatenate([signs * [10, 1], signs * [10, np.sqrt(power)], signs * [10, 1]])
+    options = {"init": np.eye(1, 5), "n_updates": 1, "change_threshold": threshold}
+    model = SubspaceTracker(1, batch_size=20, detect_changes=True, **{**PAPER, **options}).fit(X)
+    assert_array_equal(model.change_points_, [20] if found else [])
+    X = piecewise(2000, 50, (1000,), noise=0.01).X
+    model = SubspaceTracker(3, detect_changes=True, n_updates=5, **PAPER)
+    for least, changes in ((1e6, []), (0.0, np.arange(6, 50, 5) * 40)):
+        model.set_params(change_threshold=least)
+        assert_array_equal(model.fit(X).change_points_, changes)
+
+
+def test_what_may_be_noise_is_no_change():
+    Y, V = planted(30, noise=0.1)
+    before = Subspace.from_rows(Y, 3, center=False)
+    state = State(before, np.zeros(20), V, updates_left=0, n_rows=80, level=0.49)
+    after, updates = detect(state, 1.0, 30, 5, "auto")
+    assert (after.change_points, after.updates_left, updates) == ((80,), 4, True)
+    assert detect(state, 1.0, 30, 5, "auto", margin=0.05)[0].change_points == ()
+    again = replace(state, n_rows=110, change_points=(80,), level=0.51)
+    assert detect(again, 1.0, 30, 5, "auto")[0].change_points == (80,)
+
+
+@pytest.mark.parametrize("change", [80, 100])
+@pytest.mark.parametrize("n_updates", [5, 15])
+def test_a_change_during_the_last_updates_is_followed(change, n_updates):
+    stream = piecewise(2000, 200, (change,), 5, delta=0.02)
+    model = SubspaceTracker(5, batch_size=20, n_updates=n_updates, detect_changes=True, **PAPER)
+    model.fit(stream.X)
+    assert_array_equal(model.change_points_, [change])
+    # an update leaves of the error about the share of missing entries, a tenth; 20 rows are few,
+    # so twice that is allowed
+    assert sine(model.components_, stream.subspace_at(1999)) < 0.2**n_updates
+
+
+# ------------------------------------------------------------------------------ features, means
+
+
+FEATURES = {  # which rows lack features 4 and 11, whether they are found all the same, and a mean
+    "never there": (slice(None), False, 0.0),
+    "never there, far": (slice(None), False, 5.0),
+    "late": (slice(0, 100), True, 0.0),
+    "late, far": (slice(0, 40), True, 1e3),
+    "silent": (slice(400, None), True, 0.0),
+    "none": (slice(0, 0), True, 1e8),
+}
+
+
+@pytest.mark.parametrize(("lost", "found", "mean"), FEATURES.values(), ids=FEATURES)
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("f", [0.0, 0.9])
+@pytest.mark.parametrize("given", [False, True])
+def test_features_may_be_missing_and_means_far_away(lost, found, mean, center, f, given):
+    X, V = planted(1600)
+    away = mean * center
+    Y = with_holes(X + away, 0.1)
+    Y[lost, 4] = Y[lost, 11] = nan
+    options = {"center": center, "forgetting_factor": f, "init": V if given and found else "svd"}
+    model = SubspaceTracker(3, **{**PAPER, **options}).fit(Y)
+    there = np.setdiff1d(np.arange(20), [] if found else [4, 11])
+    # The first mean is off by about sqrt(4^2 / 40), the next ones by less. Then the rows are
+    # rounded to mean * EPS, and so is the mean of 40 rows, a few times.
+    assert sine(model.components_[:, there], V[:, there]) < 1e-6 + 100 * mean * EPS
+    if not found:
+        assert_allclose(model.components_[:, [4, 11]], 0, atol=1e-15)
+        assert_allclose(model.mean_[[4, 11]], 0, atol=1e-13)
+        assert_allclose(model.impute(Y)[:, [4, 11]], 0, atol=1e-13)
+    elif lost.stop is None or lost.stop:
+        assert_allclose(model.impute(Y), X + away, atol=1e-3 + 1000 * mean * EPS)
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_rows_without_enough_entries_do_not_count(center):
+    X, few = with_holes(planted(200, noise=0.1)[0], 0.1), np.full((200, 20), nan)
+    few[::2, 3], few[::2, 4] = 100.0, -100.0
+    model = tracker(3, 40, center=center).fit(X)
+    before = model.components_.copy(), model.mean_.copy(), model.singular_values_.copy()
+    model.partial_fit(few)
+    for old, new in zip(before, (model.components_, model.mean_, model.singular_values_)):  # noqa: B905
+        assert_array_equal(new, old)
+    assert model.n_samples_seen_ == 400
+
+
+def test_directions_stay_while_batches_have_lower_rank():
+    (X, V), (Y, W) = planted(40), planted(40, k=1, seed=1)
+    model = SubspaceTracker(3, **PAPER)
+    for later in (np.tile(X[0], (400, 1)), np.zeros((4000, 20))):
+        assert sine(model.fit(X).partial_fit(later).components_, V) < 1e-12
+    model.fit(np.concatenate([X, Y]))
+    assert sine(model.components_[:1], W) < 1e-9
+    assert np.linalg.norm(model.components_[1:] @ W.T) < 1e-9
+    union = np.linalg.qr(np.concatenate([V, W]).T)[0].T
+    assert_allclose(np.linalg.norm(model.components_ @ union.T, axis=1), 1, atol=1e-9)
+    rows = tracker(3, 1).fit(X)  # batches of one row keep the last rows
+    assert [len(B) for B in rows.subspaces_[2:]] == 38 * [3]
+    assert sine(rows.components_, V) < 100 * EPS
+    for n in (0, 1, 2):  # a given subspace stays but for what the first rows replace
+        few = np.where(np.arange(5)[:, None] < n, X[:5], nan)
+        assert sine(SubspaceTracker(3, init=V, **PAPER).fit(few).components_, V) < 100 * EPS
+
+
+def test_a_sensor_that_dies_does_not_stop_the_tracker():
+    (X, _), (Y, V) = planted(800), planted(800, seed=5)
+    alone = np.arange(20) == 4
+    X[:, alone] = 6 * np.random.default_rng(0).standard_normal((800, 1))
+    Y[:, alone] = X[200:, alone] = nan
+    model = SubspaceTracker(4, **PAPER).fit(with_holes(np.concatenate([X, Y]), 0.05))
+    V = np.where(alone, 0, V)
+    # four directions for rank three: the last one is of filling errors
+    assert np.linalg.norm(V @ model.components_.T @ model.components_ - V) < 1e-2
+
+
+# ------------------------------------------------------------------------------ stored subspaces
+
+
+def test_one_subspace_is_stored_for_each_full_batch_and_shared_with_nobody():
+    X = with_holes(planted(210, noise=0.3)[0], 0.1)
+    whole, parts = tracker(3, 40, detect_changes=True).fit(X), tracker(3, 40, detect_changes=True)
+    counts = [len(parts.partial_fit(rows).subspaces_) for rows in np.split(X, [39, 40, 41, 200])]
+    assert counts == [0, 1, 1, 5, 5]
+    for V, W in zip(parts.subspaces_, whole.subspaces_, strict=True):
+        assert_allclose(V, W, atol=1e-12)
+        assert_allclose(V @ V.T, np.eye(3), atol=1e-12)
+    first, bases = whole.subspaces_, list(whole.subspaces_)
+    for bad in (np.where(np.arange(20) == 3, inf, X), [X, X[:, :5]]):
+        for method in ("fit", "partial_fit"):
+            with pytest.raises(ValueError, match=r"infinity|features"):
+                getattr(whole, method)(bad)
+    assert whole.subspaces_ is first
+    other = pickle.loads(pickle.dumps(whole)).partial_fit(X)
+    assert (len(other.subspaces_), len(whole.subspaces_)) == (10, 5)
+    assert all(V is W for V, W in zip(first, bases, strict=True))
+    whole.set_params(store_subspaces=False, detect_changes=False).fit(X)
+    assert not hasattr(whole, "subspaces_")
+    assert not hasattr(whole, "change_points_")
+    whole.set_params(store_subspaces=True).partial_fit(X[:80])
+    assert len(whole.subspaces_) == 2
+    constant = tracker(3, 40).fit(np.concatenate([np.ones((40, 20)), planted(40)[0]]))
+    assert [V.shape for V in constant.subspaces_] == [(3, 20), (3, 20)]
+
+
+# ------------------------------------------------------------------------------ steps and blocks
+
+
+STEPS = """
+SubspaceTracker(3, detect_changes=True, forgetting_factor=0.99, n_iter=2, fill="subspace")
+RobustSubspaceTracker(3, detect_changes=True, store_subspaces=True)
+FederatedSubspaceTracker(3, n_clients=3, random_state=0, store_subspaces=True)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("code", STEPS)
+def test_a_step_depends_on_its_arguments_alone(code, monkeypatch):
+    tracker = made(code)
     kind, steps, absorb = type(tracker), [], type(tracker)._next_state
 
     def recorded(self, state, Y):
@@ -239,3 +506,38 @@ def test_trackers_have_the_parameters_that_they_use():
                 assert set(declared) <= names
         # none is a constant of the class
         assert not names & {name for base in kind.__mro__ for name in vars(base)}
+
+
+def test_memory_is_that_of_a_few_batches_and_bases():
+    d, k, m = 20_000, 10, 40
+    X = with_holes(np.random.default_rng(0).standard_normal((8 * m, d)), 0.1)
+    peaks = []
+    for n in (2, 8):
+        model = SubspaceTracker(k, batch_size=m, detect_changes=True, **PAPER).fit(X[:m])
+        peaks.append(peak_bytes(lambda n=n, model=model: model.partial_fit(X[: n * m])))
+    # m x d: the rows, less the mean, their fit, that plus the mean, the filled rows, and two masks
+    # of an eighth each; k x d: the basis, the next, the one shown; 2^18 products of loadings
+    assert max(peaks) < 6 * 8 * d * (m + k) + 8 * 2**19
+    assert peaks[1] < 1.1 * peaks[0]
+    assert len(pickle.dumps(model)) < 8 * d * (3 * k + 4)  # no rows wait; three bases
+
+
+DTYPES = """SubspaceTracker(2, batch_size=10)
+RobustSubspaceTracker(2, batch_size=10, init="svd")
+OjaPCA(2, random_state=0)
+FederatedSubspaceTracker(2, batch_size=10, random_state=0)
+OnlineDistributedPCA(2)""".splitlines()
+
+
+@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
+@pytest.mark.parametrize("code", DTYPES)
+def test_a_mean_beyond_the_first_rows_dtype_is_refused(code):
+    X = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+    model = made(code).fit(X)
+    before = model.transform(X)
+    with pytest.raises(ValueError, match=r"too large.*float32"):
+        model.partial_fit(np.full((40, 6), 1e39))
+    assert_array_equal(model.transform(X), before)
+    assert model.n_samples_seen_ == 40
+    with pytest.raises(ValueError, match="detect_changes needs fill='conditional'"):
+        SubspaceTracker(2, fill="zeros", detect_changes=True).fit(X)

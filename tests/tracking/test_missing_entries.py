@@ -1,0 +1,425 @@
+"""Rows with missing entries at a fitted model: coordinates, imputation, score and likelihood.
+
+The oracles are least squares and conditional means of a normal distribution, row by row, and
+scipy's normal density with the rows and columns of `get_covariance` of the entries that are there.
+"""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from golden_cases import made
+from helpers import assert_finite_and_orthonormal, random_basis, with_holes
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import NotFittedError
+
+from fedpca_sklearn import SubspaceTracker
+from fedpca_sklearn._kernels.gaussian_model import GaussianModel
+from fedpca_sklearn._kernels.missing import coordinates, fitted_numbers, noise_ridge
+
+EPS, nan, inf = np.finfo(float).eps, np.nan, np.inf
+CODES = """
+SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
+SubspaceTracker(3)
+GROUSE(3, random_state=0)
+PETRELS(3, random_state=0)
+FederatedSubspaceTracker(3, random_state=0)
+RobustSubspaceTracker(3)
+""".strip().splitlines()
+each = pytest.mark.parametrize("code", CODES[:5])
+dtypes = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+def planted(n, d=20, noise=0.3, seed=0, mean=2.0, dtype=np.float64):
+    V = random_basis(np.random.default_rng(9), 3, d)
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)) * [4, 3, 2] @ V + noise * rng.standard_normal((n, d)) + mean
+    return X.astype(dtype)
+
+
+def predicted(z, model):
+    """Coordinates of a centred row by which the model predicts what is missing in it.
+
+    By least squares, or with the variances and the noise of the model as a normal prior.
+    """
+    V, noise = model.components_.astype(float), getattr(model, "_entry_noise", 0.0)
+    there = ~np.isnan(z)
+    if model.get_params().get("fill") == "subspace" or not noise > 0:
+        return np.linalg.lstsq(V[:, there].T, z[there], rcond=1e-5)[0]
+    prior = np.maximum(model.explained_variance_.astype(float) - noise, 1e-12 * noise)
+    A = np.concatenate([V[:, there].T / np.sqrt(noise), np.diag(prior**-0.5)])
+    b = np.concatenate([z[there] / np.sqrt(noise), np.zeros(len(V))])
+    return np.linalg.lstsq(A, b, rcond=None)[0]
+
+
+# ------------------------------------------------------------------------------ coordinates
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@given(
+    seed=st.integers(0, 2**31),
+    n=st.integers(1, 12),
+    d=st.integers(1, 40),
+    k=st.integers(1, 6),
+    share=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
+    scale=st.sampled_from([1e-100, 1.0, 1e100]),
+)
+def test_coordinates_are_by_least_squares(seed, n, d, k, share, scale):
+    assume(k <= d)
+    V = random_basis(np.random.default_rng(seed), k, d)
+    Z = with_holes(scale * np.random.default_rng(seed + 1).standard_normal((n, d)), share, seed)
+    C, gain = coordinates(Z, V)
+    assert np.isfinite(C).all()
+    for z, c, g in zip(Z, C, gain, strict=True):
+        there, squares = ~np.isnan(z), np.zeros(k)
+        s = np.linalg.svd(V[:, there], compute_uv=False)
+        squares[: len(s)] = s**2
+        if there.all():
+            assert g == 1
+        elif squares[-1] < 1e-12:
+            assert g == inf
+        elif squares[-1] > 1e-9:
+            # the largest entry of an inverse is between a k-th of its norm and its norm
+            assert 0.9 / squares[-1] / k <= g <= 1.1 / squares[-1]
+        if not there.any():
+            assert_array_equal(c, 0)
+        elif squares[-1] > 1e-9:
+            want = np.linalg.lstsq(V[:, there].T, z[there], rcond=1e-5)[0]
+            # the normal equations lose by the square of the condition
+            tol = 100 * k * EPS / squares[-1] * np.abs(z[there]).max() * np.sqrt(d)
+            assert_allclose(c, want, rtol=0, atol=tol * max(1.0, 1 / squares[-1]))
+
+
+@pytest.mark.parametrize("loading", [1.0, 1e-2, 1e-4, 1e-6])
+def test_coordinates_are_taken_for_undetermined_below_a_share_of_1e_10(loading):
+    V = np.array([[1.0, 0.0, 0.0], [0.0, loading, np.sqrt(1 - loading**2)]])
+    C, gain = coordinates(np.array([[2.0, 3 * loading, nan]]), V)
+    if loading**2 > 1e-10:  # which is 1 less what is missing, hence rounded to EPS
+        assert_allclose(gain, loading**-2, rtol=4 * EPS / loading**2)
+        assert_allclose(C, [[2.0, 3.0]], rtol=4 * EPS / loading**2)
+    else:
+        assert_array_equal(gain, inf)
+        assert_allclose(C, [[2.0, 0.0]], atol=1e-15)
+
+
+def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
+    V, (variances, noise) = random_basis(np.random.default_rng(0), 3, 12), ([5.0, 2.0, 0.7], 0.4)
+    S = (V.T * (np.array(variances) - noise)) @ V + noise * np.eye(12)
+    Z = with_holes(np.random.default_rng(1).standard_normal((30, 12)), 0.5)
+    Z[0] = nan
+    ridge = noise_ridge(np.array(variances), noise)
+    seen = ~np.isnan(Z)
+    for z, c, there in zip(Z, coordinates(Z, V, ridge=ridge)[0], seen, strict=True):
+        want = S[np.ix_(~there, there)] @ np.linalg.solve(S[np.ix_(there, there)], z[there])
+        assert_allclose((c @ V)[~there], want, atol=1e-10)
+    traces = [
+        np.trace(A @ np.linalg.solve(A.T @ A + np.diag(ridge), A.T))
+        for A in (V[:, there].T for there in seen)
+    ]
+    assert_allclose(fitted_numbers(seen, V, ridge), traces, atol=1e-12)
+    assert_array_equal(fitted_numbers(seen, V, None), 3)
+    assert noise_ridge(np.ones(3), 0.0) is noise_ridge(np.ones(3), nan) is None
+    assert_allclose(noise_ridge(np.array([3.0, 1.0, 0.5]), 1.0), [0.5, 1e12, 1e12])
+
+
+# ------------------------------------------------------------------------------ imputation
+
+
+@each
+@dtypes
+def test_transform_and_impute_are_by_what_is_predicted(code, dtype):
+    model = made(code).set_params(center=True).fit(planted(300, dtype=dtype))
+    Y = with_holes(planted(100, noise=0.5, seed=3), 0.5).astype(dtype)
+    Y[0, 0], Y[5], Y[7, 2:] = -0.0, nan, nan  # two entries for three coordinates
+    before, seen = Y.copy(), ~np.isnan(Y)
+    V, mean = model.components_.astype(float), model.mean_.astype(float)
+    C = np.array([predicted(y.astype(float) - mean, model) for y in Y])
+    want = np.where(seen, Y, C @ V + mean)
+    full, Z = model.impute(Y), model.transform(Y)
+    assert Z.dtype == full.dtype == dtype
+    if dtype == np.float64:  # least squares of few entries amplify the rounding of single precision
+        assert_allclose(full, want, atol=1e-7)
+        assert_allclose(Z, (want - mean) @ V.T, atol=1e-7)
+        assert_allclose(model.transform(Y[:1]), Z[:1], atol=1e-12)
+    assert full[seen].tobytes() == Y[seen].tobytes()  # what is there is kept bit for bit
+    assert_array_equal(full[5], model.mean_)
+    assert_array_equal(Y, before)
+    assert not np.shares_memory(model.impute(full), full)
+    for form in (sp.csr_array, sp.coo_matrix):
+        assert_array_equal(model.impute(form(Y)), full)
+        assert_allclose(model.transform(form(Y)), Z, atol=1e-12)
+        assert_allclose(model.score(form(Y)), model.score(Y), rtol=1e-6)
+
+
+@each
+@pytest.mark.parametrize("center", [False, True])
+def test_rows_of_the_subspace_are_imputed_exactly(code, center):
+    model = made(code).set_params(center=center)
+    # a prior of noise would be in the way
+    noise = 0.1 if "subspace" in code else 0.0
+    model.fit(planted(300, noise=noise, mean=2.0 * center))
+    C = np.random.default_rng(2).standard_normal((150, 3))
+    X = C @ model.components_ + model.mean_
+    Y = with_holes(X, 0.4)
+    assert_allclose(model.impute(Y), X, atol=1e-9)
+    assert_allclose(model.transform(Y), C, atol=1e-9)
+    assert_allclose(model.inverse_transform(model.transform(Y)), X, atol=1e-9)
+
+
+@each
+def test_bad_rows_are_refused_before_anything_is_imputed(code):
+    X, model = planted(100), made(code)
+    for method in ("impute", "score", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(made(code), method)(X)
+    model.fit(X)
+    for method in ("impute", "score", "transform"):
+        for bad, words in ((np.where(np.arange(20) == 3, inf, X), "infinity"), (X[:, 1:], "19")):
+            with pytest.raises(ValueError, match=words):
+                getattr(model, method)(bad)
+    for weight, words in (
+        (np.zeros(100), "positive sum"),
+        (-np.ones(100), "Negative"),
+        (np.ones(99), "sample_weight"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.score(X, sample_weight=weight)
+
+
+# ------------------------------------------------------------------------------ score
+
+
+def naive_score(model, X, weight):
+    """Every entry is predicted from its row without a fifth of the entries, itself among them."""
+    V, mean = model.components_.astype(float), model.mean_.astype(float)
+    fold, error = np.random.default_rng(0).integers(5, size=X.shape), 0.0
+    shown = np.ma.masked_invalid(X.astype(float))
+    means = np.ma.average(shown, axis=0, weights=weight)
+    total = np.ma.sum(weight[:, None] * (shown - means) ** 2)
+    for i, z in enumerate(X - mean):
+        for part in range(5):
+            hidden = (fold[i] == part) & ~np.isnan(z)
+            c = predicted(np.where(fold[i] == part, nan, z), model)
+            error += weight[i] * np.sum((z - c @ V)[hidden] ** 2)
+    return 1 - error / total
+
+
+@each
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("n", [3, 63, 64, 150])
+def test_the_score_is_that_of_predicting_hidden_entries(code, share, n):
+    model, X = made(code).fit(planted(300)), with_holes(planted(n, seed=1), share)
+    assert_allclose(model.score(X), naive_score(model, X, np.ones(n)), rtol=1e-8)
+    weight = np.random.default_rng(1).uniform(0.5, 2, n)
+    weight[n // 2 : n // 2 + 1] = 0
+    found = model.score(X, sample_weight=weight)
+    assert_allclose(found, naive_score(model, X, weight), rtol=1e-8, atol=1e-8)
+    assert_allclose(model.score(X, sample_weight=np.full(n, 7.0)), model.score(X), rtol=1e-12)
+    assert model.score(X) == model.score(X)
+
+
+@each
+def test_the_score_is_one_for_rows_of_the_subspace_and_zero_for_the_mean(code):
+    model, noise = made(code).set_params(center=True), 0.1 if "subspace" in code else 0.0
+    model.fit(planted(300, 60, noise=noise))
+    X = np.random.default_rng(2).standard_normal((100, 3)) @ model.components_ + model.mean_
+    assert_allclose(model.score(X), 1, rtol=1e-12)
+    assert_allclose(model.score(with_holes(X, 0.3)), 1, rtol=1e-12)
+    # rows across the subspace: three coordinates fitted to 48 entries of noise make it worse
+    rows = np.random.default_rng(3).standard_normal((1000, 60)) + model.mean_
+    assert -0.2 < model.score(rows) < 0
+    assert model.score(np.tile(model.mean_, (5, 1))) == model.score(np.full((5, 60), nan)) == 0
+    # an offset is no credit to a model about the origin
+    X, model = with_holes(planted(300), 0.1), model.set_params(n_components=1)
+    near, far = (model.fit(X + offset).score(X + offset) for offset in (0.0, 1000.0))
+    assert_allclose(near, far, rtol=1e-6)
+    assert model.set_params(center=False).fit(X + 1000.0).score(X + 1000.0) < near + 0.01
+
+
+# ------------------------------------------------------------------------------ likelihood
+
+
+def marginal(model, X):
+    """Log-density of the entries that are there, row by row."""
+    S, mean = model.get_covariance().astype(float), model.mean_.astype(float)
+    result = np.zeros(len(X))
+    for i, x in enumerate(X.astype(float)):
+        there = np.flatnonzero(~np.isnan(x))
+        if len(there):
+            density = multivariate_normal(mean[there], S[np.ix_(there, there)])
+            result[i] = density.logpdf(x[there])
+    return result
+
+
+@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
+@pytest.mark.parametrize("code", CODES[1:])
+@pytest.mark.parametrize("d", [12, 300])  # one variance of the noise, one for each column
+@dtypes
+def test_the_likelihood_is_the_marginal_one_of_what_is_there(code, d, dtype):
+    model = made(code).fit(with_holes(planted(400, d, 0.5), 0.05, seed=1).astype(dtype))
+    X = with_holes(planted(30, d, 0.5, seed=2), 0.3).astype(dtype)
+    X[:5] = planted(5, d, 0.5, seed=3)
+    X[5, 1:] = X[6, 2:] = X[7] = nan  # fewer entries than components, and none
+    X[9:12, 4:] = nan  # equal patterns
+    found, expected = model.score_samples(X), marginal(model, X)
+    assert found.shape == (30,)
+    assert found[7] == 0
+    # 1e-7 is what its eigenvalues leave of noise that is a millionth of the signal
+    assert_allclose(found, expected, rtol=1e-7 if dtype == np.float64 else 1e-3)
+    assert_allclose(model.score_samples(sp.csr_array(X)), found, rtol=1e-9)
+    assert_allclose(model.score_samples(X[8:9]), found[8:9], rtol=1e-12)
+    assert_array_equal(model.score_samples(X[:5]), found[:5])  # whole rows as ever
+
+
+def test_all_directions_need_no_noise():
+    for d in (1, 2, 6):
+        X = np.random.default_rng(5).standard_normal((300, d)) * np.arange(1, d + 1) + 7
+        model = SubspaceTracker(d).fit(X)
+        assert model.noise_variance_ == 0
+        assert_finite_and_orthonormal(model)
+        assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-12)
+        Y = with_holes(X[:40], 0.4)
+        assert_allclose(model.score_samples(Y), marginal(model, Y), rtol=1e-9)
+    one = SubspaceTracker(1, batch_size=4).fit(np.array([[2.0], [nan], [4.0], [nan]]))
+    assert_allclose(one.impute([[2.0], [nan]]), [[2.0], [3.0]])
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-8, 1e-12])
+def test_little_noise_does_not_cancel(noise):
+    # covariance [[1 + v, 1 - v], [1 - v, 1 + v]] of the first two columns; the third has v alone
+    V, v = np.array([[1, 1, 0]]) / np.sqrt(2), noise
+    model = GaussianModel(V, np.array([2 + v]), v)
+    x = np.array([[3.0, nan, nan], [nan, nan, 2 * np.sqrt(v)], [1, 1, nan]])
+    expected = [
+        -0.5 * (np.log(2 * np.pi * (1 + v)) + 9 / (1 + v)),
+        -0.5 * (np.log(2 * np.pi * v) + 4),
+        -0.5 * (2 * np.log(2 * np.pi) + np.log((2 + v) * v) + 2 / (2 + v)),
+    ]
+    assert_allclose(model.log_density_of_seen(x), expected, rtol=1e-7)
+
+
+def test_rows_of_the_same_pattern_cost_one_factorisation(monkeypatch):
+    calls, cholesky = [], np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda A: calls.append(len(A)) or cholesky(A))
+    X = planted(500)
+    X[::2, 3] = X[1::2, 5] = nan
+    SubspaceTracker(3).fit(planted(200)).score_samples(X)
+    assert sum(calls) == 2
+
+
+# ------------------------------------------------------------------------------ edges
+
+
+def edges():
+    X, rng = with_holes(planted(120, noise=0.1), 0.2), np.random.default_rng(1)
+    whole, order = planted(120), rng.permuted(np.tile(np.arange(20), (120, 1)), axis=1)
+    few = np.where(order < np.arange(120)[:, None] % 3, whole, nan)
+    some, columns, late, loud, shifted = (A.copy() for A in (X, X, X, whole, whole))
+    some[::3] = columns[:, [2, 7]] = late[:40, [2, 7]] = nan
+    loud[:, 2] += 50 * rng.standard_normal(120)
+    shifted[:, 2] += 50
+    return {
+        "no entries": np.full((90, 20), nan),
+        "no entries at first": np.concatenate([np.full((60, 20), nan), X]),
+        "no entries at last": np.concatenate([X, np.full((90, 20), nan)]),
+        "rows without entries": some,
+        "fewer entries than components": few,
+        "few entries at last": np.concatenate([X, few]),
+        "columns that are never there": columns,
+        "columns that come late": late,
+        "one row": X[:1],
+        "two rows": X[:2],
+        "one whole row": whole[:1],
+        "constant": np.ones((90, 20)),
+        "constant, with holes": with_holes(np.full((90, 20), 7.0), 0.3),
+        "constant at last": np.concatenate([X, np.ones((200, 20))]),
+        "zeros": np.zeros((90, 20)),
+        "zeros, with holes": with_holes(np.zeros((90, 20)), 0.3),
+        "zeros between": whole * (rng.random((120, 1)) < 0.4),
+        "duplicates": np.repeat(X[:4], 30, axis=0),
+        "one entry": np.where(np.arange(20) == 4, 1.0, nan)[None],
+        "rank one": np.outer(np.arange(90.0), np.ones(20)),
+        "a persistent outlier": loud,
+        "a constant outlier": shifted,
+        "noise": rng.standard_normal((120, 20)),
+        "one spike": np.outer(np.arange(90) == 50, np.eye(20)[0]),
+        "outliers only": rng.standard_normal((100, 20)) * (rng.random((100, 20)) < 0.1),
+        "far": X + 1e8,
+        "huge": 1e100 * X,
+        "tiny": 1e-100 * X,
+    }
+
+
+EDGES = edges()
+VARIANTS = """
+SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
+SubspaceTracker(3, forgetting_factor=0.95)
+SubspaceTracker(3, detect_changes=True, n_updates=2, batch_size=7)
+SubspaceTracker(3, fill="zeros")
+SubspaceTracker(3, n_iter=2, batch_size=11)
+SubspaceTracker(3, batch_size=1)
+SubspaceTracker(3, batch_size=2, fill="subspace")
+SubspaceTracker(3, init=np.eye(3, 20), detect_changes=True)
+RobustSubspaceTracker(3)
+RobustSubspaceTracker(3, init="svd")
+RobustSubspaceTracker(3, init=np.eye(3, 20), forgetting_factor=0.0, center=False)
+RobustSubspaceTracker(3, xi=0.1, support_threshold=1.0)
+RobustSubspaceTracker(3, xi=0.0, support_threshold=0.0)
+RobustSubspaceTracker(3, detect_changes=True, n_updates=2)
+RobustSubspaceTracker(20, forgetting_factor=0.98, n_iter=2)
+RobustSubspaceTracker(3, batch_size=1, init_size=1)
+RobustSubspaceTracker(3, batch_size=2, init_size=3, fill="subspace")
+AlternatingProjections(3)
+AlternatingProjections(3, center=True)
+AlternatingProjections(20)
+AlternatingProjections(3, threshold_scale=0.01)
+AlternatingProjections(3, max_iter=1)
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # test_robust_tracking.py has them
+@pytest.mark.parametrize("kind", EDGES)
+@pytest.mark.parametrize("code", VARIANTS)
+def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
+    X, model = EDGES[kind], made(code)
+    model.fit(X)
+    seen, rows = ~np.isnan(X), [X, with_holes(planted(30), 0.5)]
+    assert_finite_and_orthonormal(model)
+    for Y in rows:
+        assert_finite_and_orthonormal(model, model.transform(Y), model.impute(Y))
+        assert_array_equal(model.impute(Y)[~np.isnan(Y)], Y[~np.isnan(Y)])
+    if hasattr(model, "score"):
+        assert all(model.score(Y) <= 1 for Y in rows) or "Alternating" in code
+    assert model.n_samples_seen_ == len(X)
+    if hasattr(model, "decompose"):
+        full, sparse = model.decompose(X)
+        assert_finite_and_orthonormal(model, full, sparse)
+        assert_array_equal(sparse[~seen], 0)
+    if hasattr(model, "outlier_mask_"):
+        assert model.outlier_mask_.shape == X.shape
+        assert not model.outlier_mask_[~seen].any()
+        assert np.isfinite(model.support_threshold_[seen.any(axis=0)]).all()
+    if hasattr(model, "low_rank_"):
+        assert_finite_and_orthonormal(model, model.low_rank_, model.sparse_, model.error_)
+        assert_array_equal(model.sparse_[~seen], 0)
+        size = np.linalg.norm((X - model.mean_)[seen])
+        left = (X - model.low_rank_ - model.sparse_)[seen]
+        assert np.linalg.norm(left) <= 1.0001 * model.error_ * size + 1e-12
+    elif not kind.startswith(("huge", "far")):
+        assert len(model.components_) == model.n_components_ <= min(model.n_components, len(X))
+        assert_finite_and_orthonormal(model.partial_fit(planted(100)))
+
+
+@settings(max_examples=20, derandomize=True, deadline=None, database=None)
+@given(
+    parts=st.lists(st.tuples(st.sampled_from(sorted(EDGES)), st.integers(1, 60)), max_size=5),
+    code=st.sampled_from(VARIANTS[:8]),
+)
+def test_edges_in_any_order_give_finite_numbers(parts, code):
+    model = made(code)
+    for kind, n in [*parts, ("two rows", 2)]:
+        model.partial_fit(EDGES[kind][:n])
+        rows = EDGES["few entries at last"]
+        assert_finite_and_orthonormal(model, model.transform(rows), model.impute(rows))

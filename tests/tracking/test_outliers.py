@@ -1,0 +1,542 @@
+"""Sparse recovery and alternating projections, against independent solvers and clean rows.
+
+The optimum of the sparse recovery comes from a linear program (xi = 0) or from sequential quadratic
+programming (xi > 0). Streams without noise are recovered up to rounding errors, so supports are
+compared exactly: outliers of 10 to 25 are far from what is left. Rows with zeros are judged before
+they were corrupted: what components leave of them, over what those of PCA of these rows leave.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import random_basis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linprog, minimize
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+from fedpca_sklearn import (
+    AlternatingProjections,
+    make_power_law,
+    make_subspace_stream,
+    projected_sparse_recovery,
+    subspace_distance,
+)
+
+nan, inf = np.nan, np.inf
+examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)
+
+
+def constant_stream(n=600, d=120, k=5, outliers=0.07, seed=0, **options):
+    """Rows of one subspace, and where their outliers can be seen."""
+    options = {"delta": 0, "outliers": outliers, "random_state": seed, **options}
+    stream = make_subspace_stream(n, d, k, **options)
+    stream.visible = stream.outliers & ~stream.missing
+    stream.V = stream.subspace_at(0)
+    return stream
+
+
+# ------------------------------------------------------------------------------ sparse recovery
+
+
+def spiked_rows(seed, n=6, d=12, k=3, noise=0.1, share=0.2, missing=0.2):
+    """Few rows near a subspace, with many outliers and holes: recovery is not exact."""
+    rng = np.random.default_rng(seed)
+    V = random_basis(rng, k, d)
+    X = 3 * rng.standard_normal((n, k)) @ V + noise * rng.standard_normal((n, d))
+    X += 5 * rng.standard_normal((n, d)) * (rng.random((n, d)) < share)
+    return np.where(rng.random((n, d)) < missing, nan, X), V
+
+
+def unexplained(X, V):
+    """What least squares of each row's own entries leaves; zero where they are missing."""
+    R = np.zeros_like(X)
+    for x, r in zip(X, R, strict=True):
+        seen = ~np.isnan(x)
+        A = V[:, seen].T
+        r[seen] = x[seen] - A @ (np.linalg.pinv(A) @ x[seen])
+    return R
+
+
+def least_absolute(x, V):
+    """Minimum of ||x - V^T c||_1 over the entries that are there, by a linear program."""
+    seen = ~np.isnan(x)
+    A, b = V[:, seen].T, x[seen]
+    m, k = A.shape
+    if not m:
+        return 0.0
+    cost = np.concatenate([np.zeros(k), np.ones(m)])
+    A_ub = np.block([[A, -np.eye(m)], [-A, -np.eye(m)]])
+    bounds = [(None, None)] * k + [(0, None)] * m
+    result = linprog(cost, A_ub=A_ub, b_ub=np.concatenate([b, -b]), bounds=bounds)
+    assert result.success
+    return result.fun
+
+
+def least_norm_in_ball(x, V, xi):
+    """Minimum of ||s||_1 with ||Psi (x - s)|| <= xi by SLSQP on s = p - q; None if it gives up."""
+    seen = ~np.isnan(x)
+    A, b = V[:, seen].T, x[seen]
+    m = len(b)
+    Psi = np.eye(m) - A @ np.linalg.pinv(A)
+    if np.linalg.norm(Psi @ b) <= xi:
+        return 0.0
+
+    def slack(z):
+        return xi**2 - np.sum((Psi @ (b - z[:m] + z[m:])) ** 2)
+
+    def slope(z):
+        half = 2 * Psi @ (b - z[:m] + z[m:])
+        return np.concatenate([half, -half])
+
+    result = minimize(
+        np.sum,
+        np.concatenate([np.maximum(b, 0), np.maximum(-b, 0)]) + 0.1,
+        jac=np.ones_like,
+        bounds=[(0, None)] * (2 * m),
+        constraints=[{"type": "ineq", "fun": slack, "jac": slope}],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    return result.fun if result.success else None
+
+
+@examples
+@given(
+    seed=st.integers(0, 2**31),
+    d=st.integers(1, 15),
+    k=st.integers(0, 6),
+    xi=st.sampled_from([0.0, 0.0, 1e-3, 0.3, 5.0, "rows"]),
+    missing=st.sampled_from([0.0, 0.3, 0.8]),
+    max_iter=st.sampled_from([1, 5, 25, 500, 5000]),
+)
+def test_the_sparse_part_is_feasible_and_within_its_gap_of_the_optimum(
+    seed, d, k, xi, missing, max_iter
+):
+    X, V = spiked_rows(seed, 5, d, min(k, d), missing=missing)
+    xi = np.linspace(0, 3, 5) if xi == "rows" else xi
+    given = X.copy(), V.copy()
+    sparse, gap = projected_sparse_recovery(X, V, xi, tol=1e-7, max_iter=max_iter)
+    left, size = np.linalg.norm(unexplained(X - sparse, V), axis=1), np.nansum(np.abs(X), axis=1)
+    # fewer than twice as many entries as components may determine them badly
+    assert (left <= xi + 1e-8 * size).all()
+    assert_array_equal(sparse[np.isnan(X)], 0)
+    assert np.isfinite(sparse).all()
+    assert ((gap >= 0) & (gap <= 1)).all()
+    if np.all(np.equal(xi, 0)):
+        best, found = np.array([least_absolute(x, V) for x in X]), np.abs(sparse).sum(axis=1)
+        assert (found >= best - 1e-9 * size).all()
+        assert (best >= (1 - gap) * found - 1e-9 * size).all()
+    for array, copy in zip((X, V), given, strict=True):
+        assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("xi", [0.0, 0.05, 0.5, 2.0])
+def test_the_optimum_is_that_of_linear_or_quadratic_programming(xi):
+    X, V = spiked_rows(1, 40)
+    sparse, gap = projected_sparse_recovery(X, V, xi, tol=1e-6, max_iter=100_000)
+    assert gap.max() <= 1e-6
+    best = [least_norm_in_ball(x, V, xi) if xi else least_absolute(x, V) for x in X]
+    known = [b is not None for b in best]
+    assert np.mean(known) > 0.6
+    found = np.abs(sparse).sum(axis=1)
+    assert_allclose(found[known], np.array(best)[known].astype(float), rtol=3e-6, atol=1e-7)
+    few = [projected_sparse_recovery(X, V, xi, tol=1e-6, max_iter=n)[1].max() for n in (1, 10)]
+    assert min(few) > 1e-6  # too few iterations show in the gap
+
+
+def test_each_row_is_recovered_as_if_it_were_alone_whatever_its_xi_and_unit():
+    X, V = spiked_rows(2, 20)
+    exact, order = {"tol": 1e-8, "max_iter": 50_000}, np.random.default_rng(0).permutation(20)
+    for xi in (np.zeros(20), np.linspace(0, 2, 20)):
+        sparse, gap = projected_sparse_recovery(X, V, xi)
+        turned = projected_sparse_recovery(X[order], V, xi[order])[0]
+        assert_allclose(turned, sparse[order], rtol=1e-9, atol=1e-10)
+        together = projected_sparse_recovery(X, V, xi, **exact)[0]
+        for x, one, s in zip(X, xi, together, strict=True):
+            alone = projected_sparse_recovery(x[None], V, one, **exact)[0][0]
+            assert_allclose(np.abs(s).sum(), np.abs(alone).sum(), rtol=3e-8, atol=1e-12)
+        for scale in (2.0**40, 2.0**-300, 1e6, 1e100, 1e-100):
+            scaled, scaled_gap = projected_sparse_recovery(scale * X, V, scale * xi)
+            tol = 1e-9 if np.log2(scale) % 1 else 1e-13
+            assert_allclose(scaled / scale, sparse, rtol=tol, atol=tol)
+            assert_allclose(scaled_gap, gap, atol=1e-9)
+
+
+@pytest.mark.parametrize("pattern", ["bernoulli", "moving"])
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_outliers_of_both_signs_are_recovered_by_the_exact_basis(pattern, missing):
+    stream = constant_stream(60, 300, 5, 0.1, outlier_pattern=pattern, missing=missing)
+    sparse, gap = projected_sparse_recovery(stream.X, stream.V, tol=1e-8, max_iter=5000)
+    true = np.where(stream.missing, 0, stream.sparse)
+    assert true.min() < 0 < true.max()
+    assert gap.max() <= 1e-8
+    # an optimum that is unique is sharp: its distance is a multiple of its gap, of 500 in a row
+    assert_allclose(sparse, true, atol=1e-4)
+    assert_array_equal(np.abs(sparse) > 5, stream.visible)
+
+
+def test_what_the_basis_explains_has_no_outliers_and_without_one_everything_is_sparse():
+    X, V = spiked_rows(5, 10)
+    span = constant_stream(30, 40, 5, 0.0, missing=0.3)
+    assert_allclose(projected_sparse_recovery(span.X, span.V)[0], 0, atol=1e-12)
+    xi = 1.0001 * np.linalg.norm(unexplained(X, V), axis=1)
+    for sparse in (
+        *projected_sparse_recovery(X, V, xi),
+        projected_sparse_recovery(X, np.eye(12))[0],
+    ):
+        assert_array_equal(sparse, 0)
+    sparse, gap = projected_sparse_recovery(X, np.empty((0, 12)))
+    assert_allclose(sparse, np.nan_to_num(X), atol=1e-9)
+    X[0], X[1, 1:], X[2, 3:], X[3] = nan, nan, nan, 0  # no more entries than components
+    sparse, gap = projected_sparse_recovery(X, V)
+    assert_allclose(sparse[:4], 0, atol=1e-9)
+    assert np.isfinite(gap).all()
+    assert sparse[4:].any(axis=1).all()
+
+
+WRONG = [
+    *(("components", V) for V in (np.eye(3, 11), np.ones((2, 12)), 2 * np.eye(3, 12), np.ones(12))),
+    *(("components", V) for V in (np.eye(3, 12) + 1e-3, np.full((3, 12), nan))),
+    *(("xi", xi) for xi in (-1.0, nan, np.ones(5), np.ones((6, 1)), np.r_[np.ones(5), -1e-9], "a")),
+    *(("tol", tol) for tol in (0.0, -1e-3, nan, "small")),
+    *(("max_iter", n) for n in (0, 2.5, None)),
+    ("X", np.full((6, 12), inf)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=range(len(WRONG)))
+def test_a_bad_argument_is_named(name, value):
+    X, V = spiked_rows(0)
+    with pytest.raises((ValueError, TypeError), match=name):
+        projected_sparse_recovery(**{"X": X, "components": V, name: value})
+
+
+# ------------------------------------------------------------------------------ projections
+
+
+def assert_separated(model, X):
+    """The two parts and the error are what they are said to be."""
+    left = np.where(np.isnan(X), 0, X - model.low_rank_ - model.sparse_)
+    norm = np.linalg.norm(np.nan_to_num(X - model.mean_)) or 1.0
+    assert_allclose(np.linalg.norm(left) / norm, model.error_, rtol=1e-6, atol=1e-12)
+    assert_array_equal(model.sparse_[np.isnan(X)], 0)
+    s = np.linalg.svd(model.low_rank_ - model.mean_, compute_uv=False)
+    assert (s[model.n_components :] <= 1e-9 * s[0]).all()
+    assert_allclose(model.singular_values_, s[: model.n_components], rtol=1e-9, atol=1e-9 * s[0])
+    assert_allclose(model.explained_variance_ratio_.sum(), 1)
+    assert model.noise_variance_ == 0
+
+
+@pytest.mark.parametrize("shape", [(400, 150), (150, 400), (200, 200)], ids=str)
+@pytest.mark.parametrize("k", [5, 20])
+@pytest.mark.parametrize("pattern", ["bernoulli", "moving"])
+@pytest.mark.parametrize(("share", "missing"), [(0.05, 0.1), (0.1, 0.0), (0.1, 0.1)])
+def test_low_rank_and_outliers_are_separated(shape, k, pattern, share, missing):
+    if shape == (200, 200) and k == 20:
+        return
+    stream = constant_stream(*shape, k, share, outlier_pattern=pattern, missing=missing, seed=1)
+    model = AlternatingProjections(k).fit(stream.X)
+    assert_separated(model, stream.X)
+    assert_array_equal(model.sparse_ != 0, stream.visible)
+    assert model.error_ <= 1e-4
+    # the error of the fit at most doubles where entries are lost: they are a small share
+    bound = 2 * model.error_ * np.linalg.norm(np.nan_to_num(stream.X))
+    assert np.linalg.norm(model.low_rank_ - stream.low_rank) <= bound
+    assert subspace_distance(model.components_, stream.V) <= bound / (0.8 * np.sqrt(len(stream.X)))
+
+
+def test_a_smaller_tol_gives_a_smaller_error_and_iterations_are_limited():
+    stream = constant_stream(150, 400, 5, 0.1, missing=0.0)
+    model = AlternatingProjections(5, tol=1e-10).fit(stream.X)
+    assert model.error_ <= 1e-10
+    assert_allclose(model.low_rank_, stream.low_rank, atol=1e-7)
+    assert_allclose(model.sparse_, np.where(stream.visible, stream.sparse, 0), atol=1e-7)
+    for Z in (model.transform(model.low_rank_), model.fit_transform(stream.low_rank)):
+        assert_allclose(model.inverse_transform(Z), stream.low_rank, atol=1e-7)
+    for n in (1, 7):
+        with pytest.warns(ConvergenceWarning, match=f"max_iter={n} iterations leave error_="):
+            model = AlternatingProjections(5, max_iter=n).fit(stream.X)
+        assert model.n_iter_ == n
+        assert model.error_ > 1e-4
+        assert_separated(model, stream.X)
+    for spike in (0, 1):  # nothing is separated at once
+        X = np.zeros((90, 8))
+        X[50, 0] = spike
+        assert AlternatingProjections(3).fit(X).n_iter_ < 100
+
+
+@pytest.mark.parametrize("mean", [1e2, 1e6])
+def test_the_low_rank_part_may_be_far_from_the_origin(mean):
+    stream = constant_stream(300, 120, 5, 0.07)
+    offset = mean * np.random.default_rng(0).standard_normal(120)
+    model = AlternatingProjections(5, center=True).fit(stream.X + offset)
+    assert_array_equal(model.sparse_ != 0, stream.visible)
+    assert_allclose(model.mean_, np.nanmedian(stream.X + offset, axis=0), rtol=1e-12)
+    # the median is not the mean, hence one direction more; a few entries of it are left
+    error = np.linalg.norm(model.low_rank_ - offset - stream.low_rank)
+    assert error < 0.1 * np.linalg.norm(stream.low_rank)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("center", [False, True])
+def test_without_outliers_or_with_a_large_threshold_it_is_an_svd(noise, center):
+    X = constant_stream(300, 80, 5, 0.0, missing=0.0, noise_std=noise).X
+    model = AlternatingProjections(5, threshold_scale=1e3 if noise else 1.0, center=center).fit(X)
+    _, s, V = np.linalg.svd(X - np.median(X, axis=0) * center, full_matrices=False)
+    assert_array_equal(model.sparse_, 0)
+    assert subspace_distance(model.components_, V[:5]) < 1e-10
+    assert_allclose(model.error_, np.sqrt(np.sum(s[5:] ** 2) / np.sum(s**2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-6, 1e100, np.float32(1)])
+def test_separation_is_in_units_of_the_rows(scale):
+    counts = np.random.default_rng(0).poisson(1.0, (300, 60)) * 1.0
+    for X, k in ((constant_stream(150, 300, 5, 0.1).X, 5), (counts, 4)):
+        X = X.astype(np.float32).astype(float)
+        model = AlternatingProjections(k).fit(X)
+        scaled = AlternatingProjections(k).fit((scale * X).astype(type(scale)))
+        tol = 1e-9 if scale != 1 else 1e-5  # single precision is that in double, rounded
+        assert_allclose(scaled.low_rank_ / scale, model.low_rank_, rtol=tol, atol=tol)
+        assert_allclose(scaled.sparse_ / scale, model.sparse_, rtol=tol, atol=tol)
+        assert scaled.n_iter_ == model.n_iter_
+        assert scaled.low_rank_.dtype == scaled.components_.dtype == np.dtype(type(scale))
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_new_rows_are_separated_by_themselves(center):
+    stream = constant_stream(400, 150, 5, 0.07)
+    model = AlternatingProjections(5, center=center).fit(stream.X[:250])
+    X, before = stream.X.copy(), dict(vars(model))
+    low_rank, sparse = model.decompose(X)
+    assert vars(model) == before
+    assert_array_equal(X, stream.X)
+    assert_array_equal(sparse != 0, stream.visible)
+    assert_array_equal(sparse[:250] != 0, model.sparse_ != 0)
+    kept = ~stream.outliers & ~stream.missing
+    assert_array_equal(low_rank[kept], X[kept])
+    seen = ~stream.missing
+    assert_allclose((low_rank + sparse)[seen], X[seen], rtol=0, atol=1e-13)
+    # where entries are lost it is the fit: the basis is as exact as the separation, a share of
+    # the rows with their outliers, which are some 30 times as large as those without
+    missed = np.linalg.norm((low_rank - stream.low_rank)[~kept])
+    assert missed <= 30 * 2 * model.error_ * np.linalg.norm(stream.low_rank)
+    for i in (0, 150, 399):
+        for part, all_rows in zip(model.decompose(X[i : i + 1]), (low_rank, sparse), strict=True):
+            assert_allclose(part[0], all_rows[i], atol=1e-11)
+
+
+# ------------------------------------------------------------------------------ rows with zeros
+
+
+def noisy(n=1000, d=40, k=3, noise=0.3, seed=0):
+    """Rows near a subspace through the origin."""
+    rng = np.random.default_rng(seed)
+    X = 3 * rng.standard_normal((n, k)) @ rng.standard_normal((k, d))
+    return X + noise * rng.standard_normal((n, d))
+
+
+def spikes(shape, share, seed=1, size=(20.0, 40.0)):
+    """Sparse matrix of outliers of both signs."""
+    rng = np.random.default_rng(seed)
+    return (rng.random(shape) < share) * rng.choice([-1, 1], shape) * rng.uniform(*size, shape)
+
+
+def bordered_digits():
+    X = load_digits().data
+    frames = np.zeros((len(X), 12, 12))
+    frames[:, 2:10, 2:10] = X.reshape(-1, 8, 8)
+    return frames.reshape(len(X), -1)
+
+
+def counts(level=0.8, seed=0):
+    rng = np.random.default_rng(seed)
+    rates = rng.gamma(0.5, 1, (800, 4)) @ rng.gamma(0.3, 1, (4, 60))
+    return rng.poisson(level * rates).astype(float)
+
+
+def indicators(seed=0):
+    """Columns of categories that depend on three factors."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((1000, 3))
+    columns = []
+    for n in (3, 4, 5, 6, 8):
+        p = np.exp(2 * factors @ rng.standard_normal((3, n)))
+        p = (p / p.sum(axis=1, keepdims=True)).cumsum(axis=1)
+        columns.append((p > rng.random((1000, 1))).argmax(axis=1)[:, None] == np.arange(n))
+    return np.hstack(columns).astype(float)
+
+
+def heavy_tails(seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.sinh(0.7 * rng.standard_normal((2000, 3)) @ rng.standard_normal((3, 8)))
+    return StandardScaler().fit_transform(X + 0.3 * rng.standard_t(2.5, X.shape))
+
+
+DATA = {
+    "digits with a border": (bordered_digits(), 10),
+    "counts": (counts(), 4),
+    "categories": (indicators(), 5),
+    "categories and numbers": (np.c_[indicators(), noisy(1000, 8)], 5),
+    "cancer": (StandardScaler().fit_transform(load_breast_cancer().data), 5),
+    "wine": (StandardScaler().fit_transform(load_wine().data), 5),
+    "heavy tails": (heavy_tails(), 3),
+    "zero columns": (np.c_[noisy(), np.zeros((1000, 41))], 3),
+    "zero rows": (np.r_[noisy(), np.zeros((1500, 40))], 3),
+}
+
+
+def principal(X, k, center):
+    return PCA(k).fit(X).components_ if center else np.linalg.svd(X, full_matrices=False)[2][:k]
+
+
+def left(X, V, center):
+    """Squares of rows that components leave, about the mean or the origin."""
+    Z = X - X.mean(axis=0) if center else X
+    return np.sum((Z - Z @ V.T @ V) ** 2)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("hit", [False, True])
+def test_rows_with_zeros_are_nearly_as_by_pca_of_clean_ones(kind, center, hit):
+    X, k = DATA[kind]
+    size = 10 * X.std(axis=0).max()
+    off = hit * spikes(X.shape, 0.05, size=(size, 2 * size))
+    model = AlternatingProjections(k, center=center).fit(X + off)
+    best = left(X, principal(X, k, center), center)
+    assert left(X, model.components_, center) <= 1.2 * best
+    found = model.sparse_ != 0
+    assert found[off != 0].all()
+    assert found[off == 0].mean() < 0.02
+    if hit:
+        assert left(X, principal(X + off, k, center), center) > 1.5 * best
+    else:
+        assert np.mean(model.decompose(X)[1] != 0) < 0.02
+        sparse = AlternatingProjections(k, center=center).fit(sp.csr_matrix(X))
+        assert_array_equal(sparse.low_rank_, model.low_rank_)
+
+
+@pytest.mark.parametrize("where", ["columns", "rows", "both"])
+@pytest.mark.parametrize("many", [0.5, 5.0])
+def test_zeros_beside_the_data_change_nothing(where, many):
+    X = noisy(600) + spikes((600, 40), 0.05)
+    n, d = (
+        int(many * m) * (where in (name, "both")) for name, m in (("rows", 600), ("columns", 40))
+    )
+    alone, model = (
+        AlternatingProjections(3, threshold_scale=0.03).fit(rows)
+        for rows in (X, np.pad(X, [(0, n), (0, d)]))
+    )
+    assert_allclose(model.low_rank_, np.pad(alone.low_rank_, [(0, n), (0, d)]), atol=1e-10)
+    assert_array_equal(model.sparse_ != 0, np.pad(alone.sparse_ != 0, [(0, n), (0, d)]))
+    assert model.n_iter_ == alone.n_iter_
+    more = noisy(600)[:50] + spikes((50, 40), 0.05, seed=2)
+    found = model.decompose(np.pad(more, [(0, 0), (0, d)]))[1]
+    assert_array_equal(found[:, :40] != 0, alone.decompose(more)[1] != 0)
+
+
+def test_constant_columns_are_as_columns_of_zeros_and_missing_entries_are_not():
+    X = noisy() + spikes((1000, 40), 0.05)
+    fixed = np.tile(np.linspace(-7, 7, 60), (1000, 1))
+    rounded = np.full((1000, 60), 0.1) * np.linspace(1, 7, 60)
+    rounded -= rounded.mean(axis=0)  # the caller's own centring leaves rounding errors of them
+    assert np.count_nonzero(rounded) > 0.8 * rounded.size
+    for center, columns in ((True, fixed), (False, rounded)):
+        model, alone = (
+            AlternatingProjections(3, center=center).fit(rows) for rows in (np.c_[X, columns], X)
+        )
+        assert_array_equal(model.sparse_ != 0, np.pad(alone.sparse_ != 0, [(0, 0), (0, 60)]))
+    off, X = spikes((1000, 100), 0.05), np.c_[noisy(), np.zeros((1000, 60))]
+    hidden = np.random.default_rng(2).random(X.shape) < 0.1
+    model = AlternatingProjections(3).fit(np.where(hidden, nan, X + off))
+    assert_array_equal(model.sparse_ != 0, (off != 0) & ~hidden)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize(("zeros", "share"), [(0.5, 0.1), (0.8, 0.05)])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_outliers_beside_the_low_rank_part_are_found(turned, zeros, share, noise):
+    rng = np.random.default_rng(4)
+    L = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 200))
+    X = L + noise * rng.standard_normal(L.shape)
+    empty = rng.random(200) < zeros
+    L[:, empty], X[:, empty] = 0, 0
+    S = spikes(X.shape, share, size=(8.0, 12.0))
+    L, X, S = (M.T if turned else M for M in (L, X, S))
+    model = AlternatingProjections(3).fit(X + S)
+    assert_array_equal(model.sparse_ != 0, S != 0)
+    # noise in the three directions, more where entries are lost
+    bound = 1e-3 * np.linalg.norm(L) + 1.5 * noise * np.sqrt(3 * (400 + 200 * (1 - zeros)))
+    assert np.linalg.norm(model.low_rank_ - L) <= bound
+
+
+def film(noise, seed=0):
+    """A scene whose left half is black, and an object that crosses it."""
+    rng = np.random.default_rng(seed)
+    scene = rng.uniform(50, 200, (20, 20))
+    scene[:, :10] = 0
+    mask = np.zeros((100, 20, 20), dtype=bool)
+    for t in range(100):
+        mask[t, 3 * t % 16 :, t // 5 % 16 :][:5, :5] = True
+    X = scene + noise * rng.standard_normal(mask.shape) * (scene > 0)
+    return np.where(mask, 250.0, X).reshape(100, -1), mask.reshape(100, -1)
+
+
+def test_blocks_of_low_rank_and_an_object_before_a_half_black_scene_are_found():
+    for noise, center in ((0.0, False), (2.0, False), (2.0, True)):
+        X, mask = film(noise)
+        assert_array_equal(AlternatingProjections(1, center=center).fit(X).sparse_ != 0, mask)
+    rng = np.random.default_rng(5)
+    u, v = rng.uniform(0.5, 1.5, (100, 1)), rng.uniform(0.5, 1.5, (1, 50))
+    L = np.kron(np.eye(4), u @ v)
+    S = spikes(L.shape, 0.05, size=(8.0, 8.0))
+    model = AlternatingProjections(4).fit(L + S)
+    assert_array_equal(model.sparse_ != 0, S != 0)
+    assert np.linalg.norm(model.low_rank_ - L) < 1e-3 * np.linalg.norm(L)
+
+
+UNITS = make_power_law(1000, 40, alpha=1.5, random_state=9) + 1
+TOLD = [  # estimator and rows of which little can be told, words of the warning, and others
+    (1, True, film(0.0)[0], "Most entries are the median.*or set center=False", None),
+    (4, False, counts(0.2), "Most entries are 0, .* Raise n_components; PCA", (30, counts(0.2))),
+    (
+        10,
+        False,
+        UNITS / np.repeat([1, 1000], 20),
+        r"of \d+ of 40 features are outliers.*standardise",
+        (10, UNITS),
+    ),
+]
+
+
+@pytest.mark.parametrize(("k", "center", "X", "words", "other"), TOLD, ids=range(3))
+def test_what_cannot_be_told_is_told(k, center, X, words, other):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = AlternatingProjections(k, center=center).fit(X)
+    assert any(re.search(words, str(w.message), re.DOTALL) for w in caught)
+    if k == 4:
+        assert left(X, model.components_, False) <= 1.2 * left(X, principal(X, k, False), False)
+    if other:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            AlternatingProjections(other[0]).fit(other[1])
+
+
+@pytest.mark.filterwarnings("ignore:Most entries are 0:UserWarning")
+def test_rare_categories_are_not_all_outliers():
+    kind = np.random.default_rng(0).permutation(np.repeat(np.arange(50), np.arange(1, 51)))
+    X = np.eye(50)[kind]
+    for k in (1, 5):
+        model = AlternatingProjections(k).fit(X)
+        assert_array_equal(model.sparse_, 0)
+        assert model.explained_variance_.min() > 0
+        assert left(X, model.components_, False) <= 1.001 * left(X, principal(X, k, False), False)
