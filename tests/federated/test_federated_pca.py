@@ -24,10 +24,8 @@ from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.model_selection import (
     GridSearchCV,
-    GroupKFold,
     KFold,
     cross_val_score,
-    cross_validate,
 )
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -385,23 +383,9 @@ def test_each_client_draws_its_own_random_numbers_and_keeps_them(sites, seed, ca
 # -------------------------------------------------------------------- kinds of input
 
 
-def test_parallel_backends_give_the_same_result(sites):
-    X, clients = sites
-    want = FederatedPCA(4, n_jobs=1).fit(X, clients=clients).partial_fit(X[:9], clients=clients[:9])
-    for backend in "loky", "threading":
-        with joblib.parallel_config(backend=backend, n_jobs=2):
-            other = FederatedPCA(4).fit(X, clients=clients)
-            other.partial_fit(X[:9], clients=clients[:9])
-        assert_same_summary(other, want, 1e-12)
-        assert_allclose(other.components_, want.components_, atol=1e-10)
-        assert other.communication_ == want.communication_
-        assert other.clients_ == want.clients_
-
-
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix])
-@pytest.mark.parametrize("d", [40, 400])
-def test_sparse_rows_with_weights_equal_dense_rows(container, d):
-    rng = np.random.default_rng(12)
+def test_many_sparse_columns_with_weights_equal_dense_ones(container):
+    rng, d = np.random.default_rng(12), 400
     X = sp.random(90, d, density=0.2, random_state=rng).toarray() * 0.9 ** np.arange(d)
     clients = rng.permutation(np.repeat(np.arange(6), 15))  # no more rows than a client may keep
     weight = rng.integers(1, 3, 90)
@@ -411,16 +395,6 @@ def test_sparse_rows_with_weights_equal_dense_rows(container, d):
     assert_same_summary(pca, dense)
     assert_allclose(pca.transform(container(X)), dense.transform(X), atol=1e-9)
     assert_allclose(pca.score(container(X)), dense.score(X), rtol=1e-9)
-
-
-@pytest.mark.parametrize("d", [9, 300])
-def test_float32_far_from_the_origin_is_accurate_and_kept(d):
-    X, clients = unlike_sites(np.random.default_rng(13), [14, 1, 9, 13, 5, 2, 14], d)
-    X = (X + 1000).astype(np.float32)
-    pca = FederatedPCA(4).fit(X, clients=clients)
-    # bases travel in float32: an entry is off by eps / 2 of a unit vector, relative to the gaps
-    assert_is_pca_of(pca, X, 4, tol=20 * np.finfo(np.float32).eps * np.sqrt(d), dtype=np.float32)
-    assert pca.transform(X).dtype == np.float32
 
 
 # -------------------------------------------------------------------- summaries from elsewhere
@@ -726,24 +700,6 @@ def test_a_pipeline_keeps_a_column_of_labels_and_columns_have_names_of_methods(r
     assert pipeline.transform(frame).shape == (90, 2)
     folds = cross_val_score(FederatedPCA(1), frame, params={"clients": "shape"}, cv=3)
     assert np.isfinite(folds).all()
-
-
-@pytest.mark.parametrize("routing", [False, True])
-def test_held_out_clients_are_not_seen_in_training(routing):
-    rng = np.random.default_rng(21)
-    X, clients = low_rank_rows(rng, 240), rng.integers(0, 9, 240)
-    with sklearn.config_context(enable_metadata_routing=routing):
-        cv, groups = GroupKFold(3), {} if routing else {"groups": clients}
-        if routing:
-            cv.set_split_request(groups="clients")
-        kept = {"return_estimator": True, "return_indices": True, "error_score": "raise"}
-        result = cross_validate(
-            FederatedPCA(3), X, cv=cv, params={"clients": clients}, **groups, **kept
-        )
-    for pca, train in zip(result["estimator"], result["indices"]["train"], strict=True):
-        assert pca.clients_ == np.unique(clients[train]).tolist()
-        assert len(pca.clients_) == 6
-        assert_is_pca_of(pca, X[train], 3)
 
 
 def test_weights_are_routed_to_fit_and_score(sites):

@@ -399,21 +399,6 @@ def test_steps_about_the_origin_are_algorithm_1(n, d, p):
     assert pca.projection_error_ == 0
 
 
-def test_regrouping_changes_steps_and_no_mean_of_shards():
-    rng = np.random.default_rng(0)
-    shards = [rng.standard_normal((12, 20)) for _ in range(12)]
-    groupings = [[shards[i : i + m] for i in range(0, 12, m)] for m in (4, 6, 1, 12)]
-    steps, means = (
-        [taken(literal(3, average=average), steps).components_ for steps in groupings]
-        for average in AVERAGES
-    )
-    for V in means[1:]:  # Lemma 1's mean
-        assert sine(V, means[0]) <= 1e-8
-    assert min(sine(steps[0], steps[1]), sine(steps[0], means[0])) > 0.1
-    # one shard a step, or one step: no second mean, so both averages are the same
-    assert max(sine(steps[2], means[0]), sine(steps[3], means[0])) <= 1e-8
-
-
 def test_shards_minimise_the_mean_squared_distance_of_lemma_1():
     rng = np.random.default_rng(19)
     steps = random_steps(rng, 4, 3, 15, 12)
@@ -651,15 +636,6 @@ def test_variances_that_were_sent_are_bounds_on_those_of_the_rows(d, center, ave
     assert_allclose(sent.explained_variance_ratio_ * np.sum(Z**2), ours, rtol=1e-9)
     rest = (np.sum(Z**2) - ours.sum()) / (len(X) - 1) / (d - K)
     assert_allclose(sent.noise_variance_, rest, rtol=1e-9)
-
-
-def test_variances_that_were_sent_are_exact_where_shards_send_all():
-    rng = np.random.default_rng(12)
-    axes = random_basis(rng, 3, 30)
-    steps = [[rng.standard_normal((20, 3)) @ axes + 2 for _ in range(3)] for _ in range(4)]
-    pca = taken(OnlineDistributedPCA(3, average="steps", variances="sent", projection_dim=4), steps)
-    X = flat(steps)
-    assert_allclose(pca.singular_values_, np.linalg.svd(X - X.mean(axis=0))[1][:3], rtol=1e-9)
 
 
 # -------------------------------------------------------------------- few rows
