@@ -4,6 +4,8 @@ Errors of singular values are relative to the largest one. 1e-10 is far above th
 orthogonal factorisation and far below any error in the algebra. Below: its truncated baseline.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -352,6 +354,20 @@ def test_a_step_of_the_holder_alone_sends_its_mean_only():
     pca.partial_fit(X[:30], clients=["b"] * 30)
     assert pca.communication_.floats_up == 3 * 6 + 15 + 6
     assert pca.communication_.rounds == 4
+
+
+def test_the_busiest_receiver_counts_in_each_round():
+    def message(n_floats):
+        return SimpleNamespace(n_floats=n_floats, nbytes=8 * n_floats)
+
+    log = CommunicationLog()
+    log.record([message(3), message(4), message(5)], receivers=["a", "b", "a"])
+    log.record([message(3), message(4)])
+    log.record(down=[message(7), message(2)])
+    log.record([message(3)], [message(2)], receivers=["a"])
+    assert [row["floats_busiest"] for row in log.table] == [8, 7, 7, 3]
+    with pytest.raises(ValueError, match="zip"):
+        log.record([message(1)], receivers=["a", "b"])
 
 
 # -------------------------------------------------------------------- the truncated baseline

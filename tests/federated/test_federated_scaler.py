@@ -172,6 +172,9 @@ def test_frames_and_tables_give_names_and_are_given_back():
         scaler.transform(frame[list("dcba")])
     with pytest.raises(TypeError, match=r"np\.load"):
         scaler.transform("rows.npy")
+    rows_of_dask = pytest.importorskip("dask.array").from_array(X, chunks=(40, -1))
+    with pytest.raises(TypeError, match="FederatedScaler does not take"):
+        scaler.transform(rows_of_dask)
     table = pytest.importorskip("pyarrow").table(dict(zip("abcd", X.T, strict=True)))
     of_table = FederatedScaler().fit(table.to_batches()[0])
     assert list(of_table.feature_names_in_) == list("abcd")
