@@ -1,16 +1,20 @@
 """What holds for every estimator of rows at clients, however its clients are merged.
 
-The oracle of each property is another fit of the same estimator; that a fit is right is shown where
-the estimator is tested. Two fits differ by rounding, and those that go in rounds by their tolerance
-of 1e-10: 1e-8 is above both, and far below any error in the algebra.
+The oracle of each property is another fit of the same estimator, or scikit-learn's PCA of all rows
+for the exact ones; that a fit is right is shown where the estimator is tested. Two fits differ by
+rounding, and those that go in rounds by their tolerance of 1e-10: 1e-8 is above both, and far below
+any error in the algebra.
 """
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import made
 from helpers import assert_same_summary, unlike_sites
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
 
 SIZES = [40, 1, 70, 33, 50, 2, 64]
 MODELS = """
@@ -47,6 +51,20 @@ def assert_same(a, b, tol=1e-8):
     assert_same_summary(a, b, tol)
     assert_allclose(a.components_, b.components_, atol=100 * tol)  # signs included
     assert_allclose(a.explained_variance_, b.explained_variance_, rtol=tol)
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+@pytest.mark.parametrize("code", [*MODELS[:3], MODELS[9], *MODELS[-3:-1]])
+def test_the_exact_ones_are_scikit_learns_pca_of_all_rows(code, sites, k):
+    X, clients = sites
+    model, want = made(code).set_params(n_components=k), PCA(k, svd_solver="full").fit(X)
+    assert_same(model.fit(X, clients=clients), want)
+    assert_allclose(model.explained_variance_ratio_, want.explained_variance_ratio_, rtol=1e-8)
+    assert_allclose(model.transform(X), want.transform(X), atol=1e-6)
+    assert_allclose(model.score_samples(X), want.score_samples(X), rtol=1e-7)
+    assert_allclose(model.get_covariance(), want.get_covariance(), rtol=1e-6, atol=1e-6)
+    assert_allclose(model.get_precision(), want.get_precision(), rtol=1e-6, atol=1e-6)
+    assert (model.n_components_, model.n_samples_) == (want.n_components_, want.n_samples_)
 
 
 @every_model
@@ -104,3 +122,106 @@ def test_float32_rows_are_computed_in_float64(code, sites):
     exact = made(code).fit(X.astype(np.float64), clients=clients)
     # each is rounded once on the way and once at the end, over gaps of a tenth
     assert_same_summary(found, exact, 100 * np.finfo(np.float32).eps)
+
+
+@every_model
+def test_what_is_given_is_read_and_not_kept(code, sites):
+    X, clients = sites
+    given = X.copy(), clients.copy(), np.ones(len(X))
+    for array in given:
+        array.flags.writeable = False
+    model = made(code).fit(given[0], clients=given[1], sample_weight=given[2])
+    before = joblib.hash(vars(model))
+    for array, value in zip(given, (X, clients, 1.0), strict=True):
+        assert_array_equal(array, value)
+        array.flags.writeable = True
+        array[:] = 0
+    assert joblib.hash(vars(model)) == before
+
+
+@every_model
+def test_rows_without_weight_are_no_start_and_change_nothing(code, sites):
+    X, clients = sites
+    none = np.zeros(len(X))
+    with pytest.raises(ValueError, match="sample_weight"):
+        made(code).fit(X, clients=clients, sample_weight=none)
+    model, want = (made(code).fit(X, clients=clients) for _ in range(2))
+    if hasattr(model, "partial_fit"):
+        model.partial_fit(X + 100, clients=clients, sample_weight=none)
+        assert_same(model, want, 1e-12)
+        assert model.n_samples_ == len(X)
+
+
+@every_model
+@pytest.mark.parametrize("value", [0.0, 3.0, 1e100])
+def test_identical_rows_have_no_variance_and_a_mean(code, value):
+    model = made(code).fit(np.full((12, 5), value), clients=np.arange(12) % 4)
+    ratio = np.array([float("center=False" in code and value > 0), 0, 0])  # about the origin
+    assert_allclose(model.explained_variance_ratio_, ratio)
+    assert_allclose(model.singular_values_, np.sqrt(60) * value * ratio)
+    assert model.noise_variance_ == 0
+    assert_allclose(model.components_ @ model.components_.T, np.eye(3), atol=1e-12)
+    assert_allclose(model.mean_, 0 if "center=False" in code else value, rtol=1e-15)
+
+
+@every_model
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("bad", "words"), [(np.nan, "NaN"), (-np.inf, "infinity"), (1e200, "too large")]
+)
+def test_a_wrong_entry_names_its_client_and_changes_nothing(code, sites, n_jobs, bad, words):
+    X, clients = sites
+    names, wrong = np.array(list("abcdefg"))[clients], X.copy()
+    wrong[np.flatnonzero(names == "c")[3], 1] = bad
+    fitted, new = made(code).fit(X, clients=names), made(code)
+    for model, method in [(fitted, "fit"), (fitted, "partial_fit"), (new, "fit")]:
+        if not hasattr(model.set_params(n_jobs=n_jobs), method):
+            continue
+        before, attributes = joblib.hash(vars(model)), list(vars(model))
+        with pytest.raises(ValueError, match=rf"(?s)^Client 'c': .*{words}"):
+            getattr(model, method)(wrong, clients=names)
+        assert (joblib.hash(vars(model)), list(vars(model))) == (before, attributes)
+
+
+@every_model
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_column_holds_the_labels(code, sites, library):
+    X, clients = sites
+    site = np.array(list("pzamkby"))[clients]
+    columns = {f"x{i}": X[:, i] for i in range(9)}
+    columns = {"x0": columns["x0"], "site": site.tolist(), **columns}  # not the last one
+    module = pytest.importorskip(library)
+    frame = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    model, want = made(code).fit(frame, clients="site"), made(code).fit(X, clients=site)
+    assert model.clients_ == want.clients_ == sorted("pzamkby")
+    assert_same(model, want, 1e-12)
+    assert model.n_features_in_ == 9
+    if library == "pandas":
+        assert list(model.feature_names_in_) == [f"x{i}" for i in range(9)]
+    names = [f"x{i}" for i in range(9)]
+    for rows in (frame, frame[names] if library == "pandas" else frame.select(names)):
+        assert_allclose(model.transform(rows), want.transform(X), atol=1e-9)
+        assert_allclose(model.score(rows), want.score(X), rtol=1e-9)
+    if hasattr(model, "partial_fit"):
+        assert_same(
+            model.partial_fit(frame, clients="site"), want.partial_fit(X, clients=site), 1e-10
+        )
+
+
+@every_model
+def test_what_names_no_column_is_named(code, sites):
+    X, clients = sites
+    model, frame = made(code), pd.DataFrame(X).add_prefix("x").assign(site=clients)
+    holes = frame.astype({"site": object}).replace({"site": {3: None}})
+    for rows, label, words in [
+        (frame, "hospital", r"clients='hospital' must be a column of X.*'site'"),
+        (X, "site", r"clients='site' names a column.*got ndarray"),
+        (holes, "site", "missing values, got None"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            model.fit(rows, clients=label)
+    assert not hasattr(model, "components_")
+    # the column is one of the rows' where nobody says otherwise
+    assert model.fit(frame).n_features_in_ == 10
+    assert model.fit(frame, clients="site").n_features_in_ == 9
+    assert model.fit(frame).transform(frame).shape == (len(X), 3)

@@ -1,6 +1,7 @@
 """Rows with missing entries at clients: filled in by the subspace of all, over rounds."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import sine
@@ -18,9 +19,6 @@ from fedpca_sklearn import (
     excess_error,
     make_power_law,
 )
-from fedpca_sklearn.federated._conditional_fill import filled_rows, with_covariance
-
-examples = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 
 
 def em_by_hand(X, k, n_rounds, weight=None, clients=None):
@@ -32,7 +30,6 @@ def em_by_hand(X, k, n_rounds, weight=None, clients=None):
     what is hidden): mean and covariance, with d x d matrices.
     """
     X = np.asarray(X, np.float64)
-    clients = np.zeros(len(X)) if clients is None else clients
     if weight is not None:
         X, clients = np.repeat(X, weight, axis=0), np.repeat(clients, weight)
     n, d = X.shape
@@ -69,10 +66,25 @@ def em_by_hand(X, k, n_rounds, weight=None, clients=None):
     return origin + mean, values, W[:k], noise, total / (n - 1)
 
 
-def assert_is(pca, expected, tol=1e-9):
-    mean, values, V, noise, total = expected
-    scale = np.sqrt(values[0])
-    assert_allclose(pca.mean_, mean, atol=tol * scale)
+@settings(max_examples=20, derandomize=True, deadline=None, database=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    share=st.sampled_from([0.0, 0.1, 0.3]),
+    weighted=st.booleans(),
+    sparse=st.booleans(),
+    n_rounds=st.integers(1, 3),
+)
+def test_equal_to_em_by_hand_on_all_rows(seed, sizes, share, weighted, sparse, n_rounds):
+    n, d, k, rng = sum(sizes) + 40, 7, 2, np.random.default_rng(seed)
+    X = rows_with_holes(seed, n, d, share, mean=3.0)
+    clients = rng.permutation(np.repeat(np.arange(len(sizes) + 1), [*sizes, 40]))
+    weight = rng.integers(1, 4, n) if weighted else None
+    pca = FederatedPCA(k, missing=ConditionalFill(n_rounds=n_rounds))
+    pca.fit(sp.csr_array(X) if sparse else X, clients=clients, sample_weight=weight)
+    mean, values, V, noise, total = em_by_hand(X, k, n_rounds, weight, clients)
+    tol = 1e-9
+    assert_allclose(pca.mean_, mean, atol=tol * np.sqrt(values[0]))
     assert_allclose(pca.explained_variance_, values, rtol=tol, atol=tol * values[0])
     assert_allclose(pca.explained_variance_ratio_, values / total, rtol=tol, atol=tol)
     assert_allclose(pca.noise_variance_, noise, rtol=tol, atol=tol * values[0])
@@ -80,35 +92,16 @@ def assert_is(pca, expected, tol=1e-9):
         assert sine(pca.components_, V) < 100 * tol
 
 
-@examples
-@given(
-    seed=st.integers(0, 10**6),
-    sizes=st.lists(st.integers(1, 25), min_size=1, max_size=6),
-    share=st.sampled_from([0.0, 0.1, 0.3]),
-    weighted=st.booleans(),
-    n_rounds=st.integers(1, 3),
-)
-def test_equal_to_em_by_hand_on_all_rows(seed, sizes, share, weighted, n_rounds):
-    n, d, k = sum(sizes) + 40, 7, 2
-    X = rows_with_holes(seed, n, d, share, mean=3.0)
-    rng = np.random.default_rng(seed)
-    clients = rng.permutation(np.repeat(np.arange(len(sizes) + 1), [*sizes, 40]))
-    weight = rng.integers(1, 4, n) if weighted else None
-    pca = FederatedPCA(k, missing=ConditionalFill(n_rounds=n_rounds))
-    pca.fit(X, clients=clients, sample_weight=weight)
-    assert_is(pca, em_by_hand(X, k, n_rounds, weight, clients))
-
-
 def low_rank(n=400, d=12, k=3, mean=0.0, share=0.1):
     rng = np.random.default_rng(0)
     L = rng.standard_normal((n, k)) @ rng.standard_normal((k, d)) + mean * (1 + rng.random(d))
-    return L, np.where(rng.random(L.shape) < share, np.nan, L)
+    truth = np.linalg.svd(L - L.mean(axis=0), full_matrices=False)[2][:k]
+    return L, np.where(rng.random(L.shape) < share, np.nan, L), truth
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e6])
 def test_rows_of_low_rank_are_found_to_rounding_by_many_rounds(mean):
-    L, X = low_rank(mean=mean)
-    truth = np.linalg.svd(L - L.mean(axis=0), full_matrices=False)[2][:3]
+    L, X, truth = low_rank(mean=mean)
     errors = []
     for n_rounds in (2, 4, 40):
         pca = FederatedPCA(3, missing=ConditionalFill(n_rounds=n_rounds))
@@ -120,13 +113,12 @@ def test_rows_of_low_rank_are_found_to_rounding_by_many_rounds(mean):
 
 def test_two_sites_that_measure_other_columns():
     """No pair of their own columns is ever there, but the subspace says what it is."""
-    L, X = low_rank(n=600, share=0.0, mean=5.0)
+    _, X, truth = low_rank(n=600, share=0.0, mean=5.0)
     clients = np.arange(600) // 300
     X[clients == 0, :3], X[clients == 1, -3:] = np.nan, np.nan
     with pytest.raises(ValueError, match="observed together in 0 rows"):
         FederatedPCA(3, missing=AvailablePairs()).fit(X, clients=clients)
     pca = FederatedPCA(3, missing=ConditionalFill(n_rounds=60)).fit(X, clients=clients)
-    truth = np.linalg.svd(L - L.mean(axis=0), full_matrices=False)[2][:3]
     assert sine(pca.components_, truth) < 1e-3
     X[:, 5] = np.nan
     with pytest.raises(ValueError, match="column 5 is observed in 0 rows"):
@@ -151,19 +143,18 @@ def test_variances_are_those_of_whole_rows(share, seed):
 
 
 def test_columns_that_no_row_has_together_are_named():
-    X, _ = strong(400, 0.0, 0, d=12)
-    halves = np.arange(400) % 2
+    X, halves = strong(400, 0.0, 0, d=12)[0], np.arange(400) % 2
     X[np.ix_(halves == 0, np.arange(6))] = np.nan
     X[np.ix_(halves == 1, np.arange(6, 12))] = np.nan
+    pca = FederatedPCA(2, missing=ConditionalFill())
     for clients in (halves, np.arange(400) // 200):  # by site, and at each site
         with pytest.warns(UserWarning, match="columns 0, 1, 2, 3, 4, 5 are never .* 6, 7, 8, 9"):
-            FederatedPCA(2, missing=ConditionalFill()).fit(X, clients=clients)
-    names = [f"gene {letter}" for letter in "abcdefghijkl"]
-    frame = pytest.importorskip("pandas").DataFrame(X, columns=names)
+            pca.fit(X, clients=clients)
+    frame = pd.DataFrame(X, columns=[f"gene {letter}" for letter in "abcdefghijkl"])
     with pytest.warns(UserWarning, match="gene a, .* with columns gene g"):
-        FederatedPCA(2, missing=ConditionalFill()).fit(frame, clients=halves)
+        pca.fit(frame, clients=halves)
     X[0, 0] = 1.0  # one row has a column of both halves
-    FederatedPCA(2, missing=ConditionalFill()).fit(X, clients=halves)
+    pca.fit(X, clients=halves)
 
 
 def test_above_the_exact_dimension_and_beside_mean_imputation():
@@ -179,6 +170,10 @@ def test_above_the_exact_dimension_and_beside_mean_imputation():
     excess, by_means = (excess_error(F, p.components_, p.mean_) for p in (pca, means))
     assert excess < 0.3 * by_means
     assert pca.subspace_error_bound_ == np.inf
+    # covariances of what is missing add no directions to what clients have cut
+    sent, rounds = whole.communication_.floats_up, pca.communication_.table
+    assert {row["floats_up"] for row in rounds[1:] if row["floats_up"]} == {sent}
+    assert rounds[0]["floats_up"] == 6 * 2 * 300
 
 
 def test_what_is_sent():
@@ -191,70 +186,48 @@ def test_what_is_sent():
     assert log.floats_down == s * (d + 2 * (k * d + d + k + 1))
 
 
-def test_containers_and_sub_estimators():
-    X = low_rank(mean=2.0)[1]
-    clients = np.arange(400) % 5
-    fill = ConditionalFill()
+def test_single_precision_and_sub_estimators():
+    X, clients, fill = low_rank(mean=2.0)[1], np.arange(400) % 5, ConditionalFill()
     pca = FederatedPCA(3, missing=fill).fit(X, clients=clients)
-    sparse = FederatedPCA(3, missing=fill).fit(sp.csr_array(X), clients=clients)
-    assert_allclose(sparse.components_, pca.components_, atol=1e-10)
     single = FederatedPCA(3, missing=fill).fit(X.astype(np.float32), clients=clients)
     assert single.components_.dtype == np.float32
     assert_allclose(single.explained_variance_, pca.explained_variance_, rtol=1e-4)
-    tree = FederatedPCA(
-        3, missing=fill, estimator=StreamingPCA(3), merge=SubspaceMerge(fan_in=2), n_jobs=2
-    ).fit(X, clients=clients)
+    tree = {"estimator": StreamingPCA(3), "merge": SubspaceMerge(fan_in=2), "n_jobs": 2}
+    tree = FederatedPCA(3, missing=fill, **tree).fit(X, clients=clients)
     assert_allclose(tree.components_, pca.components_, atol=1e-9)
     assert np.isfinite(pca.transform(X)).all()
     assert list(pca.estimators_) == pca.clients_
 
 
-def test_what_is_refused():
+FILL = ConditionalFill()
+REFUSED = [
+    ({"n_components": None}, lambda X: X, r"n_components must be .* got None"),
+    ({"n_components": 11}, lambda X: X, r"n_components=11 .* too few entries"),
+    ({"missing": ConditionalFill(n_rounds=0)}, lambda X: X, "n_rounds"),
+    ({"tol": 0.1}, lambda X: X, "tol must be None"),
+    ({}, lambda X: np.where(X > 2, np.inf, X), r"Client 0.*infinity"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "change", "words"), REFUSED)
+def test_what_is_refused(wrong, change, words):
+    pca = FederatedPCA(**{"n_components": 2, "missing": FILL, **wrong})
+    with pytest.raises(ValueError, match=words):
+        pca.fit(change(low_rank()[1]))
+    assert not hasattr(pca, "components_")
+
+
+def test_what_a_fitted_model_of_filled_rows_cannot_do():
     X = low_rank()[1]
-    with pytest.raises(ValueError, match=r"n_components must be .* got None"):
-        FederatedPCA(missing=ConditionalFill()).fit(X)
-    with pytest.raises(ValueError, match=r"n_components=11 .* too few entries"):
-        FederatedPCA(11, missing=ConditionalFill()).fit(X)
-    with pytest.raises(ValueError, match="n_rounds"):
-        FederatedPCA(2, missing=ConditionalFill(n_rounds=0)).fit(X)
-    with pytest.raises(ValueError, match="tol must be None"):
-        FederatedPCA(2, missing=ConditionalFill(), tol=0.1).fit(X)
-    bad = X.copy()
-    bad[0, 0] = np.inf
-    with pytest.raises(ValueError, match=r"Client 0.*infinity"):
-        FederatedPCA(2, missing=ConditionalFill()).fit(bad)
-    pca = FederatedPCA(2, missing=ConditionalFill()).fit(X)
+    pca = FederatedPCA(2, missing=FILL).fit(X)
     assert not hasattr(pca, "partial_fit")
-    with pytest.raises(ValueError, match="remove"):
-        pca.remove(0)
-    with pytest.raises(ValueError, match="cannot be refined"):
-        pca.refine(X)
-    with pytest.raises(ValueError, match="missing must not change"):
-        pca.set_params(missing=None).partial_fit(np.nan_to_num(X))
+    for call, words in [
+        (lambda: pca.remove(0), "remove"),
+        (lambda: pca.refine(X), "cannot be refined"),
+        (lambda: pca.set_params(missing=None).partial_fit(np.nan_to_num(X)), "missing must not"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
     da = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="dask"):
-        FederatedPCA(2, missing=ConditionalFill()).fit(da.from_array(X, chunks=(100, 12)))
-
-
-@pytest.mark.parametrize(("d", "kept"), [(12, 3), (300, 3)])
-def test_covariances_add_no_directions_to_what_was_cut(d, kept):
-    _, X = strong(400, 0.4, 0, d=d)
-    by_means = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    sizes = len(StreamingPCA(kept).fit(by_means).subspace_.components)
-    query = StreamingPCA(3).fit(by_means).subspace_.truncate(3)
-    for _ in range(3):
-        summary = StreamingPCA(kept).fit(filled_rows(X, query)).subspace_
-        whole = with_covariance(summary, X, None, query)
-        assert len(whole.components) == len(summary.components) == sizes
-        # of rows whose missing entries vary, too
-        assert whole.scatter > summary.scatter
-        query = whole.truncate(3)
-
-
-def test_messages_above_the_exact_dimension_are_cut():
-    _, X = strong(400, 0.4, 0, d=300)
-    k, clients = 3, np.arange(400) % 4
-    whole = FederatedPCA(k).fit(np.nan_to_num(X), clients=clients)
-    pca = FederatedPCA(k, missing=ConditionalFill()).fit(X, clients=clients)
-    sent = whole.communication_.floats_up
-    assert pca.communication_.floats_up == 4 * 2 * 300 + 3 * sent
+        FederatedPCA(2, missing=FILL).fit(da.from_array(X, chunks=(100, 12)))

@@ -1,4 +1,4 @@
-"""Parameters that meet in one estimator: what serves together, and what is refused."""
+"""Parameters that meet in one estimator, and summaries that were cut: what serves together."""
 
 import pickle
 import re
@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import sine
-from numpy.testing import assert_allclose
-from sklearn.datasets import load_wine
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import scale
+from sklearn.preprocessing import StandardScaler, scale
 
 from fedpca_sklearn import (
     PETRELS,
     AnalyzeGauss,
     AvailablePairs,
     ConditionalFill,
+    ContributionBounds,
     FederatedPCA,
-    FederatedScaler,
     NoiseAwareMerge,
     PairMoments,
     PersonalizedPCA,
@@ -92,14 +92,19 @@ REFUSED = {
         SubspaceMonitor(FederatedPCA(2, merge=SubspaceMerge(center="site"))),
         "estimator must have a merge with center='all'",
     ),
+    "labels by a name in a monitor": (
+        SubspaceMonitor(FederatedPCA(2)),
+        "clients must have shape (178,), got 'site'.",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_serve_together_is_refused_by_name(name):
     pca, text = REFUSED[name]
+    labels = None if isinstance(pca, SubspaceMonitor) else CLASS
     with pytest.raises(ValueError, match=re.escape(text)):
-        pca.fit(X, clients=None if isinstance(pca, SubspaceMonitor) else CLASS)
+        pca.fit(X, clients="site" if "by a name" in name else labels)
     assert not [name for name in vars(pca) if name.endswith("_")]
     if getattr(pca, "missing", None) is FILLED[0] and pca.partial_out is None:
         with pytest.raises(ValueError, match=re.escape(text)):
@@ -196,20 +201,107 @@ def test_summaries_with_noise_of_privacy_are_not_adjusted(adjusting):
             FederatedPCA.from_subspaces([files[0], plain], rule)
 
 
-def test_a_name_for_labels_is_shown_where_only_labels_are_taken():
-    with pytest.raises(ValueError, match=r"one label per row, shape \(178,\), got 'site'\."):
-        FederatedScaler().fit(X, clients="site")
-    with pytest.raises(ValueError, match=r"clients must have shape \(178,\), got 'site'\."):
-        SubspaceMonitor(FederatedPCA(2)).fit(X, clients="site")
-
-
-def test_refusals_of_dask_name_what_to_do():
-    da = pytest.importorskip("dask.array")
-    rows = da.from_array(X, chunks=(60, -1))
-    with pytest.raises(TypeError, match="FederatedScaler does not take"):
-        FederatedScaler().fit(X).transform(rows)
+def test_rounds_of_chunks_of_dask_say_what_to_do():
+    rows = pytest.importorskip("dask.array").from_array(X, chunks=(60, -1))
     pca = PersonalizedPCA(2, 1).fit(rows)
     before = pickle.dumps(vars(pca))
     with pytest.raises(TypeError, match=re.escape("X.compute()")):
         pca.refine(rows)
     assert pickle.dumps(vars(pca)) == before
+
+
+# ------------------------------------------------------------------------------ cut summaries
+
+CANCER = load_breast_cancer().data  # of 30 columns, the first explains 98 % of the variance
+CUT = Subspace.from_rows(CANCER, 3)
+HALVES = np.arange(len(CANCER)) % 2
+
+
+@pytest.mark.parametrize("k", [3, 10, 20])  # twenty leave 5e-10 of the scatter
+def test_components_that_were_cut_are_refused(k):
+    cut = Subspace.from_rows(CANCER, k)
+    message = f"n_components={k + 1} must be at most {k}: .* was cut, and keeps {k} of 30"
+    with pytest.raises(ValueError, match=message):
+        FederatedPCA.from_subspaces([cut], k + 1)
+    assert FederatedPCA.from_subspaces([cut], k).n_components_ == k
+    assert FederatedPCA.from_subspaces([cut]).n_components_ == k
+    with pytest.warns(UserWarning, match=f"{message} .* arbitrary"):
+        pca = StreamingPCA.from_subspace(cut, k + 1)
+    assert pca.n_components_ == k + 1
+    assert StreamingPCA.from_subspace(cut).n_components_ == k
+
+
+def test_directions_of_all_sites_count_and_those_of_no_row_are_completed():
+    sites = [Subspace.from_rows(CANCER[i::2], 3) for i in range(2)]  # and what tells means apart
+    assert FederatedPCA.from_subspaces(sites, 7).explained_variance_[-1] > 0
+    with pytest.raises(ValueError, match="n_components=8 must be at most 7"):
+        FederatedPCA.from_subspaces(sites, 8)
+    rows = CANCER[:100] @ np.diag(np.r_[np.ones(5), np.zeros(25)])  # nothing was cut
+    for summary in Subspace.from_rows(rows), Subspace.from_rows(rows.astype(np.float32), 5):
+        for pca in (
+            FederatedPCA.from_subspaces([summary], 8),
+            StreamingPCA.from_subspace(summary, 8),
+        ):
+            assert (pca.n_components_, summary.n_components) == (8, 5)
+            assert_array_equal(pca.explained_variance_[5:], 0)
+    rows = np.repeat(CANCER[:2, :4], 8, axis=0)
+    parts = [Subspace.from_rows(rows[::2]), Subspace.from_rows(rows[1::2] + np.eye(4)[1])]
+    pca = FederatedPCA.from_subspaces(parts, 4, merge=ProjectionAverage())  # leaves some out itself
+    assert pca.subspace_.n_components < pca.n_components_ == 4
+
+
+MISSING = "scale=True: .* scaled columns is missing"
+WARNED = [
+    (
+        lambda: StreamingPCA.from_subspace(CUT, 5, rank_rule=ContributionBounds()),
+        "n_components=5 must be at most 3",
+    ),
+    (
+        lambda: FederatedPCA(10, estimator=PCA(3)).fit(CANCER, clients=0 * HALVES),
+        "n_components=10 must be at most 3",
+    ),
+    (
+        lambda: FederatedPCA(7, estimator=PCA(3)).fit(CANCER, clients=HALVES).remove(0),
+        "n_components=7 must be at most 3",
+    ),
+    (
+        lambda: FederatedPCA(3, estimator=StreamingPCA(3, oversampling=0), scale=True).fit(
+            CANCER, clients=HALVES
+        ),
+        MISSING,
+    ),
+    (
+        lambda: FederatedPCA.from_subspaces([CUT], 2, partial_out=4),
+        "partial_out=4: 93% of the variance of a confounder",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), WARNED)
+def test_what_was_cut_and_is_needed_is_warned_of(make, words):
+    with pytest.warns(UserWarning, match=words):
+        make()
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 13])
+def test_directions_that_were_cut_before_columns_are_scaled(k):
+    cut, r = Subspace.from_rows(CANCER, k), min(k, 3)
+    message = f"{MISSING} .* cut to {k} directions.*error_bound_=inf"
+    for make in (
+        StreamingPCA.from_subspace,
+        lambda s, r, **p: FederatedPCA.from_subspaces([s], r, **p),
+    ):
+        with pytest.warns(UserWarning, match=message):
+            pca = make(cut, r, scale=True)
+    true = PCA(r).fit(StandardScaler().fit_transform(CANCER)).explained_variance_
+    assert np.abs(pca.explained_variance_ / true - 1).max() > 0.07
+
+
+@pytest.mark.parametrize("extra", [1, 5, 10])
+def test_directions_that_were_cut_of_scaled_columns_serve(extra):
+    site = StreamingPCA(3, oversampling=extra, scale=True)
+    sites = [site.fit(CANCER[i::2]).subspace_ for i in range(2)]
+    pca = FederatedPCA.from_subspaces(sites, 3, scale=True)
+    true = PCA(3).fit(StandardScaler().fit_transform(CANCER)).explained_variance_
+    assert_allclose(pca.explained_variance_, true, rtol=5e-3)
+    FederatedPCA(3, estimator=site, scale=True).fit(CANCER, clients=HALVES)

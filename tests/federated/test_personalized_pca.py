@@ -1,23 +1,30 @@
-"""PersonalizedPCA: shared and own components, against the model, the objective and simulation."""
+"""PersonalizedPCA: shared and own components, against the model, the objective and simulation.
+
+Below: its rounds, towards what summaries that were not cut give.
+"""
+
+import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from helpers import random_basis, sine, sine_of_orthonormal
+from helpers import random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from fedpca_sklearn import PersonalizedPCA, Subspace
+from fedpca_sklearn import PersonalizedPCA, StreamingPCA, Subspace
 from fedpca_sklearn.federated._roys_root_test import _beyond, p_values, significant
 
 SIZES = (80, 60, 100, 40)
 SITES = np.repeat(["a", "b", "c", "d"], SIZES)
+WIDE = 300
 
 
-def model(seed=0, noise=0.0, d=12, r=2, q=2):
+def model(seed=0, noise=0.0, d=12, r=2, q=2, mean=10.0):
     """Rows of four sites with means of their own, the shared components, and the local ones."""
     rng = np.random.default_rng(seed)
     U, rows, local = random_basis(rng, r, d), [], []
@@ -26,17 +33,23 @@ def model(seed=0, noise=0.0, d=12, r=2, q=2):
         local.append(np.linalg.qr((V - V @ U.T @ U).T)[0].T)
         Z = rng.standard_normal((n, r + q)) * [3, 2, 2.5, 1.5]
         X = Z @ np.concatenate([U, local[-1]]) + noise * rng.standard_normal((n, d))
-        rows.append(X + 10 * rng.standard_normal(d))
+        rows.append(X + mean * rng.standard_normal(d))
     return np.concatenate(rows), U, local
+
+
+def about_means(X, weight=None):
+    weight = np.ones(len(X)) if weight is None else weight
+    parts = {}
+    for label in np.unique(SITES):
+        Y, w = X[label == SITES], weight[label == SITES]
+        parts[label] = np.sqrt(w)[:, None] * (Y - w @ Y / w.sum())
+    return parts
 
 
 def objective(X, shared, local):
     """Sum of squares within the components, about the means of the sites."""
-    total = 0.0
-    for label in np.unique(SITES):
-        Y = X[label == SITES] - X[label == SITES].mean(axis=0)
-        total += np.sum((Y @ np.concatenate([shared, local[label]]).T) ** 2)
-    return total
+    parts = about_means(X).items()
+    return sum(np.sum((Y @ np.concatenate([shared, local[c]]).T) ** 2) for c, Y in parts)
 
 
 def test_without_noise_the_model_is_found():
@@ -128,40 +141,48 @@ def test_a_new_site_is_fitted_to_what_is_shared():
     assert sine(pca.components_, U) < 0.1
 
 
-def test_other_ways_to_the_same():
+WAYS = {
+    "sparse": lambda X: PersonalizedPCA(2, 2).fit(sp.csr_array(X), clients=SITES),
+    "float32": lambda X: PersonalizedPCA(2, 2).fit(X.astype(np.float32), clients=SITES),
+    "files": lambda X: PersonalizedPCA.from_subspaces(
+        [Subspace.from_rows(X[k == SITES])._replace(site=k) for k in "dbca"], 2, 2
+    ),
+    "weights": lambda X: PersonalizedPCA(2, 2).fit(
+        np.repeat(X, 2, axis=0), clients=np.repeat(SITES, 2), sample_weight=np.full(560, 0.5)
+    ),
+    "column": lambda X: PersonalizedPCA(2, 2).fit(
+        pd.DataFrame(X).add_prefix("x").assign(site=SITES), clients="site"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_ways_to_the_same(way):
     X, _, _ = model(noise=0.3)
-    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
-    assert_allclose(
-        pca.transform(sp.csr_array(X), clients=SITES), pca.transform(X, SITES), atol=1e-9
-    )
-    single = PersonalizedPCA(2, 2).fit(X.astype(np.float32), clients=SITES)
-    assert single.transform(X.astype(np.float32), clients=SITES).dtype == np.float32
-    assert sine(single.components_, pca.components_) < 1e-4
-    parts = [Subspace.from_rows(X[k == SITES])._replace(site=k) for k in "dbca"]
-    from_files = PersonalizedPCA.from_subspaces(parts, 2, 2)
-    assert sine(from_files.components_, pca.components_) < 1e-6
-    assert sine(from_files.local_components_["b"], pca.local_components_["b"]) < 1e-6
-    stream = PersonalizedPCA(2, 2)
+    pca, other = PersonalizedPCA(2, 2).fit(X, clients=SITES), WAYS[way](X)
+    tol = 1e-4 if way == "float32" else 1e-6
+    assert sine(other.components_, pca.components_) < tol
+    assert sine(other.local_components_["b"], pca.local_components_["b"]) < tol
+    rows = {"sparse": sp.csr_array(X), "float32": X.astype(np.float32)}.get(way, X)
+    if way == "column":
+        rows = pd.DataFrame(X).add_prefix("x").assign(site=SITES)
+    Z = other.transform(rows, clients="site" if way == "column" else SITES)
+    assert Z.dtype == (np.float32 if way == "float32" else np.float64)
+    if way in ("sparse", "column"):
+        assert_allclose(Z, pca.transform(X, SITES), atol=1e-9)
+        assert_allclose(other.transform(rows), pca.transform(X), atol=1e-9)
+
+
+def test_calls_chunks_and_a_pipeline_give_the_same():
+    X, _, _ = model(noise=0.3)
+    pca, stream = PersonalizedPCA(2, 2).fit(X, clients=SITES), PersonalizedPCA(2, 2)
     for batch in np.array_split(np.random.default_rng(0).permutation(280), 3):
         stream.partial_fit(X[batch], clients=SITES[batch])
     assert sine(stream.components_, pca.components_) < 1e-6
-    weighted = PersonalizedPCA(2, 2).fit(X, clients=SITES, sample_weight=np.full(280, 2))
-    twice = PersonalizedPCA(2, 2).fit(np.repeat(X, 2, axis=0), clients=np.repeat(SITES, 2))
-    assert sine_of_orthonormal(weighted.components_, twice.components_) < 1e-6
     with config_context(enable_metadata_routing=True):
         pipe = make_pipeline(FunctionTransformer(), PersonalizedPCA(2, 2))
         assert_allclose(pipe.fit_transform(X, clients=SITES), pca.transform(X, SITES), atol=1e-9)
-
-
-def test_frames_hold_the_labels_and_chunks_are_sites():
-    pd, da = pytest.importorskip("pandas"), pytest.importorskip("dask.array")
-    X, _, _ = model(noise=0.3)
-    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
-    frame = pd.DataFrame(X, columns=list("abcdefghijkl")).assign(site=SITES)
-    framed = PersonalizedPCA(2, 2).fit(frame, clients="site")
-    assert_allclose(framed.transform(frame, clients="site"), pca.transform(X, SITES), atol=1e-9)
-    assert_allclose(framed.transform(frame), pca.transform(X), atol=1e-9)
-    chunks = da.from_array(X, chunks=(SIZES, (12,)))
+    chunks = pytest.importorskip("dask.array").from_array(X, chunks=(SIZES, (12,)))
     lazy = PersonalizedPCA(2, 2).fit(chunks)
     assert lazy.clients_ == [0, 1, 2, 3]
     assert_allclose(lazy.local_components_[1], pca.local_components_["b"], atol=1e-9)
@@ -199,10 +220,117 @@ def test_who_needs_components_of_its_own_is_told():
     assert list(significant(p)) == [False, True, True, False, False, False]
 
 
-def test_wrong_parameters_are_named():
-    X, _, _ = model()
-    for parameters in ({"n_components": None}, {"n_components": 0.5}, {"n_local_components": 0}):
-        with pytest.raises(ValueError, match=next(iter(parameters))):
-            PersonalizedPCA(**parameters).fit(X)
-    with pytest.raises(ValueError, match="n_components=13 must be at most"):
-        PersonalizedPCA(13).fit(X)
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"n_components": None}, "n_components"),
+        ({"n_components": 0.5}, "n_components"),
+        ({"n_local_components": 0}, "n_local_components"),
+        ({"n_components": 13}, "n_components=13 must be at most"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, words):
+    with pytest.raises(ValueError, match=words):
+        PersonalizedPCA(**parameters).fit(model()[0])
+
+
+# -------------------------------------------------------------------- rounds
+
+
+def wide(seed=0, noise=0.2):
+    return model(seed, noise, WIDE, mean=1.5)[0]
+
+
+def best(X, V, local, weight=None):
+    """The exact alternation from given components, by singular vectors."""
+    parts, change = about_means(X, weight), 1.0
+    while change > 1e-9:
+        before, rest = V, [Y - Y @ local[c].T @ local[c] for c, Y in parts.items()]
+        V = np.linalg.svd(np.concatenate(rest), full_matrices=False)[2][: len(V)]
+        for c, Y in parts.items():
+            local[c] = np.linalg.svd(Y - Y @ V.T @ V, full_matrices=False)[2][: len(local[c])]
+        change = sine(V, before)
+    return V, local
+
+
+def cut(**parameters):
+    """Sites that send two directions of the four that are there."""
+    return PersonalizedPCA(2, 2, estimator=StreamingPCA(4, oversampling=0), **parameters)
+
+
+def test_rounds_lead_from_cut_summaries_to_the_best_components():
+    X = wide(noise=0.6)
+    pca = cut().fit(X, clients=SITES)
+    V, local = best(X, pca.components_, dict(pca.local_components_))
+    assert sine(pca.components_, V) > 0.01
+    kept, floats = (
+        [objective(X, pca.components_, pca.local_components_)],
+        pca.communication_.floats_up,
+    )
+    for _ in range(6):
+        pca.refine(X, clients=SITES)
+        kept.append(objective(X, pca.components_, pca.local_components_))
+    # of four sites and two shared components: their products, and a matrix of order four
+    assert pca.communication_.floats_up - floats == 4 * 6 * (2 * WIDE + 16 + 4)
+    assert np.all(np.diff(kept) > -1e-12 * kept[0])
+    pca.refine(X, clients=SITES, n_rounds=40)
+    assert sine(pca.components_, V) < 1e-6
+    assert pca.n_refinements_ == 46
+    for c, W in local.items():
+        assert sine(pca.local_components_[c], W) < 1e-5
+        assert_allclose(pca.local_components_[c] @ pca.components_.T, 0, atol=1e-12)
+    # variances are those of all rows about their mean, as numpy has them
+    Z = (X - X.mean(axis=0)) @ pca.components_.T
+    assert_allclose(pca.explained_variance_, np.var(Z, axis=0, ddof=1), rtol=1e-9)
+    assert_allclose(pca.mean_, X.mean(axis=0), atol=1e-10)
+
+
+def test_rounds_of_sparse_weighted_and_single_precision_rows():
+    X = np.where(np.random.default_rng(1).uniform(size=(280, WIDE)) < 0.8, wide(), 0)
+    dense = cut().fit(X, clients=SITES)
+    sparse = copy.deepcopy(dense).refine(sp.csr_array(X), clients=SITES, n_rounds=4)
+    dense.refine(X, clients=SITES, n_rounds=4)
+    assert sine(dense.components_, sparse.components_) < 1e-9
+    dense.refine(X, clients=SITES, n_rounds=36)
+    single = cut().fit(X.astype(np.float32), clients=SITES)
+    single.refine(X.astype(np.float32), clients=SITES, n_rounds=40)
+    assert single.components_.dtype == np.float32
+    assert sine(single.components_.astype(float), dense.components_) < 1e-3
+    X, weight = wide(), np.random.default_rng(2).integers(1, 4, 280).astype(float)
+    weighted = cut().fit(X, clients=SITES, sample_weight=weight)
+    weighted.refine(X, clients=SITES, sample_weight=weight, n_rounds=40)
+    V, _ = best(X, weighted.components_, dict(weighted.local_components_), weight)
+    assert sine(weighted.components_, V) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, c: (X[:-1], c[:-1]), "Client 'd'.*weight"),
+        (lambda X, c: (X + 1, c), "mean"),
+        (lambda X, c: (X[c != "b"], c[c != "b"]), "b"),
+        (lambda X, c: (X, np.where(c == "b", "new", c)), "new"),
+        (lambda X, c: (X, c[::-1]), "Client 'a'"),
+    ],
+)
+def test_other_rows_are_refused(change, message):
+    X = wide()
+    pca = cut().fit(X, clients=SITES)
+    before = vars(pca).copy()
+    with pytest.raises(ValueError, match=message):
+        pca.refine(*change(X, SITES))
+    assert vars(pca).keys() == before.keys()
+    assert all(vars(pca)[name] is value for name, value in before.items())
+
+
+def test_sites_that_came_later_are_left_and_rows_without_variance_or_noise_change_nothing():
+    X, old = wide(), SITES != "d"
+    pca = cut().fit(X[old], clients=SITES[old])
+    pca.adapt(X[~old], SITES[~old]).refine(X[old], clients=SITES[old])
+    assert sorted(pca.local_components_) == ["a", "b", "c"]
+    pca.partial_fit(X[~old], clients=SITES[~old])
+    assert pca.n_refinements_ == 0
+    for rows, tol in [(np.full((280, WIDE), 3.0), 1e-12), (wide(noise=0), 1e-7)]:
+        pca = cut().fit(rows, clients=SITES)
+        V = pca.components_.copy()
+        assert sine(pca.refine(rows, clients=SITES, n_rounds=2).components_, V) < tol

@@ -1,4 +1,7 @@
-"""Clients with few rows are worked on together, with the results that each has by itself."""
+"""Clients with few rows are worked on together, with the results that each has by itself.
+
+Below: rows of clients that come a few at a time; what is found, what is sent, what is kept.
+"""
 
 import copy
 import pickle
@@ -14,11 +17,9 @@ from fedpca_sklearn import (
     EnergyBounds,
     FederatedPCA,
     StreamingPCA,
-    Subspace,
     SubspaceMerge,
     subspace_distance,
 )
-from fedpca_sklearn._kernels.small_blocks import summaries_of_blocks
 from fedpca_sklearn.federated import _summaries
 
 
@@ -123,21 +124,16 @@ def test_small_clients_are_pca_of_all_rows(sizes, d, fan_in, mean, scale, rank):
     assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-10)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_wrong_entry_names_its_client(bad):
-    X, labels = clients_of([20, 20, 20], 50)
-    X[np.flatnonzero(labels == 1)[3], 7] = bad
-    with pytest.raises(ValueError, match=r"Client 1: .*(NaN|infinity)"):
-        FederatedPCA(3).fit(X, clients=labels)
-
-
-def test_only_what_is_certain_is_found():
-    blocks = np.random.default_rng(0).standard_normal((6, 5, 9)).astype(np.float32)
-    blocks[1] *= 1e25  # squares overflow
-    blocks[2, 3:] = blocks[2, :1]  # of lower rank
-    blocks[3, 0, 0] = np.nan
-    blocks[4] = 0.0
-    assert_array_equal(summaries_of_blocks(blocks, 9).certain, [True, *[False] * 4, True])
+def test_clients_of_which_too_little_is_certain_have_their_own_calls(by_themselves):
+    X, labels = clients_of([5, 5, 5, 5], 9, dtype=np.float32)
+    X[labels == 1] *= 1e-25  # squares underflow
+    X[np.flatnonzero(labels == 2)[3:]] = X[labels == 2][0]  # of lower rank
+    X[labels == 3] = 0.0
+    few = FederatedPCA(3).fit(X, clients=labels)
+    assert set(by_themselves) == {1, 2, 3}
+    each = one_by_one(few).fit(X, clients=labels)
+    assert_allclose(few.singular_values_, each.singular_values_, rtol=1e-5)
+    assert subspace_distance(few.components_, each.components_) <= 1e-3
 
 
 @pytest.mark.parametrize(
@@ -165,13 +161,6 @@ def test_an_estimator_with_other_parameters_has_its_own_call(options, by_themsel
     assert by_themselves
 
 
-def test_what_overflows_names_its_client():
-    X, labels = clients_of([20, 20, 20], 50)
-    X[labels == 2] *= 1e200
-    with pytest.raises(ValueError, match="Client 2"):
-        FederatedPCA(3).fit(X, clients=labels)
-
-
 def test_estimators_of_small_clients_are_whole(by_themselves):
     X, labels = clients_of([20, 20, 7], 50)
     pca = FederatedPCA(3).fit(X, clients=labels)
@@ -190,16 +179,6 @@ def test_estimators_of_small_clients_are_whole(by_themselves):
         for row in X[:3]:
             estimator.partial_fit(row[None])
         assert estimator.n_samples_seen_ == len(rows) + 3
-
-
-def test_rows_of_small_clients_are_not_kept():
-    X, labels = clients_of([20, 20], 50)
-    pca = FederatedPCA(3).fit(X, clients=labels)
-    before = pca.subspace_.components.copy()
-    X[:] = 0
-    assert_array_equal(pca.subspace_.components, before)
-    whole = Subspace.from_rows(clients_of([20, 20], 50)[0])
-    assert_allclose(pca.singular_values_, whole.singular_values[:3], rtol=1e-12)
 
 
 def test_a_client_takes_little_beyond_its_summary():
@@ -253,3 +232,128 @@ def test_columns_that_become_unlike_keep_their_digits(options):
         rows = rows - a @ (np.linalg.pinv(a) @ rows)
     s = np.linalg.svd(rows, compute_uv=False)[:2]
     assert_allclose(pca.singular_values_, s, rtol=1e-10)
+
+
+# ------------------------------------------------------------------ rows that come a few at a time
+
+D = 12
+
+
+def far_rows(n, d=D, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)) * np.linspace(3, 1, d) + 5.0
+
+
+def calls(X, size, n_clients=3):
+    """Rows and labels of each call, of one client or of all."""
+    for i, start in enumerate(range(0, len(X), size)):
+        part = X[start : start + size]
+        clients = np.full(len(part), i % n_clients)
+        yield part, np.arange(len(part)) % n_clients if i % 5 == 4 else clients
+
+
+def streamed(X, size, read=(), **parameters):
+    model = FederatedPCA(3, **parameters)
+    for i, (part, clients) in enumerate(calls(X, size)):
+        model.partial_fit(part, clients=clients)
+        for name in read if i % 3 == 1 else ():
+            getattr(model, name)
+    return model
+
+
+def of_numpy(X):
+    Y = X.astype(float) - X.mean(axis=0, dtype=float)
+    return np.linalg.svd(Y, full_matrices=False)[1:]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("size", "d"), [(1, 6), (4, D), (7, 40), (1500, D)])
+def test_the_result_is_that_of_all_rows(size, d, dtype):
+    X = far_rows(max(40 * size, 3000) if size < 1000 else 9000, d).astype(dtype)[: 400 * size]
+    model = streamed(X, size)
+    s, V = of_numpy(X)
+    tol = 1e-12 if dtype == np.float64 else 1e-5
+    assert_allclose(model.singular_values_, s[:3], rtol=tol)
+    gap = (s[:3] ** 2 - s[1:4] ** 2).min() / s[0] ** 2
+    assert_allclose(abs((model.components_ * V[:3]).sum(axis=1)), 1, rtol=0, atol=tol / gap)
+    assert model.n_samples_ == len(X) == sum(s.n_samples for s in model.summaries_.values())
+
+
+@pytest.mark.parametrize("name", ["components_", "summaries_", "communication_", "estimators_"])
+def test_what_is_read_changes_no_later_bit(name):
+    X = far_rows(1500)
+    plain, other = streamed(X, 5), streamed(X, 5, read=[name, "components_"])
+    assert_array_equal(plain.components_, other.components_)
+    assert_array_equal(plain.explained_variance_, other.explained_variance_)
+    for label, summary in plain.summaries_.items():
+        assert summary.to_bytes() == other.summaries_[label].to_bytes()
+    assert plain.communication_ == other.communication_
+
+
+@pytest.mark.parametrize("constant", [0, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_each_call_sends_the_summaries_of_its_clients(dtype, constant):
+    X = far_rows(600).astype(dtype)
+    X[:, :constant] = 2.0
+    model, sent, n_messages = FederatedPCA(3), 0, 0
+    for part, clients in calls(X, 6):
+        model.partial_fit(part, clients=clients)
+        messages = [model.summaries_[label].to_bytes() for label in set(clients)]
+        sent, n_messages = sent + sum(map(len, messages)), n_messages + len(messages)
+    log = model.communication_
+    assert log.rounds == 100
+    assert log.bytes_up == sent
+    assert log.totals["messages_up"] == n_messages
+    assert log.floats_pooled == X.size
+
+
+@pytest.mark.parametrize("bad", [np.nan, 1e200])
+def test_an_error_while_rows_wait_changes_nothing(bad):
+    X = far_rows(100)
+    model, other = streamed(X, 5), streamed(X, 5)
+    wrong = X[:4].copy()
+    wrong[2, 1] = bad
+    for rows, labels, words in [
+        (wrong, [1] * 4, "Client 1"),
+        (X[:4, 1:], [1] * 4, "features"),
+        (X[:4], [1] * 3, "one label per row"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            model.partial_fit(rows, clients=labels)
+    model.n_components = -1
+    with pytest.raises(ValueError, match="n_components"):
+        model.partial_fit(X[:2], clients=[0, 0])
+    model.n_components = 3
+    for one in model, other:
+        one.partial_fit(X[50:60], clients=np.arange(10) % 2)
+    assert_array_equal(model.components_, other.components_)
+    assert model.communication_ == other.communication_
+    model.n_components = 2  # is noticed
+    assert model.partial_fit(X[:2], clients=[0, 0]).components_.shape == (2, D)
+
+
+def test_pickles_and_copies_have_no_rows_and_go_on():
+    X = far_rows(300)
+    model = streamed(X[:200], 5)
+    stored = pickle.dumps(model)
+    assert not any(row.tobytes() in stored for row in X[:200])
+    for other in pickle.loads(stored), copy.deepcopy(model):
+        assert_array_equal(other.components_, model.components_)
+        other.partial_fit(X[200:], clients=np.full(100, 1))
+        assert_allclose(other.singular_values_, of_numpy(X)[0][:3], rtol=1e-12)
+    assert model.n_samples_ == 200
+
+
+def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait():
+    X = far_rows(300)
+    model = streamed(X, 5)
+    model.partial_fit(X[:4], clients=np.full(4, 7)).partial_fit(X[4:6], clients=np.full(2, 7))
+    assert model.clients_ == list(model.estimators_) == [0, 1, 2, 7]
+    assert model.estimators_[7].n_samples_seen_ == 6
+    model.partial_fit(X[:20], clients=np.full(20, 1), sample_weight=np.full(20, 2.0))
+    model.remove(7)
+    before = model.communication_.totals["messages_up"]
+    model.set_params(merge=SubspaceMerge("qr")).partial_fit(X[20:30], clients=np.full(10, 1))
+    assert model.communication_.totals["messages_up"] == before + 1  # nobody sends again
+    expected = of_numpy(np.concatenate([X, X[:20], X[:20], X[20:30]]))[0]
+    assert_allclose(model.singular_values_, expected[:3], rtol=1e-12)

@@ -1,0 +1,321 @@
+"""What `MergeStrategy.merge` does for a strategy of `_merge` alone; and merges within sites."""
+
+import numpy as np
+import pytest
+from helpers import as_dense, client_sizes, rows_of_decay, unlike_sites
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    MergeStrategy,
+    ProjectionAverage,
+    StreamingPCA,
+    Subspace,
+    SubspaceMerge,
+    make_power_law,
+    merge_subspaces,
+    subspace_distance,
+)
+
+CALLS = []
+
+
+class Plain(MergeStrategy):
+    """The merge of the library, and a list of what it was asked for."""
+
+    def _merge(self, parts, n_components, kept):
+        CALLS.append((parts, n_components, kept))
+        return merge_subspaces(parts, n_components)
+
+
+class PlainTree(Plain):
+    """The same, in a tree."""
+
+    def __init__(self, fan_in=2):
+        self.fan_in = fan_in
+
+
+class ByHalves(MergeStrategy):
+    """Merges in two steps of its own."""
+
+    def directions_kept(self, subspaces, n_components):
+        return 4 * n_components
+
+    def _merge(self, parts, n_components, kept):
+        halves = [parts[::2], parts[1::2] or parts[:1]]
+        return merge_subspaces([merge_subspaces(half, kept) for half in halves], n_components)
+
+
+@pytest.fixture(autouse=True)
+def no_calls():
+    CALLS.clear()
+
+
+def summaries(n=7, d=300, k=6, dtype=np.float64):
+    X = make_power_law(700, d, alpha=1.0, random_state=0).astype(dtype)
+    return X, [Subspace.from_rows(rows, k) for rows in np.array_split(X, n)]
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(2), PlainTree(3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parts_hold_rows_in_double_precision(strategy, dtype):
+    _, parts = summaries(dtype=dtype)
+    empty = Subspace.empty(300, dtype=dtype)
+    given_ = [empty, *parts[:3], empty, empty, *parts[3:]]
+    result = strategy.merge(given_, 4, between=5)
+    assert CALLS
+    for of_call, _, _ in CALLS:
+        assert of_call
+        assert all(part.n_samples > 0 for part in of_call)
+        assert {part.components.dtype for part in of_call} == {np.dtype(np.float64)}
+    assert result.components.dtype == dtype
+    assert_allclose(result.n_samples, 700)
+    want = SubspaceMerge(fan_in=strategy.fan_in).merge(given_, 4, between=5)
+    assert result.to_bytes() == want.to_bytes()
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), SubspaceMerge(), ProjectionAverage()])
+def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
+    _, parts = summaries(d=9)
+    names = [f"column {i}" for i in range(9)]
+    parts[2] = parts[2]._named(names)
+    assert list(strategy.merge(parts, 2).feature_names) == names
+    CALLS.clear()
+    empty = Subspace.empty(9, dtype=np.float32)
+    result = strategy.merge([empty, empty._named(names), empty], 2)
+    assert not CALLS
+    assert (result.n_components, result.n_features, result.n_samples) == (0, 9, 0)
+    assert result.components.dtype == np.float32
+    assert list(result.feature_names) == names
+
+
+@pytest.mark.parametrize("fan_in", [2, 3, 5])
+def test_a_fan_in_makes_a_tree_of_any_strategy(fan_in):
+    X = make_power_law(700, 300, alpha=1.0, random_state=0)
+    local = StreamingPCA(6, oversampling=2)
+    models = [
+        FederatedPCA(2, estimator=local, merge=merge, n_clients=11).fit(X)
+        for merge in (PlainTree(fan_in), SubspaceMerge(fan_in=fan_in))
+    ]
+    ours, theirs = (model.communication_ for model in models)
+    for name in ("rounds", "messages_up"):
+        assert ours.totals[name] == theirs.totals[name]
+    CALLS.clear()
+    models[0].partial_fit(X[:50], clients=[3] * 50)
+    depth = models[0].communication_.rounds - ours.rounds
+    assert len(CALLS) <= depth, "only the path of the client that changed"
+
+
+def test_nodes_are_made_anew_where_the_strategy_is_another():
+    """The Gram matrix loses the singular values below 1e-7 of the largest, QR does not."""
+    X = np.random.default_rng(0).standard_normal((400, 8)) * np.geomspace(1, 1e-10, 8)
+    model = FederatedPCA(merge=SubspaceMerge("gram", fan_in=2), n_clients=8).fit(X)
+    model.set_params(merge__method="qr").partial_fit(X[:50], clients=[0] * 50)
+    rows = np.concatenate([X, X[:50]])
+    s = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
+    assert_allclose(model.singular_values_, s, rtol=1e-4)
+
+
+def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
+    _, parts = summaries()
+    PlainTree(fan_in=4).merge(parts, 2, between=5)
+    PlainTree(fan_in=4).merge(parts, 2)
+    kept = [(n, kept) for _, n, kept in CALLS]
+    assert kept == [(5, 5), (5, 5), (2, 5), (2, 2), (2, 2), (2, 2)]
+    X, parts = summaries(k=None)
+    found = ByHalves().merge(parts, 5)
+    assert found.n_components == 5
+    want = PCA(5, svd_solver="full").fit(X)
+    assert subspace_distance(found.components[:1], want.components_[:1]) < 0.05
+    assert FederatedPCA.from_subspaces(parts, 5, merge=ByHalves()).subspace_.n_components == 20
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), ByHalves()])
+def test_the_site_that_is_too_large_is_named(strategy):
+    _, parts = summaries(d=4, k=2)
+    parts[4] = parts[4]._replace(mean=np.full(4, 1e160))
+    with pytest.raises(ValueError, match=r"^subspaces\[4\]: .*too large to merge"):
+        strategy.merge(parts, 1)
+    with pytest.raises(ValueError, match=r"^Client 4: .*too large to merge"):
+        FederatedPCA.from_subspaces(parts, 1, merge=strategy)
+
+
+E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
+BAD = [
+    (([],), {}, "at least one Subspace"),
+    ((["a"],), {}, r"got str as subspaces\[0\]"),
+    (([np.eye(3)],), {}, "must be Subspace"),
+    (([E, Subspace.empty(4)],), {}, r"subspaces\[1\] has 4 features.* 3"),
+    (([E, Subspace.empty(3, centered=False)],), {}, "all centred or all not"),
+    (([E], -1), {}, "n_components must be .*got -1"),
+    *((([X3], 1), {"between": b}, f"between must be .*got {b!r}") for b in (-1, 1.5, "all")),
+    *((([X3], 1), {"between": b}, f"between must be .*got {b!r}") for b in (-1, 1.5, "all")),
+]
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), ProjectionAverage()])
+@pytest.mark.parametrize(("arguments", "more", "words"), BAD)
+def test_bad_arguments_do_not_reach_the_strategy(strategy, arguments, more, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        strategy.merge(*arguments, **more)
+    assert not CALLS
+
+
+FROM_SUBSPACES = [
+    ([], 2, "subspaces must hold at least one"),
+    (["a"], 2, "subspaces must be Subspace"),
+    ([E, Subspace.empty(4)], 2, r"subspaces\[1\] has 4 features.* 3"),
+    ([X3], 4, "n_components=4.*n_features=3"),
+    ([X3], -1, "n_components.*-1"),
+]
+
+
+@pytest.mark.parametrize(("subspaces", "n_components", "words"), FROM_SUBSPACES)
+def test_bad_summaries_are_refused(subspaces, n_components, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        FederatedPCA.from_subspaces(subspaces, n_components)
+
+
+@pytest.mark.parametrize("merge", [ProjectionAverage(3), SubspaceMerge(truncate=True)], ids=str)
+def test_a_share_of_the_variance_is_refused_before_anything_is_spent(merge):
+    X = np.random.default_rng(0).standard_normal((40, 5))
+    mechanism = AnalyzeGauss(1.0, 1e-5, 1.0, n_releases=2)
+    model = FederatedPCA(0.9, merge=merge, mechanism=mechanism, random_state=0)
+    parts = [Subspace.from_rows(X)]
+    for call in (
+        lambda: model.partial_fit(X),
+        lambda: FederatedPCA(0.9, merge=merge).fit(X),
+        lambda: FederatedPCA.from_subspaces(parts, 0.9, merge=merge),
+        lambda: merge.merge(parts, 0.9),
+    ):
+        with pytest.raises(ValueError, match=r"n_components=0\.9 must be an integer or None"):
+            call()
+    assert not hasattr(model, "privacy_spent_")
+
+
+# -------------------------------------------------------------------- within sites
+
+WITHIN = SubspaceMerge(center="site")
+
+
+def minus_site_means(X, clients, weight=None):
+    """Rows minus the (weighted) mean of those with the same label."""
+    X = as_dense(X)
+    weight = np.ones(len(X)) if weight is None else weight
+    out = np.empty_like(X)
+    for label in set(clients.tolist()):
+        at = clients == label
+        mean = weight[at] @ X[at] / weight[at].sum() if weight[at].any() else 0.0
+        out[at] = X[at] - mean
+    return out
+
+
+def assert_is_pca_within(pca, X, clients, k, weight=None, tol=1e-10):
+    rows = minus_site_means(X, clients, weight)
+    weight = np.ones(len(rows)) if weight is None else weight
+    _, s, V = np.linalg.svd(np.sqrt(weight)[:, None] * rows, full_matrices=False)
+    scale = max(s[0], 1.0)
+    assert_allclose(pca.singular_values_[: len(s)], s[:k], atol=tol * scale)
+    gap = s[: k + 1] > 1e-6 * scale
+    gap = gap[:-1].all() and (len(s) <= k or s[k - 1] - s[k] > 1e-3 * scale)
+    if gap and s[k - 1] > 1e-6 * scale:
+        angle = np.linalg.norm(pca.components_ - pca.components_ @ V[:k].T @ V[:k], 2)
+        assert angle < 1e-9
+    assert_allclose(pca.mean_, weight @ as_dense(X) / weight.sum(), rtol=1e-9, atol=1e-9)
+    assert_allclose(pca.subspace_.scatter, (s**2).sum(), rtol=1e-9, atol=tol * scale**2)
+    columns = weight @ rows**2
+    assert_allclose(pca.subspace_.column_scatter, columns, rtol=1e-9, atol=tol * scale**2)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(
+    sizes=client_sizes,
+    seed=st.integers(0, 99),
+    weighted=st.booleans(),
+    fan_in=st.sampled_from([None, 2, 3]),
+    calls=st.integers(1, 4),
+    mean=st.sampled_from([0.0, 1e6]),
+)
+def test_it_is_the_pca_of_rows_minus_their_sites_mean(sizes, seed, weighted, fan_in, calls, mean):
+    rng = np.random.default_rng(seed)
+    X, clients = unlike_sites(rng, sizes, 5)
+    X += mean
+    weight = rng.integers(0, 3, len(X)).astype(float) if weighted else np.ones(len(X))
+    weight[0] = 1.0
+    pca = FederatedPCA(3, merge=SubspaceMerge(center="site", fan_in=fan_in))
+    for at in np.array_split(np.arange(len(X)), calls):
+        if len(at):
+            pca.partial_fit(X[at], clients=clients[at], sample_weight=weight[at])
+    tol = 1e-9 if mean else 1e-10
+    assert_is_pca_within(pca, X, clients, len(pca.components_), weight, tol)
+    if len(pca.clients_) > 1 and weight[clients != pca.clients_[0]].sum() > 3:
+        left = clients != pca.clients_[0]
+        pca.remove(pca.clients_[0])
+        k = len(pca.components_)
+        assert_is_pca_within(pca, X[left], clients[left], k, weight[left], tol)
+
+
+@pytest.fixture(scope="module")
+def sites():
+    return unlike_sites(np.random.default_rng(0), [40, 1, 70, 25], 8)
+
+
+def test_by_files_the_same_numbers(sites, tmp_path):
+    X, clients = sites
+    given_ = []
+    for site in range(4):
+        StreamingPCA().fit(X[clients == site]).subspace_.save(tmp_path / "s", site=f"site {site}")
+        given_.append(Subspace.load(tmp_path / "s"))
+    pca = FederatedPCA.from_subspaces(given_, 3, merge=WITHIN)
+    assert_is_pca_within(pca, X, clients, 3)
+    # regions merge first, and hand on what they have merged
+    regions = [WITHIN.merge(part)._replace(site=None) for part in (given_[:2], given_[2:])]
+    assert_is_pca_within(FederatedPCA.from_subspaces(regions, 3, merge=WITHIN), X, clients, 3)
+
+
+def test_rows_of_known_and_new_sites_are_mapped_alike_and_dtypes_kept(sites):
+    X, clients = sites
+    pca = FederatedPCA(3, merge=WITHIN).fit(X, clients=clients)
+    new = rows_of_decay(np.random.default_rng(3), 9, 8) + 100
+    assert_allclose(pca.transform(new), (new - X.mean(axis=0)) @ pca.components_.T, atol=1e-9)
+    between = FederatedPCA(3).fit(X, clients=clients)
+    assert between.explained_variance_[0] > 20 * pca.explained_variance_[0]  # +5 and -5 in each
+    single = FederatedPCA(3, merge=WITHIN).fit(X.astype(np.float32), clients=clients)
+    assert single.components_.dtype == np.float32
+    assert_allclose(single.explained_variance_, pca.explained_variance_, rtol=1e-5)
+    rows = np.arange(12.0).reshape(4, 3)  # of one row each
+    none = FederatedPCA(2, merge=WITHIN).fit(rows, clients=[0, 1, 2, 3])
+    assert_array_equal(none.explained_variance_, [0, 0])
+
+
+def test_the_bound_holds_for_what_clients_cut():
+    X = rows_of_decay(np.random.default_rng(4), 400, 300, decay=0.5, least=1e-4) + 3
+    clients = np.arange(400) // 100
+    X += clients[:, None]
+    pca = FederatedPCA(2, merge=WITHIN).fit(X, clients=clients)
+    V = np.linalg.svd(minus_site_means(X, clients), full_matrices=False)[2][:2]
+    error = np.linalg.norm(V - V @ pca.components_.T @ pca.components_, 2)
+    assert error <= pca.subspace_error_bound_ < 0.1
+
+
+HIDDEN = AnalyzeGauss(1.0, 1e-3, 9.0, trust="sum")
+REFUSED = [
+    (lambda X: FederatedPCA(3, merge=WITHIN).fit(X).refine(X), "cannot be refined"),
+    (lambda X: FederatedPCA(3, merge=WITHIN, n_refinements=1).fit(X), "cannot be refined"),
+    (
+        lambda X: FederatedPCA(3, merge=WITHIN, estimator=StreamingPCA(3, center=False)).fit(X),
+        'center="site" needs summaries about their means',
+    ),
+    (lambda X: SubspaceMerge(center="column").merge([Subspace.from_rows(X)]), "center"),
+    (lambda X: FederatedPCA(3, merge=WITHIN, mechanism=HIDDEN).fit(X), "trust='sum' hides the sum"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_what_does_not_fit_is_refused(sites, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(sites[0])

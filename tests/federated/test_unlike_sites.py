@@ -1,0 +1,444 @@
+"""Strategies that leave sites out or weigh them, against plain merges and known noise.
+
+RobustMerge names sites that are wrong and merges the honest ones as before; NoiseAwareMerge weighs
+them by their noise; both say where a plain merge fits better.
+"""
+
+import numpy as np
+import pytest
+from helpers import random_basis, sine
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedHeteroscedasticPCA,
+    FederatedPCA,
+    FederatedPowerPCA,
+    NoiseAwareMerge,
+    PersonalizedPCA,
+    RobustMerge,
+    RobustSum,
+    Subspace,
+    SubspaceMerge,
+    SuspectsDisplay,
+)
+
+# -------------------------------------------------------------------- RobustMerge
+
+RANK, SITES = 4, 11
+
+
+def honest(seed=0, d=30, n=60, dtype=np.float64):
+    """Rows of eleven sites with one distribution, mean far from zero."""
+    rng = np.random.default_rng(seed)
+    scales = np.concatenate([[9.0, 7.0, 5.0, 4.0], np.ones(d - 4)])
+    basis = random_basis(np.random.default_rng(99), d, d)
+    X = (rng.standard_normal((SITES * n, d)) * scales) @ basis + 100
+    return np.split(X.astype(dtype), SITES)
+
+
+def summaries(rows):
+    return [Subspace.from_rows(X) for X in rows]
+
+
+ATTACKS = {
+    "scaled": lambda X, rng: 100 * X,
+    "rotated": lambda X, rng: (X - 100) @ random_basis(rng, 30, 30) + 100,
+    "sign-flipped": lambda X, rng: -X,
+    "colluding": lambda X, rng: (X - 100) @ random_basis(np.random.default_rng(7), 30, 30) + 100,
+    "mean": lambda X, rng: X + 1e6,
+}
+
+
+def attacked(kind, liars, seed=0):
+    rows, rng = honest(seed), np.random.default_rng(50 + seed)
+    if kind == "rows":
+        return [s.decay(1e9 / 60) if i in liars else s for i, s in enumerate(summaries(rows))]
+    return summaries([ATTACKS[kind](X, rng) if i in liars else X for i, X in enumerate(rows)])
+
+
+@pytest.mark.parametrize("kind", [*ATTACKS, "rows"])
+@pytest.mark.parametrize("liars", [{3}, {0, 2, 3, 7, 10}])
+@pytest.mark.parametrize("method", ["filter", "median"])
+def test_liars_are_named_and_the_others_merged(kind, liars, method):
+    merge = RobustMerge(method)
+    found = merge.merge(attacked(kind, liars), RANK)
+    assert set(merge.suspects_) == liars
+    trusted = [s for i, s in enumerate(summaries(honest())) if i not in liars or kind == "rows"]
+    expected = SubspaceMerge().merge(trusted, RANK)
+    assert_allclose(found.mean, expected.mean, rtol=1e-12)
+    assert_allclose(found.n_samples, expected.n_samples)
+    assert_allclose(found.scatter, expected.scatter, rtol=1e-9)
+    # an honest site alone is off by .25
+    assert sine(found.components, expected.components) < (1e-9 if method == "filter" else 0.1)
+    reason = {"scaled": "variance", "mean": "mean", "sign-flipped": "mean", "rows": "rows"}
+    for evidence in merge.suspects_.values():
+        assert getattr(evidence, reason.get(kind, "directions")) > 1
+
+
+def test_without_liars_it_is_the_plain_merge():
+    for seed in range(5):
+        parts, merge = summaries(honest(seed)), RobustMerge()
+        found, plain = merge.merge(parts, RANK), SubspaceMerge().merge(parts, RANK)
+        assert merge.suspects_ == {}
+        assert_array_equal(found.components, plain.components)
+        assert_array_equal(found.singular_values, plain.singular_values)
+    X, y = load_digits(return_X_y=True)  # unlike sites are no liars
+    for k in (2, 5, 10):
+        pca = FederatedPCA(k, merge=RobustMerge()).fit(X, clients=y)
+        assert pca.suspects_ == {}
+        assert_allclose(pca.components_, FederatedPCA(k).fit(X, clients=y).components_, atol=1e-9)
+
+
+def test_the_estimator_names_clients():
+    rows = honest(dtype=np.float32)
+    rows[4] = 100 * rows[4]
+    X, labels = np.concatenate(rows), np.repeat([f"site {i:02d}" for i in range(SITES)], 60)
+    pca = FederatedPCA(RANK, merge=RobustMerge()).fit(X, clients=labels)
+    assert list(pca.suspects_) == ["site 04"]
+    assert set(pca.evidence_) == set(labels)
+    assert pca.components_.dtype == np.float32
+    # who sends right rows afterwards is still wrong; a wrong one who joins is named too
+    joined = -honest(3, n=20)[0]
+    pca.partial_fit(joined, clients=["late"] * len(joined))
+    assert set(pca.suspects_) == {"site 04", "late"}
+    parts = [Subspace.from_rows(x)._replace(site=f"s{i}") for i, x in enumerate(rows)]
+    from_files = FederatedPCA.from_subspaces([*parts, Subspace.empty(30)._replace(site="none")], 4)
+    assert not hasattr(from_files, "suspects_")
+    with_strategy = FederatedPCA.from_subspaces(parts, RANK, merge=RobustMerge())
+    assert list(with_strategy.suspects_) == ["s4"]
+
+
+def test_a_few_rows_or_a_single_one_are_no_lie():
+    few = [X[:m] for X, m in zip(honest(1), (1, 2, 3, 5, 8), strict=False)]
+    merge = RobustMerge()
+    merge.merge([*summaries(honest()), *summaries(few)], RANK)
+    assert merge.suspects_ == {}
+    for rows in ([np.eye(4)[:1]], [np.eye(4), -np.eye(4)], [np.ones((3, 4))] * 5):
+        merge = RobustMerge()
+        found = merge.merge(summaries(rows), 2)
+        assert merge.suspects_ == {}
+        assert found.n_samples == sum(map(len, rows))
+
+
+def test_a_summary_that_no_rows_have_blinds_nobody():
+    """Energies that underflow, scatter of one row, a far mean of no row: each is named or nothing.
+
+    Beside each stands a site with 100 times the deviations about another mean, which has to be
+    found all the same.
+    """
+    parts, axes, there = summaries(honest()), np.eye(30), np.full(30, 100.0)
+    liar = Subspace.from_rows(1e4 + 100 * honest(5)[0][:, ::-1])
+    expected = SubspaceMerge().merge(parts, RANK)
+    for odd, named in (
+        (Subspace(axes[:1], [5e-324], there, 60, 0.0), True),
+        (Subspace(axes[:1], [1e5], there, 1, 1e10), True),
+        (Subspace(axes[:1], [1e5], there, 1e-3, 1e10), True),
+        (Subspace(axes[:0], [], there, 1, 1e10), True),
+        (Subspace(axes[:0], [], 1e9 * there, 1e-300, 0.0), True),
+        (Subspace(axes[:0], [], 1e150 * there, 600, 0.0), True),
+        (Subspace(axes[:0], [], there, 1e-300, 0.0), False),
+        (Subspace(axes[:0], [], there, 5e-324, 0.0), False),
+    ):
+        merge = RobustMerge()
+        found = merge.merge([*parts, odd, liar], RANK)
+        assert set(merge.suspects_) == ({SITES, SITES + 1} if named else {SITES + 1})
+        assert_allclose(found.mean, expected.mean, rtol=1e-12)
+        assert_allclose(found.scatter, expected.scatter, rtol=1e-9)
+        assert sine(found.components, expected.components) < 1e-9
+
+
+def test_large_sites_count_what_they_have_unless_others_have_far_less():
+    sizes = [60, 60, 60, 60, 60, 120, 240, 480]
+    parts = [Subspace.from_rows(honest(i, n=n)[0]) for i, n in enumerate(sizes)]
+    merge = RobustMerge()
+    assert merge.merge(parts, RANK).n_samples == sum(sizes)
+    claim = parts[0].decay(11)
+    merge.merge([*parts[:5], claim], RANK)
+    assert list(merge.suspects_) == [5]
+    assert merge.merge([*parts[:5], claim], RANK).n_samples == 6 * 60
+
+
+@pytest.mark.parametrize("factor", [1e-100, 1e100])
+def test_units_and_order_do_not_matter(factor):
+    parts = attacked("rotated", {0, 5})
+    order = np.random.default_rng(0).permutation(SITES)
+    scaled = [
+        Subspace(s.components, factor * s.singular_values, factor * s.mean, s.n_samples,
+                 factor**2 * s.scatter)
+        for s in (parts[i] for i in order)
+    ]  # fmt: skip
+    merge, other = RobustMerge(), RobustMerge()
+    a, b = merge.merge(parts, RANK), other.merge(scaled, RANK)
+    assert sine(a.components, b.components) < 1e-9
+    assert {int(order[i]) for i in other.suspects_} == {0, 5} == set(merge.suspects_)
+
+
+def test_at_most_as_many_are_left_out_as_may_be_bad():
+    parts = attacked("rotated", {0, 2, 3})
+    for max_bad, n in ((0, 11), (1, 10), (3, 8), (5, 8)):
+        assert RobustMerge(max_bad=max_bad).merge(parts, RANK).n_samples == 60 * n
+    with pytest.raises(ValueError, match="max_bad=6 must be fewer than half of the sites, of wh"):
+        RobustMerge(max_bad=6).merge(parts, RANK)
+    with pytest.raises(ValueError, match="must be an integer with RobustMerge"):
+        FederatedPCA(0.9, merge=RobustMerge()).fit(honest()[0])
+    with pytest.raises(TypeError, match="fan_in"):
+        RobustMerge(fan_in=2)
+
+
+@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()], ids=str)
+def test_sums_that_hide_sites_refuse_what_compares_them(merge):
+    X, before = np.concatenate(honest()), dict(vars(merge))
+    hidden = AnalyzeGauss(1.0, 1e-3, row_norm=700.0, trust="sum")
+    with pytest.raises(ValueError, match=r"trust='sum' hides the summaries.*Merge\(\) compares"):
+        FederatedPCA(2, merge=merge, mechanism=hidden).fit(X)
+    assert vars(merge) == before
+    seen = AnalyzeGauss(float("inf"), 1e-3, row_norm=1e9)
+    assert len(FederatedPCA(2, merge=merge, mechanism=seen, n_clients=5).fit(X).components_) == 2
+
+
+def test_the_display_shows_every_site_and_marks_suspects():
+    rows = honest()
+    rows[4] = 100 * rows[4]  # and its mean
+    labels = np.repeat(np.arange(SITES), 60)
+    pca = FederatedPCA(RANK, merge=RobustMerge()).fit(np.concatenate(rows), clients=labels)
+    display = SuspectsDisplay.from_estimator(pca)
+    assert_array_equal(display.line_.get_ydata(), [max(e) for e in pca.evidence_.values()])
+    assert [t.get_text() for t in display.ax_.get_xticklabels()] == [str(i) for i in range(SITES)]
+    assert [t.get_text() for t in display.texts_] == ["variance, mean"]
+    with pytest.raises(TypeError, match="must have evidence_"):
+        SuspectsDisplay.from_estimator(FederatedPCA(2).fit(rows[0]))
+
+
+def test_directions_that_summaries_have_cut_and_all_of_them_make_no_honest_site_a_suspect():
+    X = np.random.default_rng(0).standard_normal((8000, 300))
+    X[:, :3] *= np.sqrt(1.5)
+    assert FederatedPCA(3, merge=RobustMerge(), n_clients=10).fit(X).suspects_ == {}
+    X = np.random.default_rng(0).standard_normal((600, 5)) * [3, 2, 1, 1, 0.5]
+    pca = FederatedPCA(5, merge=RobustMerge(), n_clients=10).fit(X)
+    assert pca.suspects_ == {}
+    assert max(abs(one.directions) for one in pca.evidence_.values()) < 1e-6
+
+
+# -------------------------------------------------------------------- NoiseAwareMerge
+
+SIZES, NOISE, SIGNAL = (60, 240, 150), (1.0, 16.0, 4.0), np.array([30.0, 16.0, 9.0])
+
+
+def sites(seed=0, noise=NOISE, means=0.0, d=30):
+    rng = np.random.default_rng(seed)
+    V = random_basis(rng, 3, d)
+    return [
+        rng.standard_normal((n, 3)) * np.sqrt(SIGNAL) @ V
+        + np.sqrt(v) * rng.standard_normal((n, d))
+        + means * rng.standard_normal(d)
+        for n, v in zip(SIZES, noise, strict=True)
+    ], V
+
+
+def weighted_pca(rows, v, rank=3):
+    """Fixed point: component i leads, at place i, the scatter with weights 1 / (v (l_i + v))."""
+    v, X = np.asarray(v), [x - x.mean(axis=0) for x in rows]
+    each = [x.T @ x for x in X]
+    V = np.linalg.svd(np.concatenate(X), full_matrices=False)[2][:rank]
+    for _ in range(30):
+        excess = sum(
+            (np.diag(V @ S @ V.T) - len(x) * noise) / noise**2
+            for S, x, noise in zip(each, X, v, strict=True)
+        )
+        lam = excess / sum(len(x) / noise**2 for x, noise in zip(X, v, strict=True))
+        found = []
+        for i in range(rank):
+            S = sum(S / (noise * (lam[i] + noise)) for S, noise in zip(each, v, strict=True))
+            found.append(np.linalg.eigh(S)[1][:, -1 - i])
+        left, _, right = np.linalg.svd(np.array(found), full_matrices=False)
+        V = left @ right
+    return V
+
+
+def test_components_are_those_of_the_weighted_scatter_and_noise_is_found():
+    for seed in range(5):
+        rows, true = sites(seed)
+        merge = NoiseAwareMerge()
+        merged = merge.merge([Subspace.from_rows(x) for x in rows], 3)
+        # the relative deviation of a variance from n (d - 3) squares
+        for found, v, n in zip(merge.noise_variances_.values(), NOISE, SIZES, strict=True):
+            assert abs(found / v - 1) < 5 * np.sqrt(2 / (n * 27))
+        # common means cost a site one row of its many: the oracle centres each
+        expected = weighted_pca(rows, list(merge.noise_variances_.values()))
+        assert sine(merged.components, expected) < 0.1 * sine(expected, true)
+        plain = SubspaceMerge().merge([Subspace.from_rows(x) for x in rows], 3)
+        assert sine(merged.components, true) < 0.8 * sine(plain.components, true)
+
+
+def test_equal_noise_and_none_give_the_plain_merge():
+    for seed in range(5):
+        rows, _ = sites(seed, noise=(4.0, 4.0, 4.0), means=3.0)
+        parts, merge = [Subspace.from_rows(x, 12) for x in rows], NoiseAwareMerge()
+        found, plain = merge.merge(parts, 3), SubspaceMerge().merge(parts, 3)
+        assert len(set(merge.noise_variances_.values())) == 1
+        assert sine(found.components, plain.components) < 1e-12
+    eye, one = np.eye(4), np.ones((3, 4))
+    for rows in [[one], [eye[:1]], [one, 0 * eye[:1]], [eye] * 2]:
+        parts = [Subspace.from_rows(x) for x in rows]
+        for rank in (1, 3, 4):
+            found, plain = NoiseAwareMerge().merge(parts, rank), SubspaceMerge().merge(parts, rank)
+            assert_allclose(found.singular_values, plain.singular_values, atol=1e-12)
+
+
+def test_count_mean_scatter_and_variances_are_those_of_all_rows():
+    rows, _ = sites(means=5.0)
+    X = np.concatenate(rows)
+    found = NoiseAwareMerge().merge([Subspace.from_rows(x) for x in rows], 3)
+    centred = X - X.mean(axis=0)
+    assert found.n_samples == len(X)
+    assert_allclose(found.mean, X.mean(axis=0), atol=1e-12)
+    assert_allclose(found.scatter, np.sum(centred**2), rtol=1e-12)
+    along = np.sum((centred @ found.components.T) ** 2, axis=0)
+    assert_allclose(found.singular_values**2, along, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [1e-100, 1e8, 1e100])
+def test_neither_order_nor_units_matter(factor):
+    rows, _ = sites(means=2.0)
+    parts = [Subspace.from_rows(x) for x in rows]
+    scaled = [Subspace.from_rows(factor * x) for x in reversed(rows)]
+    merge, other = NoiseAwareMerge(), NoiseAwareMerge()
+    a, b = merge.merge(parts, 3), other.merge(scaled, 3)
+    assert sine(a.components, b.components) < 1e-9
+    v, w = (np.array(list(m.noise_variances_.values())) for m in (merge, other))
+    assert_allclose(w[::-1], v * factor**2, rtol=1e-9)
+
+
+def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
+    rows, true = sites()
+    X, labels = np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES)
+    merge = NoiseAwareMerge()
+    pca = FederatedPCA(3, merge=merge).fit(X.astype(np.float32), clients=labels)
+    assert list(pca.noise_variances_) == ["a", "b", "c"]
+    assert pca.components_.dtype == np.float32
+    assert not hasattr(merge, "noise_variances_")  # a clone has merged
+    plain = FederatedPCA(3).fit(X.astype(np.float32), clients=labels)
+    assert pca.communication_.floats_up == plain.communication_.floats_up
+    # a site changes: louder rows of its own
+    loud = np.random.default_rng(1).normal(scale=20, size=(60, 30))
+    pca.partial_fit(loud, clients=["a"] * 60)
+    assert pca.noise_variances_["a"] > 100
+    assert pca.noise_variances_["b"] < 20
+    from_files = FederatedPCA.from_subspaces([Subspace.from_rows(x) for x in rows], 3, merge=merge)
+    assert list(from_files.noise_variances_) == [0, 1, 2]
+    assert sine(from_files.components_, true) < 0.5
+    assert not hasattr(pca.set_params(merge=None).fit(X, clients=labels), "noise_variances_")
+
+
+def test_a_site_of_few_rows_claims_no_noise_of_zero():
+    rows, true = sites()
+    parts = [Subspace.from_rows(x) for x in rows]
+    few = [Subspace.from_rows(np.random.default_rng(i).normal(size=(i, 30))) for i in (1, 2)]
+    twice = Subspace.from_rows(np.ones((2, 30)))  # two rows without any scatter
+    merge = NoiseAwareMerge()
+    found = merge.merge([*parts, *few, twice, Subspace.empty(30)], 3)
+    assert min(merge.noise_variances_.values()) > 0.1
+    without = NoiseAwareMerge().merge(parts, 3)
+    assert sine(found.components, true) < 1.2 * sine(without.components, true)
+
+
+@pytest.mark.parametrize("n_components", [None, 0.9])
+def test_a_number_of_components_is_needed(n_components):
+    rows, _ = sites()
+    parts = [Subspace.from_rows(x) for x in rows]
+    with pytest.raises(ValueError, match="must be an integer with NoiseAwareMerge"):
+        NoiseAwareMerge().merge(parts, n_components)
+    pca = FederatedPCA(n_components, merge=NoiseAwareMerge())
+    with pytest.raises(ValueError, match="must be an integer with NoiseAwareMerge"):
+        pca.fit(rows[0])
+    with pytest.raises(TypeError, match="takes no arguments"):
+        NoiseAwareMerge(fan_in=2)
+
+
+# -------------------------------------------------------------------- lack of fit
+
+
+def rows_of_kinds(kinds, n=200, d=20, noise=0.5, seed=0):
+    """Sites near a common plane, some of which use one more direction; labels of the rows."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, 4)))[0].T
+    X, sites = [], np.repeat(np.arange(len(kinds)), n)
+    for own in kinds:
+        Z = rng.standard_normal((n, 2)) * [4, 3] @ V[:2]
+        X.append(Z + own * rng.standard_normal((n, 1)) * V[2] + noise * rng.standard_normal((n, d)))
+    return np.concatenate(X), sites
+
+
+def test_noise_is_told_from_sites_that_see_different_things():
+    # what a loud site has of its own beyond the two common directions is taken for noise
+    X, sites = rows_of_kinds([0, 0, 0, 6])
+    X[sites < 3] *= 0.5
+    with pytest.warns(UserWarning, match="do not differ by their noise alone"):
+        FederatedPCA(2, merge=NoiseAwareMerge()).fit(X, clients=sites)
+    rng = np.random.default_rng(0)
+    X, sites = rows_of_kinds([0, 0, 0, 0])
+    X[sites == 3] += 2 * rng.standard_normal(X[sites == 3].shape)  # by noise alone: no warning
+    FederatedPCA(2, merge=NoiseAwareMerge()).fit(X, clients=sites)
+    FederatedHeteroscedasticPCA(2, random_state=0).fit(X, clients=sites)
+
+
+def test_suspects_that_a_plain_merge_fits_are_named_as_perhaps_honest():
+    # two sites of twelve have a third direction, for which three components have room
+    X, sites = rows_of_kinds([0] * 10 + [5, 5])
+    by_rounds = FederatedPowerPCA(3, channel=RobustSum(), random_state=0)
+    for model in FederatedPCA(3, merge=RobustMerge()), by_rounds:
+        with pytest.warns(UserWarning, match="2 of 12 sites .* SubspaceMerge is better"):
+            model.fit(X, clients=sites)
+        assert sorted(model.suspects_) == [10, 11]
+    # with room for two and more of it they turn the components of the others
+    X, sites = rows_of_kinds([0] * 10 + [10, 10])
+    pca = FederatedPCA(2, merge=RobustMerge()).fit(X, clients=sites)
+    assert sorted(pca.suspects_) == [10, 11]
+
+
+def test_half_of_the_sites_are_no_minority():
+    rng = np.random.default_rng(3)
+    A, B = (rng.standard_normal((5, 40)) * np.array([[5, 4, 3, 2, 1.5]]).T for _ in range(2))
+    sites, scores = np.repeat(np.arange(20), 150), rng.standard_normal((3000, 5))
+    X = np.where(sites[:, None] < 10, scores @ A, scores @ B)
+    X += 0.3 * rng.standard_normal(X.shape)
+    with pytest.warns(UserWarning, match="10 of 20 sites are suspects"):
+        FederatedPCA(5, merge=RobustMerge()).fit(X, clients=sites)
+    with pytest.warns(UserWarning, match="do not differ by their noise alone"):
+        FederatedHeteroscedasticPCA(5, tol=1e-2, random_state=0).fit(X, clients=sites)
+
+
+def test_alike_sites_need_no_components_of_their_own():
+    X, sites = rows_of_kinds([0] * 8)
+    with pytest.warns(UserWarning, match="of 4 shared ones .* better for new rows"):
+        PersonalizedPCA(2, 2).fit(X, clients=sites)
+    rng = np.random.default_rng(1)
+    for site in range(8):  # one of its own for each
+        own = np.outer(rng.standard_normal(200), rng.standard_normal(20))
+        X[sites == site] += own
+    PersonalizedPCA(2, 1).fit(X, clients=sites)
+
+
+def test_what_clients_cut_is_estimated_and_refined():
+    # a direction that is the last at each of many sites is among the first of all
+    rng = np.random.default_rng(0)
+    X, sites = rng.standard_normal((2000, 400)), np.repeat(np.arange(10), 200)
+    for site in range(10):
+        X[sites == site, 20 + 14 * site : 34 + 14 * site] *= 3.0  # its own
+    X[:, :5] *= 2.5  # of all
+    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:5] ** 2
+
+    def held(pca):
+        return np.sum(((X - X.mean(axis=0)) @ pca.components_.T) ** 2) / s.sum()
+
+    with pytest.warns(UserWarning, match="clients have cut directions that others have") as caught:
+        pca = FederatedPCA(5).fit(X, clients=sites)
+    assert held(pca) < 0.99
+    assert "n_refinements=2" in str(caught[0].message)
+    refined = FederatedPCA(5, n_refinements=2).fit(X, clients=sites)
+    assert held(refined) > 0.999
+    X, sites = np.random.default_rng(0).standard_normal((2000, 400)), np.arange(2000) % 4
+    X[:, :3] *= 6  # of all: nothing was cut that is needed, and nobody is warned
+    FederatedPCA(3).fit(X, clients=sites)
