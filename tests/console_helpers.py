@@ -9,10 +9,14 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
+from fedpca_sklearn import StreamingPCA, Subspace
 from fedpca_sklearn.__main__ import main
 
 NAMES = ["age", "height", "weight", "pulse"]
 X = np.random.default_rng(0).standard_normal((50, 4)) * [4, 3, 2, 1] + [50, 170, 70, 80]
+X = X + 0.5 * X[:, :1] * [0, 1, 1, 1]  # the others depend on the first
+PARTS = {"north": X[:20], "south": X[20:35], "west": X[35:]}
+FILES = [f"{name}.fed" for name in PARTS]
 
 
 def as_csv(path, rows=X, names=NAMES, separator=","):
@@ -48,6 +52,11 @@ def as_h5ad(path, rows=X, names=NAMES):
         var["gene"] = np.array(names, dtype=h5py.string_dtype())
 
 
+def as_bytes(path, content):
+    with open(path, "wb") as stream:
+        stream.write(content if isinstance(content, bytes) else content.encode())
+
+
 WRITERS = {"csv": as_csv, "npy": as_npy, "parquet": as_parquet, "h5ad": as_h5ad}
 
 
@@ -62,6 +71,26 @@ def run(tmp_path, capsys, monkeypatch):
         return code, out, err
 
     return call
+
+
+def printed(run, *arguments):
+    """What a command prints that succeeds without a warning, read where it is JSON."""
+    code, out, err = run(*arguments)
+    assert (code, err) == (0, ""), err
+    return json.loads(out, parse_constant=pytest.fail) if "--json" in arguments else out
+
+
+def fitted(run, file, *options):
+    """The summary of a file of rows, by the command of a site."""
+    printed(run, "fit", file, *options, "-o", "fitted.fed", "--force")
+    return Subspace.load("fitted.fed")
+
+
+def site(name, rows, names=NAMES, n_components=None):
+    """The file of a site, which keeps some directions or all."""
+    summary = StreamingPCA(n_components, oversampling=0).fit(rows).subspace_
+    named = None if names is None else tuple(names)
+    summary._replace(feature_names=named).save(f"{name}.fed", site=name)
 
 
 def refused(run, *arguments):

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import X, as_csv, by_study, refused, run
+from console_helpers import X, as_csv, refused, run
 
 import fedpca_sklearn
 
 __all__ = ["run"]
-HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
 
 
 @pytest.fixture
@@ -59,23 +58,18 @@ def refusal(run, *command):
 
 
 def test_few_rows_are_not_answered_about(run, question):
-    as_csv("few.csv", X[:9])
-    assert "fewer than min_rows=10 rows" in refusal(run, question(), "few.csv", "-o", "a")
-    assert run("answer", question(1), "few.csv", "-o", "b", "--min-rows", "9")[0] == 0
-    why = refusal(run, question(2), "rows.csv", "-o", "c", "--min-rows", "51")
-    assert "fewer than min_rows=51 rows" in why
-    as_csv("none.csv", X[:0])
-    assert "there is no row in none.csv" in refused(
-        run, "answer", question(3), "none.csv", "-o", "d"
-    )
-
-
-def test_rows_without_missing_entries_are_those_that_count(run, question):
-    rows = X[:12].copy()
-    rows[:3, 1] = np.nan
-    as_csv("holes.csv", rows)
-    why = refusal(run, question(), "holes.csv", "-o", "a", "--drop-missing")
-    assert "fewer than min_rows=10 rows" in why
+    holes, infinite = X[:12].copy(), X.copy()
+    holes[:3, 1], infinite[30, 1] = np.nan, np.inf
+    for name, rows in {"few": X[:9], "holes": holes, "none": X[:0], "wrong": infinite}.items():
+        as_csv(f"{name}.csv", rows)
+    for number, (file, least, *options) in enumerate(
+        [("few", 10), ("holes", 10, "--drop-missing"), ("rows", 51, "--min-rows", "51")]
+    ):
+        why = refusal(run, question(number), f"{file}.csv", "-o", f"{number}", *options)
+        assert f"fewer than min_rows={least} rows" in why
+    for file, words in (("none", "there is no row in none.csv"), ("wrong", "infinite in row 31")):
+        assert words in refused(run, "answer", question(3), f"{file}.csv", "-o", "b")
+    assert run("answer", question(3), "few.csv", "-o", "b", "--min-rows", "9")[0] == 0
 
 
 @pytest.mark.parametrize(("there", "answers"), [(10, True), (9, False), (41, False), (40, True)])
@@ -133,24 +127,6 @@ def test_several_processes_count_together(run, question, monkeypatch):
     printed = [process.communicate()[0] for process in started]
     assert sorted(process.returncode for process in started) == [0, 1, 1]
     assert sum(b"more than max_rounds=1 rounds" in out for out in printed) == 2
-
-
-def test_rows_that_are_none_are_not_answered_about(run, question):
-    rows = X.copy()
-    rows[30, 1] = np.inf
-    as_csv("rows.csv", rows)
-    message = refused(run, "answer", f"{question()}", "rows.csv", "-o", "a")
-    assert "there is no row" in message or "is infinite in row 31" in message
-
-
-def test_estimators_that_are_not_allowed(run, question):
-    command = question(), "rows.csv", "-o", "a", "--allow", "DistributedPCA,FederatedScaler"
-    why = "the estimator must be DistributedPCA, FederatedScaler, got FederatedPCA"
-    assert why in refusal(run, *command)
-    command = "answer", question(1), "rows.csv", "-o", "b"
-    assert run(*command, "--allow", "FederatedPCA")[0] == 0
-    message = refused(run, "answer", question(2), "rows.csv", "-o", "c", "--allow", "all")
-    assert "--allow must name estimators of fedpca_sklearn, got 'all'" in message
 
 
 # -------------------------------------------------------------------- the log
@@ -221,14 +197,3 @@ def test_other_files_are_no_logs_and_stay(run, question):
         command = question(number), "others.csv", "-o", f"{number}.answer", "--log", file
         assert "the log of the site is not what was written" in refusal(run, *command)
         assert Path(file).read_bytes() == before
-
-
-def test_rounds_that_fill_rows_in_are_in_one_log(run, state):
-    parts = {"east": HOLES[:25], "west": HOLES[25:]}
-    for name, rows in parts.items():
-        as_csv(f"{name}.csv", rows)
-    estimator = "FederatedPCA(1, missing=ConditionalFill())"
-    by_study(run, estimator, parts, "--log", "site.log", "--min-rows", "1")
-    _, text, _ = run("audit", "site.log")
-    assert "FederatedPCA, filled  6 questions, 6 answered, 0 refused" in text
-    assert "FederatedPCA, entries  2 questions, 2 answered, 0 refused" in text

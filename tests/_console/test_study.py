@@ -10,79 +10,82 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import X, as_csv, refused, run
+from console_helpers import NAMES, X, as_csv, as_parquet, printed, refused, run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedpca_sklearn
 from fedpca_sklearn import FederatedPowerPCA, Subspace
 from fedpca_sklearn.__main__ import main
+from fedpca_sklearn._console import _row_files
 from fedpca_sklearn.engines._constructors import constructed
 from fedpca_sklearn.engines.files import Study
 from fedpca_sklearn.engines.files import answer as answer_of_site
 
 __all__ = ["run"]
 SITES = {"a": X[:17], "b": X[17:34], "c": X[34:]}
-LABELS = np.repeat(list(SITES), [17, 17, 16])
 POWER = "FederatedPowerPCA(2, n_rounds=2, tol=0.0, random_state=0)"
 
 
 @pytest.fixture
-def tables(run, tmp_path_factory, monkeypatch):
+def ask(run, tmp_path_factory, monkeypatch):
+    """Write the tables of the sites; a function begins a study."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     for name, rows in SITES.items():
         as_csv(f"{name}.csv", rows)
-    return run
 
+    def begin(estimator=POWER, *options):
+        return printed(run, "ask", "study", estimator, "--sites", ",".join(SITES), *options)
 
-def ask(run, estimator=POWER, *options):
-    return run("ask", "study", estimator, "--sites", ",".join(SITES), *options)
+    return begin
 
 
 def answer_all(run, number, *options, sites=SITES):
     for name in sites:
         letter = f"study/{number:04}.{name}"
-        code, _, err = run(
-            "answer", f"{letter}.question", f"{name}.csv", "-o", f"{letter}.answer", *options
-        )
+        command = f"{letter}.question", f"{name}.csv", "-o", f"{letter}.answer", *options
+        code, _, err = run("answer", *command)
         assert code == 0, err
 
 
-def test_a_study_from_ask_to_transform(tables):
-    run = tables
-    code, out, _ = ask(run, POWER, "--json")
-    assert code == 0
-    assert json.loads(out)["awaited"] == [f"study/0001.{name}.answer" for name in SITES]
+def test_a_study_from_ask_to_transform(ask, run, monkeypatch):
+    assert ask(POWER, "--json")["awaited"] == [f"study/0001.{name}.answer" for name in SITES]
+    monkeypatch.setattr(_row_files, "ROWS", 7)
+    order = [3, 1, 0, 2]
+    as_parquet("b.parquet", SITES["b"][:, order], [NAMES[j] for j in order])
     for number in range(1, 5):
-        answer_all(run, number)
-        code, out, _ = run("next", "study", "--json")
-        assert code == 0
-        assert json.loads(out)["done"] == (number == 4)
+        answer_all(run, number, sites="ac")
+        letter = f"study/{number:04}.b"
+        columns = "--columns", ",".join(NAMES)
+        printed(
+            run, "answer", f"{letter}.question", "b.parquet", "-o", f"{letter}.answer", *columns
+        )
+        assert printed(run, "next", "study", "--json")["done"] == (number == 4)
     model = Subspace.load("study/model.subspace")
-    here = FederatedPowerPCA(2, n_rounds=2, tol=0.0, random_state=0).fit(X, clients=LABELS)
+    here = FederatedPowerPCA(2, n_rounds=2, tol=0.0, random_state=0)
+    here.fit(X, clients=np.repeat(list(SITES), [17, 17, 16]))
     assert_allclose(model.singular_values, here.singular_values_, rtol=1e-12)
-    assert tuple(model.feature_names) == ("age", "height", "weight", "pulse")
-    assert run("transform", "study/model.subspace", "a.csv", "-o", "scores.csv")[0] == 0
+    assert tuple(model.feature_names) == tuple(NAMES)
+    printed(run, "transform", "study/model.subspace", "a.csv", "-o", "scores.csv")
     message = refused(run, "next", "study")
     assert "study/model.subspace exists; --force replaces it" in message
 
 
-def test_moments_of_columns_are_written_as_csv(tables):
-    ask(tables, "FederatedScaler()")
-    answer_all(tables, 1)
-    code, out, _ = tables("next", "study", "-o", "scales.csv", "--json")
-    assert code == 0
-    assert_allclose(json.loads(out)["mean"], X.mean(axis=0), rtol=1e-12)
+def test_moments_of_columns_are_written_as_csv(ask, run):
+    ask("FederatedScaler()")
+    answer_all(run, 1)
+    found = printed(run, "next", "study", "-o", "scales.csv", "--json")
+    assert_allclose(found["mean"], X.mean(axis=0), rtol=1e-12)
     assert Path("scales.csv").read_text().startswith("column,mean,deviation\nage,")
 
 
-def test_secure_sums_at_the_prompt(tables):
+def test_secure_sums_at_the_prompt(ask, run):
     pytest.importorskip("flwr")
-    ask(tables, "DistributedPCA(2)", "--secure", "3")
+    ask("DistributedPCA(2)", "--secure", "3")
     number = 0
     while not Path("study/model.subspace").exists():
         number += 1
-        answer_all(tables, number, "--secure", "3")
-        assert tables("next", "study")[0] == 0
+        answer_all(run, number, "--secure", "3")
+        assert run("next", "study")[0] == 0
     model = Subspace.load("study/model.subspace")
     oracle = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2]
     assert_allclose(model.singular_values, oracle, rtol=1e-6)
@@ -90,91 +93,67 @@ def test_secure_sums_at_the_prompt(tables):
 
 
 @pytest.mark.filterwarnings("default:The release cannot be told")
-def test_a_ledger_at_the_prompt(tables):
-    ask(tables, "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 300.0))")
-    question = "study/0001.a.question"
-    message = refused(tables, "answer", question, "a.csv", "-o", "out")
-    assert "a budget of the coordinator's choice" in message
+def test_a_ledger_at_the_prompt(ask, run):
     owner = "AnalyzeGauss(1.0, 1e-3, 300.0)"
-    assert "ledger" in refused(
-        tables, "answer", question, "a.csv", "-o", "out", "--mechanism", owner
-    )
+    ask(f"FederatedPCA(2, mechanism={owner})")
+    command = "answer", "study/0001.a.question", "a.csv", "-o", "out"
+    assert "a budget of the coordinator's choice" in refused(run, *command)
+    assert "ledger" in refused(run, *command, "--mechanism", owner)
     for name in SITES:
-        answer_all(tables, 1, "--ledger", f"{name}.ledger", "--mechanism", owner, sites=[name])
+        answer_all(run, 1, "--ledger", f"{name}.ledger", "--mechanism", owner, sites=[name])
         assert Path(f"{name}.ledger").exists()
-    assert tables("next", "study")[0] == 0
+    assert run("next", "study")[0] == 0
     assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
 
 
-def test_what_a_site_refuses(tables):
-    run = tables
-    ask(run)
-    question = "study/0001.a.question"
-    for options, says in {
-        ("--site", "b"): "it is for site 'a', not 'b'",
-        ("--secure", "3"): "the site takes part in secure sums only",
-        ("--allow", "nobody"): "--allow must name estimators of fedpca_sklearn, got 'nobody'",
-    }.items():
-        assert says in refused(run, "answer", question, "a.csv", "-o", "out", *options)
-    for options, says in {
-        ("--allow", "FederatedPCA"): "the estimator must be FederatedPCA, got FederatedPowerPCA",
-        ("--min-rows", "18"): "fewer than min_rows=18 rows",
-        ("--estimator", "FederatedPowerPCA(3)"): "n_components is 3, got 2",
-    }.items():  # in the answer, for the coordinator to read
-        state = f"state of {options[0]}"
-        code, out, _ = run(
-            "answer", question, "a.csv", "-o", f"out{options[0]}", *options, "--state", state
-        )
-        assert code == 1
-        assert says in out
-    as_csv("model.csv")
-    run("fit", "model.csv", "-o", "query.fed", "-n", "1")
-    message = refused(run, "answer", "query.fed", "a.csv", "-o", "out")
-    assert "query.fed: it is no question, and no answer to one" in message
+@pytest.mark.parametrize(
+    ("options", "says", "where"),
+    [
+        (["--site", "b"], "it is for site 'a', not 'b'", "error"),
+        (["--site", " "], "--site must be a name, got ' '", "error"),
+        (["--secure", "3"], "the site takes part in secure sums only", "error"),
+        (["--allow", "nobody"], "--allow must name estimators of fedpca_sklearn, got", "error"),
+        # in the answer, for the coordinator to read
+        (["--allow", "FederatedPCA"], "estimator must be FederatedPCA, got FederatedPower", "out"),
+        (["--min-rows", "18"], "fewer than min_rows=18 rows", "out"),
+        (["--estimator", "FederatedPowerPCA(3)"], "n_components is 3, got 2", "out"),
+    ],
+)
+def test_what_a_site_refuses(options, says, where, ask, run):
+    ask()
+    command = "answer", "study/0001.a.question", "a.csv", "-o", "out", *options
+    if where == "error":
+        assert says in refused(run, *command)
+        return
+    code, out, _ = run(*command, "--state", "state")
+    assert code == 1
+    assert says in out
 
 
-def test_questions_about_the_same_rows_are_counted_over_all_studies(tables):
-    run = tables
-    ask(run)
+def test_questions_about_the_same_rows_are_counted_over_a_study(ask, run):
+    ask()
     answer_all(run, 1, "--max-rounds", "1")
-    run("next", "study")
+    printed(run, "next", "study")
     letter = "study/0002.a"
-    code, out, _ = run(
-        "answer", f"{letter}.question", "a.csv", "-o", f"{letter}.answer", "--max-rounds", "1"
-    )
+    command = f"{letter}.question", "a.csv", "-o", f"{letter}.answer", "--max-rounds", "1"
+    code, out, _ = run("answer", *command)
     assert code == 1
     assert "more than max_rounds=1 rounds" in out
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["ask", "s", "print(1)", "--sites", "a,b"], "is no public class of fedpca_sklearn"),
-        (["ask", "s", "FederatedPCA(2", "--sites", "a,b"], "constructs no estimator"),
-        (["ask", "s", POWER, "--sites", "a"], "sites must be at least min_sites=2"),
-        (["next", "nowhere"], "nowhere"),
-    ],
-)
-def test_commands_that_are_refused(tables, command, says):
-    assert says in refused(tables, *command)
-
-
 @pytest.mark.filterwarnings("default:Fitted without")
-def test_without_a_site(tables):
-    run = tables
-    ask(run)
+def test_without_a_site(ask, run):
+    ask()
     answer_all(run, 1)
-    run("next", "study")
-    message = refused(run, "next", "study", "--without", "nobody")
-    assert "site must be awaited" in message
+    printed(run, "next", "study")
+    assert "site must be awaited" in refused(run, "next", "study", "--without", "nobody")
     for number in (2, 3, 4, 5, 6):
         answer_all(run, number, sites=["a", "b"])
-        code, out, _ = run("next", "study", *(["--without", "c"] if number == 2 else []), "--json")
+        without = ["--without", "c"] if number == 2 else []
+        code, out, _ = run("next", "study", *without, "--json")
         assert code == 0
     found = json.loads(out)
-    assert found["done"]
-    assert list(found["missing"]) == ["c"]
-    assert found["rows"] == 34
+    assert (found["done"], list(found["missing"]), found["rows"]) == (True, ["c"], 34)
 
 
 # -------------------------------------------------------------------- processes that are killed
@@ -221,10 +200,9 @@ def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
     Study.begin("whole", constructed(PROTOCOLS[protocol]), list(parts))
     while Study("whole").next() is None:
         for path in sorted(Path("whole").glob("*.question")):
-            site = path.stem[5:]
-            if path.with_suffix(".answer").exists():
-                continue
-            answer_of_site(path, path.with_suffix(".answer"), parts[site], state=f"state {site}")
+            out, name = path.with_suffix(".answer"), path.stem[5:]
+            if not out.exists():
+                answer_of_site(path, out, parts[name], state=f"state {name}")
     assert main(["next", "whole"]) == 0
     whole = Subspace.load("whole/model.subspace")
     assert_array_equal(killed.components, whole.components)

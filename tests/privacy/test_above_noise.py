@@ -1,20 +1,40 @@
-"""Components above the noise of a release: how many are named, rightly and wrongly."""
+"""Components above the noise of a release: how many are named, when a warning comes, and plans.
+
+Oracles are the true span, the first component of the rows without noise, and what fits find.
+"""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from privacy_helpers import every_mechanism, every_trust, inf, model_of
 
-from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PrivacyNoiseWarning, make_spiked
-from fedpca_sklearn.privacy._noise_warning import edge, fluctuating
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FedPowerNoise,
+    ModSuLQ,
+    PrivacyNoiseWarning,
+    StreamingModSuLQ,
+    make_spiked,
+    subspace_distance,
+)
+from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
+from fedpca_sklearn.privacy._noise_warning import edge, edge_of_sum, fluctuating
 from fedpca_sklearn.privacy._rows import ClippedRows
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-DRAWS = 200
+quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+
+
+# ------------------------------------------------------------------ how many are named
 
 
 class OfScatter:
     """Rows of which only the second moment is known, and a sum of zero."""
+
+    n_rows = 1000
 
     def __init__(self, scatter):
         self._scatter = scatter
@@ -26,141 +46,240 @@ class OfScatter:
         return np.zeros(len(self._scatter))
 
 
-def counted(variances, rng, monkeypatch, n_clients=1, n=1000, row_norm=1.0):
+def counted(variances, rng, monkeypatch, n_clients):
     """Share of the true span in each component, and the number above noise.
 
     ``variances`` are those of the second moment in units of sigma sqrt(d), at which the first
-    eigenvalue leaves the noise.
+    eigenvalue leaves the noise; true are those above the median.
     """
     d = len(variances)
-    mechanism = AnalyzeGauss(1.0, 1e-5, row_norm)
+    mechanism = AnalyzeGauss(1.0, 1e-5, 1.0)
     terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1))
     unit = terms.product_std * math.sqrt(d / 2)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    scatter = (basis * np.asarray(variances) * unit) @ basis.T
-    monkeypatch.setattr(ClippedRows, "of", lambda *_: _with_rows(OfScatter(scatter), n))
-    model = FederatedPCA(
-        mechanism=mechanism, n_clients=n_clients, random_state=int(rng.integers(2**31))
-    ).fit(np.zeros((n_clients * n, d)))
-    k = int(np.sum(np.asarray(variances) > np.median(variances) * (1 + 1e-9)))
-    return np.linalg.norm(model.components_ @ basis[:, :k], axis=1), k, model
+    here = OfScatter((basis * variances * unit) @ basis.T)
+    monkeypatch.setattr(ClippedRows, "of", lambda *_: here)
+    seed = int(rng.integers(2**31))
+    model = FederatedPCA(mechanism=mechanism, n_clients=n_clients, random_state=seed)
+    model.fit(np.zeros((n_clients * here.n_rows, d)))
+    k = int(np.sum(variances > np.median(variances) * (1 + 1e-9)))
+    cosines = np.linalg.norm(model.components_ @ basis[:, :k], axis=1)
+    return cosines, k, model.n_components_above_noise_
 
 
-def _with_rows(rows, n):
-    rows.n_rows = n
-    return rows
-
-
-def rates(make, draws, monkeypatch, seed=0, n_clients=1):
-    """Shares of draws that name a false component, and of true components that are named."""
-    rng = np.random.default_rng(seed)
+@quiet
+@pytest.mark.parametrize(
+    ("d", "level", "n_clients", "draws", "least"),
+    [
+        *[(d, level, 1, 200, 0.9) for d in (20, 50) for level in (0.0, 5.0)],
+        *[pytest.param(200, level, 1, 200, 0.9, marks=pytest.mark.slow) for level in (0.0, 5.0)],
+        # the bound of a sum of releases is up to a quarter too large, so that fewer are named
+        *[(50, level, k, 60, 0.85) for k, level in ((2, 0.0), (8, 1.5), (2, 5.0))],
+        *[(d, None, k, 200, None) for d, k in ((20, 4), (60, 1))],
+    ],
+)
+def test_few_false_components_are_named_and_most_true_ones(
+    d, level, n_clients, draws, least, monkeypatch
+):
+    """Up to three variances, weak and strong ones, over equal others; or noise alone."""
+    rng = np.random.default_rng(0 if least else 1)
     false = named = true = 0
     for _ in range(draws):
-        cosines, k, model = counted(make(rng), rng, monkeypatch, n_clients)
-        above = model.n_components_above_noise_
+        variances = np.zeros(d)
+        if least:
+            k = int(rng.integers(1, 4))
+            variances[:k] = np.sort(rng.uniform(0.3, 10.0, k))[::-1]
+            variances += level
+        cosines, k, above = counted(variances, rng, monkeypatch, n_clients)
         false += bool(np.any(cosines[:above] < 0.3))
         is_true = cosines[:k] > 0.7
         true += int(is_true.sum())
         named += int(is_true[:above].sum())
-    return false / draws, named / true if true else 1.0
+    # of noise one in twenty, and three standard deviations of so many draws
+    assert false / draws <= 0.05 + (0 if least else 3 * math.sqrt(0.05 * 0.95 / draws))
+    assert named >= (least or 0) * true
 
 
-def spikes(d, most, level=0.0):
-    """Function that draws up to three variances, weak and strong ones, over equal others."""
-
-    def make(rng):
-        k = int(rng.integers(1, 4))
-        strengths = np.sort(rng.uniform(0.3, most, k))[::-1]
-        return np.r_[strengths, np.zeros(d - k)] + level
-
-    return make
-
-
-@pytest.mark.parametrize("d", [20, 50, 200])
-@pytest.mark.parametrize("level", [0.0, 5.0])
-def test_few_false_components_are_named_and_most_true_ones(d, level, monkeypatch):
-    false, found = rates(spikes(d, 10.0, level), DRAWS, monkeypatch)
-    assert false <= 0.05
-    assert found >= 0.9
-
-
-@pytest.mark.parametrize("d", [20, 100])
-@pytest.mark.parametrize("n_clients", [1, 4])
-def test_of_noise_alone_nothing_is_named(d, n_clients, monkeypatch):
-    rng, named = np.random.default_rng(1), 0
-    for _ in range(DRAWS):
-        model = counted(np.zeros(d), rng, monkeypatch, n_clients)[2]
-        named += model.n_components_above_noise_ > 0
-    # one in twenty, and three standard deviations of so many draws
-    assert named / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
-
-
-@pytest.mark.parametrize("n_clients", [2, 8])
-@pytest.mark.parametrize("level", [0.0, 1.5, 5.0])
-def test_components_of_clients_with_noise_each(n_clients, level, monkeypatch):
-    """The bound of a sum of releases is up to a quarter too large, so that fewer are named."""
-    false, found = rates(spikes(50, 10.0, level), 60, monkeypatch, n_clients=n_clients)
-    assert false <= 0.05
-    assert found >= 0.85
+def noise_matrix(rng, d):
+    G = rng.standard_normal((d, d))
+    return (G + G.T) / math.sqrt(2)  # entries of 1 off the diagonal
 
 
 def test_the_edge_is_that_of_symmetric_noise():
     """Wigner's semicircle ends at 2 sigma sqrt(d), and its largest eigenvalue exceeds the bound
     in one of twenty draws, of which 400 have a standard deviation of .011.
     """
-    rng, d, beyond = np.random.default_rng(0), 40, 0
-    for _ in range(400):
-        G = rng.standard_normal((d, d))
-        G = (G + G.T) / math.sqrt(2)
-        beyond += np.linalg.eigvalsh(G)[-1] > fluctuating(edge(1.0, d), d)
-    assert abs(beyond / 400 - 0.05) < 0.035
+    rng, d = np.random.default_rng(0), 40
+    bound = fluctuating(edge(1.0, d), d)
+    beyond = [np.linalg.eigvalsh(noise_matrix(rng, d))[-1] > bound for _ in range(400)]
+    assert abs(np.mean(beyond) - 0.05) < 0.035
+
+
+def test_edges_of_sums_of_releases_are_those_of_simulated_noise():
+    rng, d = np.random.default_rng(0), 60
+    for n_matrices in (1, 3, 12):
+        pairs = [np.linalg.eigh(noise_matrix(rng, d)) for _ in range(n_matrices)]
+        spectra = [np.maximum(values, 0) for values, _ in pairs]
+        total = sum((V * values) @ V.T for values, (_, V) in zip(spectra, pairs, strict=True))
+        ratio = np.linalg.eigvalsh(total)[-1] / edge_of_sum(edge(1.0, d), spectra, d)
+        assert 0.8 < ratio < 1 + d ** (-2 / 3) / 2
+    u = np.eye(d)[0] * 30
+    spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + np.outer(u, u) / 30)[-1]
+    assert abs(spiked / edge(1.0, d, 30.0) - 1) < 0.1
+    assert edge(0.0, 5) == 0.0
 
 
 def spiked(n=20_000, d=60):
     return make_spiked(n, d, spikes=[30.0, 20.0], random_state=0)[0]
 
 
+def private(epsilon=1.0, **options):
+    return AnalyzeGauss(epsilon, 1e-5, row_norm=12.0, **options)
+
+
+@quiet
 def test_as_many_components_as_are_above_noise():
     X = spiked()
-    private = AnalyzeGauss(1.0, 1e-5, row_norm=12.0)
-    model = FederatedPCA("above_noise", mechanism=private, n_clients=1, random_state=0).fit(X)
+    model, asked = (model_of(private(), k, n_clients=1).fit(X) for k in ("above_noise", 2))
     assert model.n_components_ == model.n_components_above_noise_ == 2
-    assert model.components_.shape == (2, 60)
-    asked = FederatedPCA(2, mechanism=private, n_clients=1, random_state=0).fit(X)
-    np.testing.assert_allclose(model.components_, asked.components_)
-    model.set_params(mechanism=AnalyzeGauss(1e-3, 1e-5, row_norm=12.0)).fit(X)
+    assert_allclose(model.components_, asked.components_)
+    model.set_params(mechanism=private(1e-3)).fit(X)
     assert (model.n_components_above_noise_, model.n_components_) == (0, 1)
+    without = model_of(private(inf), None).fit(spiked(500, 8))
+    assert without.n_components_above_noise_ == 8
 
 
-def test_a_warning_names_the_components_beyond():
-    private = AnalyzeGauss(1.0, 1e-5, row_norm=12.0)
-    model = FederatedPCA(5, mechanism=private, n_clients=1, random_state=0)
-    with pytest.warns(PrivacyNoiseWarning, match="Components 3 to 5 of 5 cannot be told"):
-        model.fit(spiked())
-
-
-@pytest.mark.filterwarnings("error::fedpca_sklearn.PrivacyNoiseWarning")
-def test_no_warning_where_all_are_above_or_all_are_asked_for():
-    for n_components in (2, None, "above_noise"):
-        private = AnalyzeGauss(1.0, 1e-5, row_norm=12.0)
-        FederatedPCA(n_components, mechanism=private, n_clients=1, random_state=0).fit(spiked())
-
-
-@pytest.mark.parametrize("trust", ["client", "sum"])
-def test_batches_and_clients(trust):
+@every_trust
+def test_batches_and_clients_share_the_noise(trust):
     X = spiked()
-    private = AnalyzeGauss(1.5, 1e-5, row_norm=12.0, n_releases=2, trust=trust)
-    model = FederatedPCA("above_noise", mechanism=private, n_clients=2, random_state=0)
+    model = model_of(private(1.5, n_releases=2, trust=trust), "above_noise", n_clients=2)
     model.partial_fit(X[:10_000]).partial_fit(X[10_000:])
     assert model.n_components_above_noise_ == model.n_components_ == 2
 
 
-def test_without_noise_all_directions_are_above_it():
-    private = AnalyzeGauss(math.inf, 1e-5, row_norm=12.0)
-    model = FederatedPCA(mechanism=private).fit(spiked(500, 8))
-    assert model.n_components_above_noise_ == 8
+# ------------------------------------------------------------------ the warning
 
 
-def test_the_rule_needs_a_mechanism():
-    with pytest.raises(ValueError, match="needs a mechanism, whose noise it is"):
-        FederatedPCA("above_noise").fit(spiked(100, 8))
+def power_law(n, d, alpha, seed=0):
+    """Rows of norm 1 at most, and the first principal direction."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X = (rng.standard_normal((n, d)) * np.arange(1.0, d + 1) ** -alpha) @ basis
+    return X / np.linalg.norm(X, axis=1).max(), basis[0]
+
+
+def fitted(mechanism, seed=0, **options):
+    if isinstance(mechanism, FedPowerNoise):
+        options = {"n_rounds": 3, "acceleration": None, "tol": 1e-6, **options}
+    return model_of(mechanism, 3, random_state=seed, **options)
+
+
+def warned(model, X):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X)
+    assert {w.category for w in caught} <= {PrivacyNoiseWarning}
+    return bool(caught)
+
+
+@every_trust
+@pytest.mark.parametrize("n_clients", [1, 5])
+@every_mechanism
+def test_225_rows_of_31_columns_at_epsilon_1_are_noise(kind, n_clients, trust):
+    X, first = power_law(225, 31, 0.1)
+    hits = []
+    for seed in range(4):
+        model = fitted(kind(1.0, 1e-5, 1.0, trust=trust), seed, n_clients=n_clients)
+        hits.append(warned(model, X))
+        assert abs(model.components_[0] @ first) < 0.75
+    assert np.mean(hits) >= 0.75
+
+
+@every_trust
+@pytest.mark.parametrize("n_clients", [1, 5])
+@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
+@pytest.mark.parametrize("mean", ["private", "fixed"])
+def test_useful_releases_do_not_warn(kind, n_clients, trust, mean):
+    X, first = power_law(5000, 20, 1.0)
+    for seed in range(3):
+        model = fitted(kind(4.0, 1e-5, 1.0, trust=trust, mean=mean), seed, n_clients=n_clients)
+        assert not warned(model, X)
+        assert abs(model.components_[0] @ first) > 0.9
+
+
+@every_mechanism
+def test_no_noise_and_no_rows_to_speak_of(kind):
+    assert not warned(fitted(kind(inf, 1e-5, 1.0)), power_law(30, 8, 0.0)[0])
+    assert warned(fitted(kind(1.0, 1e-5, 1.0, mean="fixed"), n_clients=1), np.zeros((30, 8)))
+
+
+@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
+def test_the_warning_names_the_ratio_and_loses_no_result(kind):
+    X, _ = power_law(225, 31, 0.3)
+    model = fitted(kind(0.3, 1e-5, 1.0))
+    with pytest.raises(PrivacyNoiseWarning, match=r"signal-to-noise ratio, .* is (0\.\d+|1\.?0?)"):
+        model.fit(X)  # pytest turns warnings into errors
+    assert model.components_.shape == (3, 31)
+    assert abs(model.privacy_spent_.epsilon - 0.3) < 1e-9
+
+
+def test_a_warning_names_the_components_beyond_if_they_were_asked_for():
+    X = spiked()
+    with pytest.warns(PrivacyNoiseWarning, match="Components 3 to 5 of 5 cannot be told"):
+        model_of(private(), 5, n_clients=1).fit(X)
+    for n_components in (2, None, "above_noise"):
+        assert not warned(model_of(private(), n_components, n_clients=1), X)
+
+
+# ------------------------------------------------------------------ plans
+
+VARIANCES = np.r_[9.0, 4.0, 1.0, np.full(17, 0.1)]
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore:A private search for a norm took")
+@pytest.mark.parametrize(
+    ("mechanism", "n"),
+    [
+        (AnalyzeGauss(1.0, 1e-5, 4.0), 3000),
+        (AnalyzeGauss(1.0, 1e-5, "private", center="private"), 10_000),
+        (ModSuLQ(4.0, 1e-5, 4.0), 10_000),
+        (StreamingModSuLQ(4.0, 1e-5, 4.0), 60_000),
+    ],
+)
+def test_fits_find_what_was_planned(mechanism, n):
+    """Shortened rows are no longer normal, and 20 draws vary: within a half of the error."""
+    plan = mechanism.plan(n, 20, 2, spectrum=VARIANCES)
+    errors, above = [], []
+    for run in range(10):
+        X = np.random.default_rng(run).standard_normal((n, 20)) * np.sqrt(VARIANCES)
+        model = model_of(mechanism, 2, n_clients=1, random_state=run).fit(X)
+        V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
+        errors.append(subspace_distance(model.components_, V))
+        above.append(model.n_components_above_noise_)
+    assert 1 / 1.5 < plan.error / np.mean(errors) < 1.5
+    assert abs(plan.n_components_above_noise - np.mean(above)) < 1
+
+
+def test_half_and_twice_are_plans_of_their_own():
+    half, plan, twice = (
+        AnalyzeGauss(factor, 1e-5, 4.0).plan(3000, 20, 2, spectrum=VARIANCES)
+        for factor in (0.5, 1.0, 2.0)
+    )
+    assert half.error > plan.error > twice.error
+    for factor, alone, other in ((0.5, half, plan.half), (2.0, twice, plan.twice)):
+        assert other == PrivacyPlan(factor, alone.error, alone.n_components_above_noise)
+    without = AnalyzeGauss(inf, 1e-5, 4.0).plan(100, 10, 3)
+    assert without.error < 1e-7
+    assert without.n_components_above_noise == 10
+
+
+def test_a_plan_for_too_few_rows_warns():
+    searching = AnalyzeGauss(1.0, 1e-5, "private", center="private")
+    with pytest.warns(PrivacyBoundWarning) as caught:
+        searching.plan(100, 5, 2)
+    told = [str(one.message) for one in caught]
+    assert [("center needs 744" in told[0]), ("row_norm needs 314" in told[1])] == [True] * len(
+        told
+    )
+    searching.plan(2000, 5, 2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
@@ -53,17 +53,23 @@ LIES = {
 LIARS = [1, 4, 7, 10, 15, 18]
 
 
+def assert_same(pca, other, tol=1e-8):
+    assert subspace_distance(pca.components_, other.components_) < 1e-5
+    assert_allclose(pca.mean_, other.mean_, rtol=1e-9, atol=1e-9)
+    assert_allclose(pca.explained_variance_, other.explained_variance_, rtol=tol)
+
+
+def honest_rows(rows):
+    """Pooled PCA of those that do not lie."""
+    return FederatedPCA(RANK).fit(np.concatenate([x for i, x in enumerate(rows) if i not in LIARS]))
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_unlike_sites_are_left_as_if_the_liars_were_not_there(lie):
     rows = unlike_sites(LIARS, LIES[lie])
     pca = fitted(rows, RobustSum())
     assert sorted(pca.suspects_) == LIARS
-    honest = FederatedPCA(RANK).fit(
-        np.concatenate([x for i, x in enumerate(rows) if i not in LIARS])
-    )
-    assert subspace_distance(pca.components_, honest.components_) < 1e-5
-    assert_allclose(pca.mean_, honest.mean_, rtol=1e-12)
-    assert_allclose(pca.explained_variance_, honest.explained_variance_, rtol=1e-8)
+    assert_same(pca, honest_rows(rows))
 
 
 def test_a_claim_of_rows_counts_as_many_as_others_have():
@@ -74,10 +80,7 @@ def test_a_claim_of_rows_counts_as_many_as_others_have():
     assert list(pca.suspects_) == [3]
     median = np.median([len(x) for x in rows])
     weights[3] = np.full(len(rows[3]), median / len(rows[3]))
-    fair = fitted(rows, None, weights)
-    assert subspace_distance(pca.components_, fair.components_) < 1e-5
-    assert_allclose(pca.mean_, fair.mean_, atol=1e-9)
-    assert_allclose(pca.singular_values_, fair.singular_values_, rtol=1e-8)
+    assert_same(pca, fitted(rows, None, weights))
 
 
 # ------------------------------------------------------------- liars who know the rule
@@ -130,11 +133,7 @@ def test_answers_that_contradict_the_own_summary_leave_the_client_out(lie):
     pca = fitted(rows, lying(LIARS, answer, kind), acceleration="krylov")
     assert sorted(pca.suspects_) == LIARS
     assert max(map(max, pca.suspects_.values())) <= 1  # nothing was wrong with the summaries
-    left = [x for i, x in enumerate(rows) if i not in LIARS]
-    honest = FederatedPCA(RANK).fit(np.concatenate(left))
-    assert subspace_distance(pca.components_, honest.components_) < 1e-5
-    assert_allclose(pca.mean_, honest.mean_, rtol=1e-12)
-    assert_allclose(pca.explained_variance_, honest.explained_variance_, rtol=1e-8)
+    assert_same(pca, honest_rows(rows))
 
 
 def test_what_a_summary_has_cut_bounds_what_a_liar_can_add():
@@ -164,44 +163,30 @@ def test_if_all_contradict_themselves_an_error_says_so():
 # --------------------------------------------------------------------- honest clients
 
 
-def honest_cases():
-    rng = np.random.default_rng(0)
-    wine = rng.permutation(load_wine().data)
-    wide = rng.standard_normal((600, 300)) * np.arange(1, 301.0) ** -0.7
-    return {
-        "columns in unlike units": (wine, {}),
-        "float32": ((wide + 50).astype(np.float32), {}),
-        "a mean of 1e8": (wide + 1e8, {}),
-        "about the origin": (wide + 3, {"center": False}),
-        "tiny": (1e-150 * wide, {}),
-        "huge": (1e140 * wide, {}),
-        "constant columns": (wide[:, :8] * [3, 2, 1, 1, 0.5, 0.2, 0, 0] + 1e6 * np.eye(8)[7], {}),
-    }
+WIDE = np.random.default_rng(0).standard_normal((600, 300)) * np.arange(1, 301.0) ** -0.7
+HONEST = {
+    "columns in unlike units": (np.random.default_rng(0).permutation(load_wine().data), {}),
+    "float32": ((WIDE + 50).astype(np.float32), {}),
+    "a mean of 1e8": (WIDE + 1e8, {}),
+    "about the origin": (WIDE + 3, {"center": False}),
+    "tiny": (1e-150 * WIDE, {}),
+    "huge": (1e140 * WIDE, {}),
+    "constant columns": (WIDE[:, :8] * [3, 2, 1, 1, 0.5, 0.2, 0, 0] + 1e6 * np.eye(8)[7], {}),
+    "sites of one row": ([*np.array_split(WIDE[:, :8], 5), *WIDE[:3, None, :8]], {}),
+}
 
 
-@pytest.mark.parametrize("case", honest_cases())
+@pytest.mark.parametrize("case", HONEST)
 def test_honest_clients_are_no_suspects_and_the_sum_is_plain(case):
-    X, parameters = honest_cases()[case]
-    rows = np.array_split(X, 10)
-    pca, plain = (fitted(rows, channel, **parameters) for channel in (RobustSum(), None))
+    X, parameters = HONEST[case]
+    rows = X if isinstance(X, list) else np.array_split(X, 10)
+    # one has no weight
+    weights = [np.full(len(x), 1.5 * (i != 2)) for i, x in enumerate(rows)]
+    pca, plain = (fitted(rows, channel, weights, **parameters) for channel in (RobustSum(), None))
     assert pca.suspects_ == {}
     assert subspace_distance(pca.components_, plain.components_) < 1e-5
     assert_allclose(pca.explained_variance_, plain.explained_variance_, rtol=1e-5)
-    assert_allclose(pca.mean_, plain.mean_, rtol=1e-6, atol=1e-12 * np.abs(X).max())
-
-
-def test_clients_of_one_row_or_no_weight_take_part():
-    X = np.random.default_rng(0).standard_normal((303, 8)) * [9, 8, 7, 6, 5, 1, 1, 1] + 10
-    sites = np.r_[np.repeat(np.arange(5), 60), 5, 6, 7]
-    weight = np.where(sites == 2, 0.0, 1.5)
-    fits = [
-        FederatedPowerPCA(RANK, channel=channel, random_state=0).fit(
-            X, clients=sites, sample_weight=weight
-        )
-        for channel in (RobustSum(), None)
-    ]
-    assert fits[0].suspects_ == {}
-    assert_allclose(fits[0].singular_values_, fits[1].singular_values_, rtol=1e-8)
+    assert_allclose(pca.mean_, plain.mean_, rtol=1e-6, atol=1e-12 * np.abs(rows[0]).max())
 
 
 def test_honest_messages_add_up_whatever_their_lengths():
@@ -209,6 +194,8 @@ def test_honest_messages_add_up_whatever_their_lengths():
         total, n = RobustSum().receive(sent, RNG)
         assert n == len(sent)
         assert total is None if not sent else np.array_equal(total, np.sum(sent, axis=0))
+    total, _ = RobustSum(0).receive([np.ones(2), -9 * np.ones(2)], RNG)
+    assert np.array_equal(total, [-8, -8])
 
 
 # ----------------------------------------------------------------------- the estimator
@@ -255,24 +242,45 @@ def test_summaries_are_a_round_of_their_own_in_the_log():
     assert rounds == plain.communication_.table[1:]
 
 
-def test_sums_that_hide_or_are_not_alike_refuse_it():
+REFUSED = [
+    (
+        FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)),
+        r"mechanism adds noise to the messages.*RobustSum\(\) compares",
+    ),
+    (
+        FederatedPowerPCA(
+            2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0, trust="sum")
+        ),
+        r"trust='sum' hides the messages.*RobustSum\(\) compares",
+    ),
+    (
+        FederatedPowerPCA(2, channel=RobustSum(), local_steps=3),
+        r"RobustSum\(\) needs local_steps=1.*got 3",
+    ),
+    (
+        FederatedPowerPCA(2, channel=RobustSum(5)),
+        "max_bad=5 must be fewer than half of the 9 clients",
+    ),
+    *[
+        (model, r"RobustSum\(\) compares .* for FederatedPowerPCA")
+        for model in (
+            FederatedSubspaceTracker(2, channel=RobustSum()),
+            VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize(("model", "words"), REFUSED)
+def test_sums_that_hide_or_are_not_alike_refuse_it(model, words):
     X, sites = site_rows()
-    for trust, hides in (("sum", "trust='sum' hides"), ("client", "mechanism adds noise to")):
-        noise = FedPowerNoise(1.0, 1e-3, 30.0, trust=trust)
-        with pytest.raises(ValueError, match=hides + r" the messages.*RobustSum\(\) compares"):
-            FederatedPowerPCA(2, channel=RobustSum(), mechanism=noise).fit(X, clients=sites)
-    with pytest.raises(ValueError, match=r"RobustSum\(\) needs local_steps=1.*got 3"):
-        FederatedPowerPCA(2, channel=RobustSum(), local_steps=3).fit(X, clients=sites)
-    for model in (
-        FederatedSubspaceTracker(2, channel=RobustSum()),
-        VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())),
-    ):
-        with pytest.raises(ValueError, match=r"RobustSum\(\) compares .* for FederatedPowerPCA"):
-            model.fit(X)
-    with pytest.raises(ValueError, match="max_bad=5 must be fewer than half of the 9 clients"):
-        FederatedPowerPCA(2, channel=RobustSum(5)).fit(X, clients=sites)
-    assert_array_equal(RobustSum(0).receive([np.ones(2), -9 * np.ones(2)], RNG)[0], [-8, -8])
-    bad = X.copy()
-    bad[450, 2] = np.nan
+    labels = {} if isinstance(model, VerticalFederatedPCA) else {"clients": sites}
+    with pytest.raises(ValueError, match=words):
+        model.fit(X, **labels)
+
+
+def test_bad_rows_name_their_site():
+    X, sites = site_rows()
+    X[450, 2] = np.nan
     with pytest.raises(ValueError, match=r"Client 's4'.*NaN"):
-        FederatedPowerPCA(2, channel=RobustSum()).fit(bad, clients=sites)
+        FederatedPowerPCA(2, channel=RobustSum()).fit(X, clients=sites)

@@ -1,0 +1,571 @@
+"""Accounts that cannot be argued with, in an estimator and in a ledger.
+
+From the side of somebody who wants one release more than was promised. The oracle is the plain sum
+of mu^2 of all releases that were computed, counted where they are computed.
+"""
+
+import copy
+import json
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from privacy_helpers import (
+    ONE_ROUND,
+    every_trust,
+    inf,
+    model_of,
+    mostly_noise,
+    rows,
+)
+from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import GridSearchCV
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FedPowerNoise,
+    PerfectChannel,
+    PrivacyBudgetError,
+    PrivacyLeakWarning,
+    PrivacyLedger,
+    SubspaceMerge,
+)
+from fedpca_sklearn.federated import _private
+from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, gaussian_cost
+from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
+from fedpca_sklearn.rounds._queries import Variances
+
+pytestmark = mostly_noise
+ONE = ["a"] * 60
+
+
+def private(epsilon=1.0, **options):
+    return AnalyzeGauss(epsilon, 1e-5, 3.0, **options)
+
+
+def model(k=2, merge=None, **options):
+    return FederatedPCA(k, merge=merge, mechanism=private(**options), random_state=0)
+
+
+def composed(n_releases, of):
+    """What some of the releases cost that a budget of 1 is split over."""
+    return epsilon_of(mu_of(1.0, 1e-5) * math.sqrt(n_releases / of), 1e-5), 1e-5
+
+
+def assert_spent(found, n_releases=1, of=1):
+    assert_allclose(found, composed(n_releases, of), rtol=1e-9)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Seeds of the noise of all messages that clients of `FederatedPCA` compute."""
+    seeds, message = [], _private.Release.message
+
+    def recording(self, rows, kind, arguments, number):
+        seeds.append((*self.seeds, number))
+        return message(self, rows, kind, arguments, number)
+
+    monkeypatch.setattr(_private.Release, "message", recording)
+    return seeds
+
+
+class FailingMerge(SubspaceMerge):
+    """A merge that fails when it is told to."""
+
+    fails = True
+
+    def _merge(self, parts, n_components, kept):
+        if type(self).fails:
+            raise RuntimeError("the server fell over")
+        return super()._merge(parts, n_components, kept)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Switch of the merges."""
+
+    def switch(fails):
+        monkeypatch.setattr(FailingMerge, "fails", fails)
+
+    switch(True)
+    return switch
+
+
+# ------------------------------------------------------------------------ a charge is for good
+
+
+@every_trust
+def test_each_call_is_spent_and_one_too_many_is_refused_before_rows_are_looked_at(trust):
+    X, labels = rows(), np.repeat(["a", "b"], 30)
+    pca = model(n_releases=3, trust=trust)
+    # b draws level in the third call: the maximum stays
+    for part, n_spent in ((slice(60), 1), (slice(30), 2), (slice(30, 60), 2), (slice(30), 3)):
+        pca.partial_fit(X[part], clients=labels[part])
+        assert_spent(pca.privacy_spent_, n_spent, 3)
+    before = pickle.dumps(pca)
+    with pytest.raises(PrivacyBudgetError, match=r"Client 'a' has no budget left.*n_releases=3"):
+        pca.partial_fit(np.full((60, 6), np.nan), clients=labels)
+    assert pickle.dumps(pca) == before
+    pca.partial_fit(X[30:], clients=labels[30:]).partial_fit(X[30:], clients=["c"] * 30)
+    assert_spent(pca.privacy_spent_)
+    assert_spent(pca.fit(X, clients=labels).privacy_spent_, 1, 3)  # from scratch
+
+
+@pytest.mark.parametrize("mean", ["private", "fixed"])
+def test_all_rounds_are_spent_whenever_a_fit_stops(mean):
+    mechanism = FedPowerNoise(1.0, 1e-5, 3.0, mean=mean, mean_share=0.3)
+    absent = np.zeros((1, 2), dtype=bool)
+    lossy = PerfectChannel(dropout=np.concatenate([absent, ~absent, absent, absent]))
+    for options in ({}, {"tol": 1.0}, {"channel": lossy}):
+        options = {"n_rounds": 7, "tol": 0, "acceleration": None, **options}
+        assert_spent(model_of(mechanism, 2, **options).fit(rows()).privacy_spent_)
+
+
+@every_trust
+@pytest.mark.parametrize("kind", ONE_ROUND)
+def test_a_bound_from_the_data_promises_nothing_and_is_never_forgotten(kind, trust):
+    mechanism = kind(1.0, 1e-5, "data", n_releases=3, trust=trust)
+    pca = FederatedPCA(2, mechanism=mechanism, random_state=0)
+    with pytest.warns(PrivacyLeakWarning, match="largest norm"):
+        pca.partial_fit(rows())
+    spent = [pca.privacy_spent_, pca.set_params(mechanism__row_norm=1.0).privacy_spent_]
+    spent += [pca.partial_fit(rows()).privacy_spent_, pca.set_params(mechanism=None).privacy_spent_]
+    assert spent == [(inf, 1e-5)] * 4
+    assert pca.set_params(mechanism=kind(1.0, 1e-5, 1.0)).fit(rows()).privacy_spent_[0] < 2
+
+
+def test_a_smaller_budget_on_the_way_is_kept():
+    pca = model(n_releases=2).partial_fit(rows()).set_params(mechanism__epsilon=0.25)
+    with pytest.raises(PrivacyBudgetError, match="no budget left"):
+        pca.partial_fit(rows())
+    assert_spent(pca.privacy_spent_, 1, 2)
+
+
+@every_trust
+@pytest.mark.parametrize("written", [False, True])
+def test_a_failing_merge_leaves_the_account_charged(trust, written, computed, failing, ledger):
+    """A hundred tries have as many releases as the budget, and each noise of its own."""
+    pca = model(merge=FailingMerge(), n_releases=3, trust=trust, ledger=ledger if written else None)
+    refused = 0
+    for _ in range(100):
+        try:
+            pca.partial_fit(rows(), clients=ONE)
+        except PrivacyBudgetError:
+            refused += 1
+        except RuntimeError:
+            assert not hasattr(pca, "components_")
+    assert refused == 97
+    assert len(computed) == len(set(computed)) == 3 * 2  # a sum and a second moment
+    assert_spent(pca.privacy_spent_)
+
+
+@every_trust
+def test_a_failing_call_changes_nothing_but_the_account(trust, failing):
+    def state(pca):
+        return pickle.dumps({k: v for k, v in vars(pca).items() if k != "_accounts"})
+
+    failing(False)
+    pca = model(merge=FailingMerge(), n_releases=3, trust=trust).partial_fit(rows())
+    before = state(pca)
+    failing(True)
+    # a fit that fails is charged to the account that stays
+    for n_spent, method in ((2, pca.partial_fit), (3, pca.fit)):
+        with pytest.raises(RuntimeError):
+            method(rows(seed=1))
+        assert state(pca) == before
+        assert_spent(pca.privacy_spent_, n_spent, 3)
+    failing(False)
+    with pytest.raises(PrivacyBudgetError):
+        pca.partial_fit(rows())
+    assert_spent(pca.fit(rows()).privacy_spent_, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "trust"), [("summary_of_sums", "sum"), ("private_summary", "client")]
+)
+def test_an_interruption_at_any_point_after_the_charge_keeps_it(name, trust, monkeypatch):
+    """Whatever `FederatedPCA` calls once a client has computed a message."""
+    whole = getattr(_private, name)
+
+    def interrupted(*arguments):
+        whole(*arguments)
+        raise KeyboardInterrupt
+
+    pca = model(trust=trust)
+    with monkeypatch.context() as patch:
+        patch.setattr(_private, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pca.partial_fit(rows())
+    with pytest.raises(PrivacyBudgetError):
+        pca.partial_fit(rows())
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_rounds_that_fail_are_spent(fitted, monkeypatch):
+    pca = model_of(FedPowerNoise(1.0, 1e-5, 3.0), 2, n_rounds=2)
+    if fitted:
+        pca.fit(rows())
+    monkeypatch.setattr(Variances, "private", None)
+    with pytest.raises(TypeError):
+        pca.fit(rows())
+    assert_spent(pca.privacy_spent_, 1 + fitted, 1)
+    assert hasattr(pca, "components_") == fitted
+
+
+def test_accounts_are_not_shared_by_clones_copies_and_searches():
+    X, mechanism = rows(80), private()
+    before = dict(vars(mechanism))
+    pca = FederatedPCA(2, mechanism=mechanism, random_state=0).fit(X)
+    fresh, restored = clone(pca), pickle.loads(pickle.dumps(pca))
+    assert not hasattr(fresh, "privacy_spent_")
+    assert restored.privacy_spent_ == pca.privacy_spent_
+    for spent in (pca, restored, fresh.partial_fit(X)):
+        with pytest.raises(PrivacyBudgetError):
+            spent.partial_fit(X)
+    search = GridSearchCV(clone(pca), {"mechanism__epsilon": [0.5, 2.0]}).fit(X)
+    epsilon = search.best_params_["mechanism__epsilon"]
+    assert_allclose(search.best_estimator_.privacy_spent_, (epsilon, 1e-5), rtol=1e-9)
+    assert vars(mechanism) == before
+    assert not hasattr(pca.set_params(mechanism=None).fit(X), "privacy_spent_")
+
+
+# ------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, "1"), ("1", 1), ("1", " 1"), ("1", "1\t"), ("caf\u00e9", "cafe\u0301")],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_client_has_one_account_however_it_is_written(first, second, fails, failing):
+    failing(fails)
+    pca = model(merge=FailingMerge())
+    try:
+        pca.partial_fit(rows(), clients=[first] * 60)
+    except RuntimeError:
+        assert fails
+    with pytest.raises(ValueError, match=re.escape(f"{first!r} and {second!r}")):
+        pca.partial_fit(rows(), clients=[second] * 60)
+
+
+def test_numbers_of_any_type_are_one_client():
+    pca = model(n_releases=3)
+    for labels in (np.ones(60, np.int8), list(np.ones(60)), np.ones(60, np.uint64)):
+        pca.partial_fit(rows(), clients=labels)
+    with pytest.raises(PrivacyBudgetError):
+        pca.partial_fit(rows(), clients=[True] * 60)
+    assert_spent(pca.privacy_spent_)
+
+
+# ------------------------------------------------------------------------------------- ledger
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return PrivacyLedger(tmp_path / "ledger.jsonl")
+
+
+def lines_of(ledger):
+    return [json.loads(line) for line in Path(ledger.path).read_text().splitlines()]
+
+
+def again(pca, X=None, **labels):
+    """One more fit is refused, before rows are looked at and with nothing written."""
+    before = Path(pca.mechanism.ledger.path).read_bytes()
+    with pytest.raises(PrivacyBudgetError, match="no budget left in the ledger"):
+        pca.fit(np.full((60, 6), np.nan) if X is None else X, **labels)
+    assert Path(pca.mechanism.ledger.path).read_bytes() == before
+
+
+def test_a_line_says_what_was_released(ledger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert PrivacyLedger("ledger.jsonl").path == ledger.path
+    assert ledger.spent(0.1) == {}
+    assert not os.path.exists(ledger.path)
+    labels = np.repeat(["north", " s\u00fcd"], 30)
+    pca = model(n_releases=2, ledger=ledger).fit(rows(), clients=labels)
+    assert [(line["label"], line["id"]) for line in lines_of(ledger)] == [
+        ("s\u00fcd", 1),
+        ("north", 2),
+    ]
+    for line in lines_of(ledger):
+        assert line["mechanism"] == "AnalyzeGauss"
+        assert (line["epsilon"], line["delta"], line["share"]) == (1.0, 1e-5, 0.5)
+        assert_allclose(line["mu2"], mu_of(1.0, 1e-5) ** 2 / 2)
+        assert line["time"].endswith("+00:00")
+    assert_allclose(pca.privacy_spent_, ledger.spent(1e-5)["north"])
+    assert pca.privacy_spent_.account == ledger.path
+    assert repr(ledger.path) in repr(pca.privacy_spent_)
+    plain = model(n_releases=2).fit(rows(), clients=labels)
+    assert_array_equal(pca.components_, plain.components_)
+    assert "of this fit alone" in repr(plain.privacy_spent_)
+    assert pickle.loads(pickle.dumps(plain.privacy_spent_)) == plain.privacy_spent_
+    moved = pickle.loads(pickle.dumps(PrivacySpent(1.0, 0.1).counted_in("here")))
+    assert moved.account == "here"
+
+
+@every_trust
+@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
+def test_a_second_fit_a_copy_and_a_pickle_are_refused(kind, trust, ledger):
+    mechanism = kind(1.0, 1e-5, 3.0, ledger=ledger, trust=trust)
+    options = {"n_rounds": 2} if kind is FedPowerNoise else {}
+    pca = model_of(mechanism, 2, **options).fit(rows(), clients=np.repeat([0, 1], 30))
+    again(pca)
+    again(clone(pca))
+    again(copy.copy(pca))
+    again(copy.deepcopy(pca))
+    again(pickle.loads(pickle.dumps(pca)))
+    again(clone(pca).set_params(mechanism__ledger=PrivacyLedger(ledger.path)))
+    for label in (1, "1", " 1", True):
+        again(model(ledger=ledger), rows(), clients=[label] * 60)
+    assert_spent(ledger.spent(1e-5)["1"])
+
+
+@pytest.mark.parametrize("label", ["a\u200b", "a\u2065", "\x1b[2Ja", "a" * 70_000])
+def test_no_label_is_a_second_account_that_looks_alike_or_spoils_the_file(ledger, label):
+    """A line of more than 64 KB would never be read again."""
+    model(ledger=ledger).fit(rows(), clients=ONE)
+    before = lines_of(ledger)
+    with pytest.raises(ValueError, match="clients must"):
+        model(ledger=ledger).fit(rows(), clients=[label] * 60)
+    assert lines_of(ledger) == before
+
+
+def test_a_search_is_refused_when_the_budget_is_spent(ledger):
+    pca = model(n_releases=3, ledger=ledger)
+    search = GridSearchCV(pca, {"n_components": [1, 2]}, cv=2, refit=False)
+    with (
+        pytest.warns(FitFailedWarning, match="no budget left in the ledger"),
+        pytest.warns(UserWarning, match="non-finite"),
+    ):
+        search.fit(rows())
+    assert np.isnan(search.cv_results_["split1_test_score"]).sum() == 1
+    assert len(lines_of(ledger)) == 3 * 2  # two shards each
+
+
+def test_the_flushed_line_comes_before_the_noise(ledger, monkeypatch):
+    events = []
+
+    def watched(owner, name):
+        function = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given: (events.append(name), function(*given))[1])
+
+    watched(_private.Release, "message")
+    watched(os, "fsync")
+    model(ledger=ledger).fit(rows())
+    assert events[0] == "fsync"
+    assert "fsync" not in events[events.index("message") :]
+
+
+def test_a_full_disk_releases_nothing(ledger, computed, monkeypatch):
+    pca, write = model(n_releases=2, ledger=ledger).fit(rows()), os.write
+    size, n_computed = os.path.getsize(ledger.path), len(computed)
+
+    def full(file, data):
+        write(file, bytes(data[:20]))
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            pca.fit(rows())
+    assert os.path.getsize(ledger.path) == size
+    assert len(computed) == n_computed
+    again(pca.fit(rows()))
+
+
+def one_release(path):
+    """1 if a release fits into the ledger."""
+    try:
+        model(1, n_releases=4, ledger=PrivacyLedger(path)).fit(rows(20), clients=["a"] * 20)
+    except PrivacyBudgetError:
+        return 0
+    return 1
+
+
+def test_threads_and_processes_share_the_budget(ledger):
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(one_release, [ledger.path] * 8)) == 4
+    os.remove(ledger.path)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        won = joblib.Parallel()(joblib.delayed(one_release)(ledger.path) for _ in range(8))
+    assert sum(won) == 4
+    assert [line["id"] for line in lines_of(ledger)] == [1, 2, 3, 4]
+    again(model(n_releases=4, ledger=ledger), clients=ONE)
+
+
+def test_a_crash_while_noise_is_drawn_is_spent(ledger):
+    """A process that is killed at its first random number."""
+    code = (
+        "import os, numpy as np, fedpca_sklearn as f\n"
+        "np.random.default_rng = lambda *a: os._exit(9)\n"
+        f"m = f.AnalyzeGauss(1.0, 1e-5, 3.0, ledger=f.PrivacyLedger({ledger.path!r}))\n"
+        "f.FederatedPCA(1, mechanism=m).fit(np.eye(4), clients=['a'] * 4)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    again(model(ledger=ledger), clients=ONE)
+
+
+@pytest.mark.parametrize("cut", range(1, 260, 7))
+def test_a_line_that_was_cut_off_is_spent_or_refuses(ledger, cut):
+    """Never more than the two releases of the budget, wherever the crash was."""
+    pca = model(1, n_releases=2, ledger=ledger)
+    pca.fit(rows(), clients=ONE).fit(rows(), clients=ONE)
+    last = Path(ledger.path).read_bytes().splitlines(keepends=True)[-1]
+    cut = min(cut, len(last) - 1)
+    os.truncate(ledger.path, os.path.getsize(ledger.path) - cut)
+    fresh = PrivacyLedger(ledger.path)
+    readable = b'"time"' in last[:-cut] or last[:-cut].count(b", ") >= 2
+    with pytest.raises(ValueError, match="no budget left" if readable else "cut off") as caught:
+        model(1, n_releases=2, ledger=fresh).fit(rows(), clients=ONE)
+    assert isinstance(caught.value, PrivacyBudgetError) == readable
+    if readable:  # what is there now is whole
+        assert [line["id"] for line in lines_of(ledger)] == [1, 2]
+        assert_spent(PrivacyLedger(ledger.path).spent(1e-5)["a"])
+
+
+TAMPERINGS = {
+    "a cost is lowered": lambda lines: [lines[0].replace(b"0.0", b"0.00", 1), *lines[1:]],
+    "a label is changed": lambda lines: [lines[0].replace(b'"a"', b'"b"'), *lines[1:]],
+    "a line is left out": lambda lines: [lines[0], *lines[2:]],
+    "the first is left out": lambda lines: lines[1:],
+    "lines are exchanged": lambda lines: [lines[1], lines[0], *lines[2:]],
+    "a line comes twice": lambda lines: [*lines, lines[-1]],
+    "not JSON": lambda lines: [*lines, b"hello\n"],
+    "a number": lambda lines: [*lines, b"1\n"],
+    "a list": lambda lines: [*lines, b'[1, "chain"]\n'],
+    "deep": lambda lines: [*lines, b"[" * 50_000 + b"\n"],
+    "an empty line": lambda lines: [*lines, b"\n"],
+    "no text": lambda lines: [*lines, b"\xff\xfe\n"],
+    "no end": lambda lines: [*lines, b"x" * 100_000],
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_a_ledger_that_is_not_what_was_written_is_refused(ledger, name):
+    pca = model(1, n_releases=5, ledger=ledger)
+    for _ in range(3):
+        pca.fit(rows(), clients=ONE)
+    lines = Path(ledger.path).read_bytes().splitlines(keepends=True)
+    changed = b"".join(TAMPERINGS[name](lines))
+    Path(ledger.path).write_bytes(changed)
+    fresh = PrivacyLedger(ledger.path)
+    other = model(1, n_releases=5, ledger=fresh)
+    for call in (lambda: fresh.spent(1e-5), lambda: other.fit(rows(), clients=ONE)):
+        with pytest.raises(ValueError, match=r"The ledger .*ledger\.jsonl .*no release"):
+            call()
+    assert not hasattr(other, "privacy_spent_")
+    assert Path(ledger.path).read_bytes() == changed
+    if name in ("a label is changed", "lines are exchanged"):
+        # who has read the lines before looks at the last of them only, and remembers the others
+        assert_spent(ledger.spent(1e-5)["a"], 3, 5)
+        return
+    with pytest.raises(ValueError, match="no release"):
+        ledger.spent(1e-5)
+
+
+def test_a_ledger_that_was_put_back_or_forked_is_noticed_by_who_has_seen_more(ledger):
+    pca, file = model(1, n_releases=9, ledger=ledger).fit(rows()), Path(ledger.path)
+    old = file.read_bytes()
+    stored = pickle.dumps(pca.fit(rows()))
+    for content in (old, b"", None):
+        file.unlink() if content is None else file.write_bytes(content)
+        for other in (pca, pickle.loads(stored), pickle.loads(pickle.dumps(pca))):
+            with pytest.raises(ValueError, match=f"has {len(content or b'')} bytes and had"):
+                other.fit(rows())
+    # put back, then gone on with by somebody else beyond its old size
+    file.write_bytes(old)
+    other = model(1, n_releases=9, ledger=PrivacyLedger(ledger.path))
+    for _ in range(2):
+        other.fit(rows(), clients=["somebody with a longer name"] * 60)
+    with pytest.raises(ValueError, match="was changed before byte"):
+        pca.fit(rows())
+
+
+def test_only_what_is_new_is_read(ledger, monkeypatch):
+    X, labels = rows(8), ["a"] * 8
+    pca = model(1, n_releases=1000, ledger=ledger)
+    for _ in range(10):
+        pca.fit(X, clients=labels)
+    n_read, entry = [0], PrivacyLedger._lines
+
+    def counted(self, stream, known):
+        found = entry(self, stream, known)
+        n_read[0] += found.n_lines - known.n_lines
+        return found
+
+    monkeypatch.setattr(PrivacyLedger, "_lines", counted)
+    stranger = model(1, n_releases=1000, ledger=PrivacyLedger(ledger.path))
+    # the last reads what the other object has added
+    for other, n in ((pca, 0), (clone(pca), 0), (copy.deepcopy(pca), 0), (stranger, 13), (pca, 14)):
+        other.fit(X, clients=labels)
+        assert n_read[0] == n
+
+
+def test_infinite_costs_are_kept_and_refuse_finite_budgets(ledger):
+    with pytest.raises(PrivacyBudgetError):  # before the warning
+        FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 1e-5, "data", ledger=ledger)).fit(rows())
+    pca = model(1, epsilon=inf, ledger=ledger).fit(rows()).fit(rows())
+    assert pca.privacy_spent_ == (inf, 1e-5)
+    assert lines_of(ledger)[0]["mu2"] == "inf"
+    assert PrivacyLedger(ledger.path).spent(0.1)["0"] == (inf, 0.1)
+    again(model(1, epsilon=1e6, ledger=ledger))
+
+
+def test_a_ledger_that_joins_later_counts_what_it_has_seen(ledger):
+    pca = model(n_releases=3).partial_fit(rows())
+    pca.set_params(mechanism__ledger=ledger).partial_fit(rows())
+    assert_spent(pca.privacy_spent_, 2, 3)
+    assert_spent(ledger.spent(1e-5)["0"], 1, 3)
+
+
+# --------------------------------------------------------------- mechanisms state their own cost
+
+
+def laplace(self, shape, std, rng):
+    return rng.laplace(scale=std, size=shape)
+
+
+def test_who_draws_other_noise_says_what_it_costs():
+    mixin = type("Mixin", (), {"_noise": laplace})
+    for bases, name, stated, who in (
+        *[((base,), "_noise", "_noise_cost", "") for base in (SecondMomentMechanism, *ONE_ROUND)],
+        ((mixin, AnalyzeGauss), None, "_noise_cost", "Mixin "),
+        ((AnalyzeGauss,), "noisy_columns", "_noise_cost", ""),
+        ((AnalyzeGauss,), "noisy_sum", "_sum_cost", ""),
+        *[((FedPowerNoise,), f"noisy_{what}", "", "") for what in ("sum", "product", "variances")],
+    ):
+        with pytest.raises(TypeError, match=rf"{who}must define {stated}.*, because it defines"):
+            type("Other", bases, {name: laplace} if name else {})
+    type("Renamed", (AnalyzeGauss,), {"column_blocks": AnalyzeGauss.column_blocks})
+
+
+def test_the_account_is_charged_what_the_mechanism_states():
+    def scaled(factor, cost):
+        """Noise that is so many times as large as the budget asks for, and what it states."""
+        noise = AnalyzeGauss._noise
+        methods = {
+            "_noise": lambda self, shape, std, rng: factor * noise(self, shape, std, rng),
+            "_noise_cost": lambda self, std, n_features, n_shares: cost(std),
+        }
+        kind = type("Scaled", (AnalyzeGauss,), methods)
+        return FederatedPCA(2, mechanism=kind(1.0, 1e-5, 3.0, mean="fixed"))
+
+    def gaussian(factor):
+        return scaled(factor, lambda std: gaussian_cost(math.sqrt(2), factor * std))
+
+    assert scaled(1, lambda std: inf).fit(rows()).privacy_spent_ == (inf, 1e-5)
+    assert_spent(gaussian(2).fit(rows()).privacy_spent_, 1, 4)
+    with pytest.raises(PrivacyBudgetError):
+        gaussian(0.5).fit(rows())
