@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from golden_cases import made
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,22 +19,11 @@ from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     AnalyzeGauss,
-    AvailablePairs,
-    ConditionalFill,
-    DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
-    FederatedScaler,
-    FederatedSubspaceTracker,
     FedPowerNoise,
-    OnlineDistributedPCA,
-    RobustMerge,
     Subspace,
     SubspaceMerge,
-    TruncatedDistributedPCA,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    make_power_law,
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
@@ -45,25 +35,17 @@ from fedpca_sklearn.engines.protocols import SumsInProcess, Task
 X = load_digits().data[:300]
 LABELS = np.repeat(["east", "north", "west"], [100, 80, 120])
 PARTS = {site: X[site == LABELS] for site in np.unique(LABELS)}
-WIDE = make_power_law(400, 300, alpha=1.0, random_state=0)
-WIDE_PARTS = {"east": WIDE[:150], "north": WIDE[150:250], "west": WIDE[250:]}
-HOLES = np.where(np.random.default_rng(0).random((300, 6)) < 0.4, np.nan, X[:, 20:26])
-ROWS = [
-    (FederatedPCA(5), X),
-    (FederatedPCA(4, scale=True), X[:, 20:30]),
-    (FederatedPCA(5, merge=RobustMerge()), X),
-    (FederatedPCA(5, n_refinements=2), WIDE),
-    (DistributedPCA(5), X),
-    (TruncatedDistributedPCA(5), X),
-    (FederatedPowerPCA(4, n_rounds=6, random_state=3), X),
-    (FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3), X),
-    (OnlineDistributedPCA(3), X),
-    (FederatedPCA(3, missing=AvailablePairs()), HOLES),
-    (FederatedPCA(3, missing=ConditionalFill(n_rounds=2)), HOLES),
-    (FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)), HOLES),
-    (FederatedPCA("held-out", missing=ConditionalFill()), HOLES),
-    (FederatedPCA(3, missing=ConditionalFill(), merge=SubspaceMerge(fan_in=2)), HOLES),
-]
+ESTIMATORS = """
+FederatedPCA(4, scale=True)
+FederatedPCA(5, merge=RobustMerge())
+FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2))
+FederatedPCA("held-out", missing=ConditionalFill())
+FederatedPCA(3, missing=AvailablePairs(), merge=SubspaceMerge(fan_in=2))
+FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3)
+FederatedSubspaceTracker(2, batch_size=40, init_size=40, random_state=0)
+VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0)
+VerticalFederatedKernelPCA(3, aggregation=VFedPCA(), gamma=1e-3)
+""".strip().splitlines()
 
 
 def go_on(folder, parts, policies=None, **how):
@@ -99,25 +81,6 @@ def assert_same(a, b, tol=1e-10):
     assert_allclose(a.mean_, b.mean_, rtol=0, atol=tol * max(1.0, np.abs(b.mean_).max()))
 
 
-@pytest.mark.parametrize(
-    ("estimator", "rows"), ROWS, ids=[construction_of(e)[:60] for e, _ in ROWS]
-)
-def test_a_fit_by_files_is_that_of_one_process(estimator, rows, tmp_path):
-    parts = parts_of(rows)
-    labels = np.repeat(list(parts), [len(part) for part in parts.values()])
-    found = by_files(tmp_path, estimator, parts)
-    assert_same(found, clone(estimator).fit(rows, clients=labels))
-    assert list(found.clients_) == list(parts)
-    assert found.missing_sites_ == {}
-
-
-def test_moments_of_columns_by_files(tmp_path):
-    rows = X + 1e6
-    found = by_files(tmp_path, FederatedScaler(), parts_of(rows))
-    assert_allclose(found.mean_, rows.mean(axis=0), rtol=1e-13)
-    assert_allclose(found.var_, rows.var(axis=0), rtol=1e-9, atol=1e-12)
-
-
 def test_sparse_rows_and_weights_by_files(tmp_path):
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     parts = {
@@ -126,49 +89,6 @@ def test_sparse_rows_and_weights_by_files(tmp_path):
     }
     found = by_files(tmp_path, FederatedPCA(5), parts)
     assert_same(found, FederatedPCA(5).fit(np.repeat(X, weights, axis=0)))
-
-
-def test_batches_of_a_tracker_by_files(tmp_path):
-    tracker = FederatedSubspaceTracker(2, batch_size=40, init_size=40, random_state=0)
-    parts = {site: rows[:80] for site, rows in parts_of(HOLES).items()}
-    found = by_files(tmp_path, tracker, parts)
-    batches = [part[at : at + 40] for at in (0, 40) for part in parts.values()]
-    here = clone(tracker).set_params(batch_size=120, init_size=120)
-    here.fit(np.concatenate(batches), clients=np.tile(np.repeat(list(parts), 40), 2))
-    assert_same(found, here, 1e-8)
-
-
-def test_columns_of_several_owners_by_files(tmp_path):
-    groups = {"bank": slice(0, 20), "shop": slice(20, 64)}
-    salt = b"agreed by telephone, 32 bytes long"
-    ids = np.arange(len(X)).astype(str)
-    parts = {site: SiteRows(X[:, columns], keys=ids, salt=salt) for site, columns in groups.items()}
-    feature_groups = [list(range(64))[columns] for columns in groups.values()]
-    for name, estimator in {
-        "singular_values_": VerticalFederatedPCA(3, method="power", random_state=0),
-        "eigenvalues_": VerticalFederatedKernelPCA(3, aggregation="exact", gamma=1e-3),
-    }.items():
-        found = by_files(tmp_path / name, estimator, parts)
-        here = clone(estimator).set_params(feature_groups=feature_groups).fit(X)
-        assert_allclose(getattr(found, name), getattr(here, name), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [DistributedPCA(4), FederatedPCA(4), FederatedPowerPCA(4, n_rounds=4, random_state=0)],
-    ids=lambda e: type(e).__name__,
-)
-def test_secure_sums_by_files(estimator, tmp_path):
-    pytest.importorskip("cryptography")
-    pytest.importorskip("flwr")
-    secure = SecureAggregation(threshold=2)
-    found = by_files(tmp_path, estimator, PARTS, secure=secure)
-    assert_same(found, clone(estimator).fit(X, clients=LABELS), 1e-6)
-    letters = sorted(tmp_path.glob("*.east.answer"))
-    arrays = [read_letter(path)[0].message.arrays for path in letters]
-    numbers = [set(named) for named in arrays if named]
-    assert numbers[0] == {"bounds"}  # powers of two; all others are masked
-    assert all(named == {"masked"} for named in numbers[1:])
 
 
 @pytest.mark.parametrize(
@@ -544,11 +464,11 @@ def test_a_folder_has_one_study(tmp_path):
         Study(tmp_path)
 
 
-@pytest.mark.parametrize("estimator", [estimator for estimator, _ in ROWS])
-def test_a_construction_is_read_as_it_was(estimator):
-    text = construction_of(estimator)
+@pytest.mark.parametrize("code", ESTIMATORS)
+def test_a_construction_is_read_as_it_was(code):
+    text = construction_of(made(code))
     assert construction_of(constructed(text)) == text
-    assert repr(constructed(text)) == repr(clone(estimator))
+    assert repr(constructed(text)) == repr(made(code))
 
 
 def test_arrays_and_infinities_are_constructed():

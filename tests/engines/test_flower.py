@@ -1,221 +1,53 @@
-"""Estimators on real sites over Flower: the apps in one process, and a deployment on loopback."""
+"""Estimators on real sites over Flower: the apps, who takes part, and a deployment on loopback."""
 
-import os
 import re
 import runpy
 import shutil
 import sys
-import warnings
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from sklearn.base import clone
+from engines.site_helpers import (
+    PARTS,
+    ROWS,
+    SECURE,
+    InProcessGrid,
+    assert_same,
+    fit,
+    grid_of,
+    here,
+    in_one_process,
+    lost,
+    made,
+)
+from flwr.app import Context, Error, RecordDict
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.decomposition import PCA
 
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    DistributedPCA,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FedPowerNoise,
-    GaussianChannel,
-    ProjectionAverage,
-    StreamingPCA,
-    SubspaceMerge,
-    TruncatedDistributedPCA,
-    subspace_distance,
-)
-
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
-
-from flwr.app import (
-    Context,
-    Error,
-    Message,
-    RecordDict,
-)
-from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
-
+from fedpca_sklearn import StreamingPCA, subspace_distance
 from fedpca_sklearn.engines.flower import (
+    SecureAggregation,
     SitePolicy,
+    SiteRows,
     client_app,
     fit_sites,
+    partial_fit_sites,
     server_app,
     site_work,
 )
 
-X, Y = load_digits(return_X_y=True)
-PARTS = {"east": X[:600], "north": X[600:700], "west": X[700:]}
-LABELS = np.repeat(list(PARTS), [len(rows) for rows in PARTS.values()])
+KINDS = ["FederatedPCA(3)", "DistributedPCA(3)", "FederatedPowerPCA(3, random_state=0)"]
 BIN = Path(sys.executable).parent
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "flower" / "run_loopback.py"
 
 
-class InProcessGrid(Grid):
-    """Runs client apps, by node, where a network would be; `spoil` is what happens to a reply."""
-
-    def __init__(self, apps, sites, spoil=None):
-        self.apps, self.spoil = dict(enumerate(apps, start=1)), spoil
-        self.contexts = {
-            node: Context(1, node, {"site": site}, RecordDict(), {})
-            for node, site in enumerate(sites, start=1)
-        }
-        self.asked = []
-        self.ids = count(1)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-
-    run = property(lambda self: None)
-
-    def set_run(self, run):
-        raise NotImplementedError
-
-    create_message = push_messages = pull_messages = set_run
-
-    def get_node_ids(self):
-        return list(self.contexts)
-
-    def send_and_receive(self, messages, *, timeout=None):
-        replies = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = str(next(self.ids))
-            node = message.metadata.dst_node_id
-            context = self.contexts[node]
-            self.asked.append((context.node_config["site"], message.metadata.message_type))
-            try:
-                reply = self.apps[node](message, context)
-            except Exception as error:  # as Flower's client process does
-                reply = Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
-            if self.spoil is not None:
-                reply = self.spoil(context.node_config["site"], message, reply)
-            replies += [] if reply is None else [reply]
-        return replies[::-1]
-
-
-def grid_of(estimator, parts=PARTS, spoil=None, sites=None, **of_site):
-    def load_rows(rows):
-        return lambda context: rows
-
-    apps = [client_app(load_rows(rows), estimator, **of_site) for rows in parts.values()]
-    return InProcessGrid(apps, list(parts) if sites is None else sites, spoil)
-
-
-def run(estimator, parts=PARTS, spoil=None, sites=None, **options):
-    """What a ServerApp hands on."""
-    found = []
-    app = server_app(estimator, lambda pca, context: found.append(pca), wait=0, **options)
-    app(grid_of(estimator, parts, spoil, sites), Context(1, 0, {}, RecordDict(), {}))
-    return found[0]
-
-
-def assert_same(a, b, tol=1e-10):
-    scale = b.singular_values_[0]
-    np.testing.assert_allclose(a.singular_values_, b.singular_values_, rtol=0, atol=tol * scale)
-    np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=tol)
-    np.testing.assert_allclose(a.mean_, b.mean_, rtol=0, atol=tol * np.abs(b.mean_).max())
-    np.testing.assert_allclose(
-        a.explained_variance_ratio_, b.explained_variance_ratio_, rtol=0, atol=tol
-    )
-    np.testing.assert_allclose(a.noise_variance_, b.noise_variance_, rtol=1e-8)
-    assert a.n_samples_ == b.n_samples_
-
-
-ESTIMATORS = [
-    FederatedPCA(5),
-    FederatedPCA(0.8),
-    FederatedPCA("parallel"),
-    FederatedPCA(5, merge=SubspaceMerge(fan_in=2)),
-    FederatedPCA(5, merge=ProjectionAverage()),
-    FederatedPCA(5, estimator=StreamingPCA(5, oversampling=4)),
-    DistributedPCA(5),
-    DistributedPCA(),
-    DistributedPCA("mle"),
-    TruncatedDistributedPCA(5),
-    TruncatedDistributedPCA(0.7, local_threshold=0.8),
-    FederatedPowerPCA(5, acceleration="krylov", random_state=0),
-    FederatedPowerPCA(5, n_rounds=7, random_state=0),
-    FederatedPowerPCA(5, local_steps=3, n_rounds=5, random_state=0),
-    FederatedPCA(5, merge=SubspaceMerge(center="site")),
-]
-BY_NAME = {"ids": lambda e: type(e).__name__}
-KINDS = [ESTIMATORS[0], ESTIMATORS[6], ESTIMATORS[11]]
-
-
-# -------------------------------------------------------------------- equality
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, **BY_NAME)
-def test_sites_give_what_clients_in_one_process_give(estimator):
-    before = repr(estimator.get_params())
-    fitted = run(estimator)
-    expected = clone(estimator).fit(X, clients=LABELS)
-    assert type(fitted) is type(estimator)
-    assert_same(fitted, expected)
-    assert fitted.clients_ == expected.clients_ == ["east", "north", "west"]
-    assert fitted.missing_sites_ == {}
-    assert fitted.n_features_in_ == 64
-    assert repr(fitted.get_params()) == repr(estimator.get_params()) == before
-    np.testing.assert_allclose(fitted.transform(X), expected.transform(X), atol=1e-7)
-    for name in ("n_iter_", "stop_reason_"):
-        assert getattr(fitted, name, None) == getattr(expected, name, None)
-
-
-@pytest.mark.parametrize("estimator", KINDS, **BY_NAME)
-def test_sites_give_pca_of_the_pooled_rows(estimator):
-    fitted, pooled = run(estimator), PCA(5).fit(X)
-    assert subspace_distance(fitted.components_, pooled.components_) < 1e-6
-    np.testing.assert_allclose(fitted.explained_variance_, pooled.explained_variance_, rtol=1e-6)
-    np.testing.assert_allclose(fitted.mean_, pooled.mean_, atol=1e-10)
-
-
-def test_about_the_origin():
-    estimator = FederatedPowerPCA(4, center=False, acceleration="krylov", random_state=1)
-    fitted = run(estimator)
-    V = np.linalg.svd(X, full_matrices=False)[2][:4]
-    assert subspace_distance(fitted.components_, V) < 1e-6
-    assert not fitted.mean_.any()
-    svd = run(FederatedPCA(4, estimator=TruncatedSVD(10, algorithm="arpack"), random_state=0))
-    # ten directions of each site stand for all
-    assert subspace_distance(svd.components_, V) < 0.05
-
-
-def test_a_site_with_few_rows_sparse_rows_and_float32():
-    parts = {"a": X[:3].astype(np.float32), "b": sp.csr_array(X[3:900].astype(np.float32))}
-    rows, labels = X[:900].astype(np.float32), np.repeat(["a", "b"], [3, 897])
-    for estimator in (DistributedPCA(5), FederatedPowerPCA(5, n_rounds=9, random_state=0)):
-        fitted = fit_sites(grid_of(estimator, parts, min_rows=3), estimator, wait=0)
-        assert fitted.components_.dtype == np.float32
-        assert_same(fitted, clone(estimator).fit(rows, clients=labels), tol=2e-6)
-    grid = grid_of(FederatedPCA(5), parts, min_rows=3)
-    assert fit_sites(grid, FederatedPCA(5), wait=0).components_.dtype == np.float32
-
-
-def test_names_of_columns_travel():
-    pd = pytest.importorskip("pandas")
-    columns = [f"pixel{i}" for i in range(64)]
-    parts = {site: pd.DataFrame(rows, columns=columns) for site, rows in PARTS.items()}
-    for estimator in KINDS:
-        assert run(estimator, parts).feature_names_in_.tolist() == columns
-    parts["west"] = parts["west"][columns[::-1]]
-    for estimator in KINDS:
-        with pytest.warns(UserWarning, match=r"site 'west' .*in another order: 'pixel63' at pos"):
-            fitted = run(estimator, parts)
-        assert fitted.feature_names_in_.tolist() == columns
-        assert fitted.clients_ == ["east", "north"]
-
-
-def test_the_log_counts_what_was_sent():
-    rounds = run(ESTIMATORS[10]).communication_
-    assert rounds == clone(ESTIMATORS[10]).fit(X, clients=LABELS).communication_
-    factors = run(DistributedPCA(5)).communication_
-    # three triangles of 64 columns, three means in two floats, three counts
-    assert (factors.rounds, factors.floats_up) == (1, 3 * (64 * 65 // 2 + 64 + 1))
-    assert factors.bytes_up == 3 * 8 * (64 * 65 // 2 + 2 * 64 + 1)
+def test_a_server_app_hands_on_what_was_fitted():
+    found, pca = [], made(KINDS[0])
+    app = server_app(pca, lambda fitted, context: found.append(fitted), wait=0)
+    app(grid_of(pca), Context(1, 0, {}, RecordDict(), {}))
+    assert_same(found[0], in_one_process(KINDS[0], "rows"))
 
 
 def test_sub_estimators_with_a_random_state_differ_by_site_and_repeat():
@@ -228,203 +60,206 @@ def test_sub_estimators_with_a_random_state_differ_by_site_and_repeat():
             seeds.append(self.random_state)
             return super().fit(X)
 
-    seeds = []
+    seeds, federated = [], type(made("FederatedPCA()"))
     for _ in range(2):
-        run(FederatedPCA(5, estimator=Seeds(5), random_state=3))
+        fit(federated(5, estimator=Seeds(5), random_state=3))
     assert seeds[:3] == seeds[3:]
     assert len(set(seeds)) == 3
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 1.0)),
-        FederatedPowerPCA(3, mechanism=FedPowerNoise(1.0, 1e-5, 1.0)),
-    ],
-    ids=lambda e: type(e).__name__,
-)
-def test_a_mechanism_without_a_ledger_is_refused_at_a_site(estimator):
-    with pytest.raises(ValueError, match="mechanism needs a ledger at a site"):
-        client_app(lambda context: None, estimator)
-
-
-def test_parameters_that_do_not_fit_together_are_refused_at_a_site(tmp_path):
-    noise = FedPowerNoise(1.0, 1e-5, 1.0)
-    policy = SitePolicy(ledger=tmp_path / "ledger")
-    with pytest.raises(ValueError, match="mechanism needs local_steps=1"):
-        client_app(
-            lambda context: None,
-            FederatedPowerPCA(3, local_steps=2, mechanism=noise),
-            policy=policy,
-        )
-    with pytest.raises(ValueError, match="n_components"):
-        client_app(lambda context: None, DistributedPCA(-1))
 
 
 # -------------------------------------------------------------------- faults
 
 
-def without(lost, kind=None, how="error"):
-    """Spoil the replies of a site, from the first of a kind on."""
-    gone = []
-
-    def spoil(site, message, reply):
-        if site == lost and (kind is None or message.metadata.message_type == f"query.{kind}"):
-            gone.append(True)
-        if site != lost or not gone:
-            return reply
-        return Message(Error(8, "crashed"), reply_to=message) if how == "error" else None
-
-    return spoil
-
-
-@pytest.mark.parametrize("how", ["error", "timeout"])
-@pytest.mark.parametrize("estimator", KINDS, **BY_NAME)
-def test_a_site_that_fails_is_left_out_and_named(estimator, how):
-    with pytest.warns(UserWarning, match="Fitted without site 'node 2'"):
-        fitted = run(estimator, spoil=without("north", how=how), timeout=7)
-    reason = "Flower's error 8: crashed" if how == "error" else "no answer within 7 s"
-    assert fitted.missing_sites_ == {"node 2": reason}
-    assert fitted.clients_ == ["east", "west"]
-    there = LABELS != "north"
-    assert_same(fitted, clone(estimator).fit(X[there], clients=LABELS[there]))
+@pytest.mark.parametrize("code", KINDS)
+def test_a_site_whose_process_fails_is_left_out_and_named(code):
+    broken = np.where(np.arange(8) == 3, np.nan, PARTS["north"])
+    reference = "calls itself 'north': ValueError, [0-9a-f]{8} in the log of the site"
+    for parts, spoil, reason in (
+        (PARTS, lost("north", how=Error(8, "crashed")), "Flower's error 8: crashed"),
+        (PARTS, lost("north"), "no answer within 7 s"),
+        ({**PARTS, "north": broken}, None, reference),
+    ):
+        with pytest.warns(UserWarning, match="Fitted without site 'node 2'"):
+            found = fit(made(code), parts, spoil, options={"timeout": 7})
+        assert list(found.missing_sites_) == ["node 2"]
+        assert re.fullmatch(reason, found.missing_sites_["node 2"])
+        assert_same(found, in_one_process(code, "rows", "east", "west"))
 
 
-@pytest.mark.parametrize("kind", ["times_scatter", "variances"])
-def test_a_site_lost_between_rounds_leaves_no_trace(kind):
-    estimator = KINDS[2]
-    grid = grid_of(estimator, spoil=without("west", kind, "timeout"))
-    with pytest.warns(UserWarning, match=r"Fitted without site 'west' \(no answer within 600 s\)"):
-        fitted = fit_sites(grid, estimator, wait=0)
-    assert list(fitted.missing_sites_) == ["west"]
-    there = LABELS != "west"
-    assert_same(fitted, clone(estimator).fit(X[there], clients=LABELS[there]))
-    gone = grid.asked.index(("west", f"query.{kind}"))
-    assert "west" not in {site for site, _ in grid.asked[gone + 1 :]}
-
-
-@pytest.mark.parametrize("estimator", KINDS, **BY_NAME)
-def test_rows_with_nan_at_a_site(estimator):
-    parts = {**PARTS, "north": np.where(np.arange(64) == 3, np.nan, PARTS["north"])}
-    reason = "calls itself 'north': ValueError, [0-9a-f]{8} in the log of the site"
-    with pytest.warns(UserWarning, match=f"site 'node 2' .{reason}"):
-        fitted = run(estimator, parts)
-    assert fitted.clients_ == ["east", "west"]
-    assert re.fullmatch(reason, fitted.missing_sites_["node 2"])
-    match = f"(?s)2, but min_sites=3.*Left out: site 'node 2' .{reason}"
-    with pytest.raises(RuntimeError, match=match):
-        run(estimator, parts, min_sites=3)
-
-
-def test_rows_that_cannot_be_loaded_and_no_rows(caplog):
+def test_what_a_site_cannot_load_is_in_its_log_alone(caplog):
     def broken(context):
         raise OSError("no such file")
 
-    apps = [
-        client_app(broken, DistributedPCA(2)),
-        *(client_app(lambda context, rows=rows: rows, DistributedPCA(2)) for rows in (X, X[:0])),
-    ]
+    pca = made("DistributedPCA(3)")
+    apps = [client_app(broken, pca), *grid_of(pca, {"b": ROWS, "c": ROWS[:0]}).apps.values()]
     with pytest.warns(UserWarning, match="Fitted without"):
-        fitted = fit_sites(InProcessGrid(apps, "abc"), DistributedPCA(2), wait=0, min_sites=1)
-    assert list(fitted.missing_sites_) == ["node 1", "node 3"]
-    for reason, kind, text in zip(
-        fitted.missing_sites_.values(),
-        ("OSError", "ValueError"),
-        ("no such file", "0 sample"),
-        strict=True,
-    ):
+        found = fit_sites(InProcessGrid(apps, "abc"), pca, wait=0, min_sites=1)
+    assert list(found.missing_sites_) == ["node 1", "node 3"]
+    said = {"OSError": "no such file", "ValueError": "0 sample"}
+    for reason, (kind, text) in zip(found.missing_sites_.values(), said.items(), strict=True):
         (reference,) = re.findall(f"{kind}, ([0-9a-f]+) in the log of the site", reason)
-        (record,) = [
-            r for r in caplog.records if r.name == "fedpca_sklearn" and reference in r.msg % r.args
-        ]
+        (record,) = [r for r in caplog.records if reference in r.getMessage()]
         assert text in str(record.exc_info[1])
         assert text not in reason
-    assert_same(fitted, DistributedPCA(2).fit(X))
+    assert_same(found, here(pca, {"b": ROWS}))
 
 
-@pytest.mark.parametrize("estimator", KINDS, **BY_NAME)
-def test_too_few_sites(estimator):
-    with pytest.raises(RuntimeError, match=r"Too few sites: 3, but min_sites=4\."):
-        run(estimator, min_sites=4)
-    with pytest.raises(
-        RuntimeError, match=r"Too few sites: 2, but min_sites=3. Left out: site 'no"
-    ):
-        run(estimator, spoil=without("north"), min_sites=3)
-    with pytest.raises(RuntimeError, match="Too few sites: 0"):
-        run(estimator, {})
-
-
-def test_more_components_than_features():
-    for estimator in KINDS:
-        with pytest.raises(ValueError, match="n_components=65"):
-            run(clone(estimator).set_params(n_components=65))
-
-
-def test_a_site_that_runs_another_estimator():
-    grid = grid_of(FederatedPCA(5))
-    with pytest.raises(RuntimeError, match="the estimator must be FederatedPCA, got Distributed"):
-        fit_sites(grid, DistributedPCA(5), wait=0)
+def test_a_sub_estimator_without_weights_is_an_error_of_each_site():
+    parts = {site: SiteRows(rows, np.ones(len(rows))) for site, rows in PARTS.items()}
+    with pytest.raises(RuntimeError, match=r"Left out: .*TypeError"):
+        fit(made("FederatedPCA(5, estimator=PCA(5))"), parts)
 
 
 # -------------------------------------------------------------------- parameters
 
+APPS = [
+    ("PCA()", {}, "got PCA"),
+    ("StreamingPCA()", {"secure": SECURE}, "secure sums need FederatedPCA"),
+    ("DistributedPCA(-1)", {}, "n_components"),
+    ("FederatedPCA(2)", {"min_rows": 0}, "min_rows must be an integer of .* got 0"),
+    ("FederatedPCA(2)", {"min_rows": 2.5}, "min_rows must be an integer of .* got 2.5"),
+    (
+        *("FederatedPCA(2)", {"min_rows": 5, "policy": SitePolicy()}),
+        "min_rows must be None beside a policy",
+    ),
+    ("FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 1.0))", {}, "mechanism needs a ledger"),
+    ("FederatedPowerPCA(3, mechanism=FedPowerNoise(1.0, 1e-5, 1.0))", {}, "needs a ledger"),
+    (
+        "FederatedPowerPCA(3, local_steps=2, mechanism=FedPowerNoise(1.0, 1e-5, 1.0))",
+        *({"policy": SitePolicy(ledger="x")}, "mechanism needs local_steps=1"),
+    ),
+    ("FederatedSubspaceTracker(2, channel=GaussianChannel())", {}, "channel must be None over a"),
+    ('VerticalFederatedPCA(2, topology="ring")', {}, "topology must be 'server' over a network"),
+    ('VerticalFederatedKernelPCA(2, topology="star")', {}, "topology must be 'server' over a"),
+    ("VerticalFederatedKernelPCA(2, kernel=np.dot)", {}, "needs aggregation=VFedPCA"),
+    ('VerticalFederatedPCA(2, method="merge")', {"secure": SECURE}, 'method must be "power"'),
+    ('VerticalFederatedPCA(2, method="vfedpca")', {"secure": SECURE}, 'method must be "power"'),
+    (
+        'OnlineDistributedPCA(3, variances="sent")',
+        *({"secure": SECURE}, 'variances must be "measured" with secure sums'),
+    ),
+    ("FederatedPCA(5, merge=ProjectionAverage())", {"secure": SECURE}, "merge must be None with"),
+    ("FederatedPCA(5, estimator=StreamingPCA(5))", {"secure": SECURE}, "estimator must be None"),
+    (
+        "FederatedPCA(5, mechanism=AnalyzeGauss(1.0, 1e-5, 1.0))",
+        *({"secure": SecureAggregation(restarts=0), "policy": SitePolicy(ledger="x")},),
+        "needs noise that survives integers",
+    ),
+    (
+        "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 'private', noise=DiscreteGaussian()))",
+        {"secure": SecureAggregation(restarts=0)},
+        "row_norm must be known in advance",
+    ),
+    (
+        "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 9.0, trust='sum',"
+        " noise=DiscreteGaussian()))",
+        *({"secure": SECURE, "policy": SitePolicy(ledger="x")},),
+        r"needs SecureAggregation\(restarts=0\)",
+    ),
+]
 
-def test_parameters_are_checked_before_anybody_is_asked():
-    class Untouched(InProcessGrid):
-        def get_node_ids(self):
-            raise AssertionError
 
-    grid = Untouched([], [])
-    expected = {
-        "min_sites": (0, "min_sites must be an integer of at least 1, got 0"),
-        "n_sites": (2.5, "n_sites must be an integer"),
-        "wait": (-1, "wait must be finite and non-negative"),
-        "timeout": (np.nan, "timeout must be finite"),
+@pytest.mark.parametrize(("code", "options", "why"), APPS, ids=[code for code, *_ in APPS])
+def test_what_no_site_takes_part_in_is_refused_when_its_app_is_made(code, options, why):
+    with pytest.raises((ValueError, TypeError), match=why):
+        client_app(lambda context: ROWS, made(code), **options)
+
+
+class Untouched(InProcessGrid):
+    def get_node_ids(self):
+        raise AssertionError
+
+
+SERVERS = [
+    ("FederatedPCA(5)", {"min_sites": 0}, "min_sites must be an integer of at least 1, got 0"),
+    ("FederatedPCA(5)", {"n_sites": 2.5}, "n_sites must be an integer"),
+    ("FederatedPCA(5)", {"wait": -1}, "wait must be finite and non-negative"),
+    ("FederatedPCA(5)", {"timeout": np.nan}, "timeout must be finite"),
+    ("FederatedPCA(-1)", {}, "n_components"),
+    ("FederatedPowerPCA(5, channel=GaussianChannel())", {}, "channel must be None over a real"),
+    ("FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 9.0, trust='sum'))", {}, "needs secure su"),
+    (
+        "FederatedPowerPCA(5, mechanism=FedPowerNoise(1.0, 1e-5, 1.0))",
+        *({"secure": SecureAggregation(restarts=0)}, "needs noise that survives integers"),
+    ),
+    ("ProjectionAverage()", {}, "one of .*DistributedPCA, .*FederatedPCA, .*, got Projection"),
+]
+
+
+@pytest.mark.parametrize(("code", "options", "why"), SERVERS)
+def test_parameters_are_checked_before_anybody_is_asked(code, options, why):
+    with pytest.raises((ValueError, TypeError), match=why):
+        fit_sites(Untouched([], []), made(code), **options)
+
+
+def test_of_batches_an_estimator_that_goes_on_is_needed_and_a_number():
+    grid = grid_of(made(KINDS[1]))
+    with pytest.raises(TypeError, match=r"one of DistributedPCA, FederatedPCA, .*PowerPCA"):
+        partial_fit_sites(grid, made(KINDS[2]), wait=0)
+    with pytest.raises(ValueError, match="takes all rows of a site at once"):
+        partial_fit_sites(grid, made("FederatedPCA(2, missing=ConditionalFill())"), wait=0)
+    for number in (-1, 1.5):
+        with pytest.raises(ValueError, match="batch must be an integer of at least 0"):
+            partial_fit_sites(grid, made(KINDS[1]), batch=number, wait=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        *((code.replace("3", "9", 1), "n_components=9") for code in KINDS),
+        ("FederatedPCA(missing=ConditionalFill())", "n_components must be a number or a share"),
+    ],
+)
+def test_more_components_than_features_end_the_fit(code, why):
+    for secure in (None, SECURE):
+        with pytest.raises(ValueError, match=why):
+            fit(made(code), secure=secure)
+
+
+def test_another_method_of_columns_is_refused():
+    class Mine(type(made("PowerRounds()")).__base__):
+        def left_vectors(self, federation, clients, rank, rounds=range):
+            raise NotImplementedError
+
+    pca = type(made("VerticalFederatedPCA()"))(2, method=Mine())
+    with pytest.raises(TypeError, match="LeftVectorMerge, PowerRounds, VFedPCA over a network"):
+        site_work(pca)
+
+
+def test_no_row_in_common_ends_the_fit():
+    parts = {
+        site: SiteRows(rows[:60], keys=range(at, at + 60), salt=b"x" * 16)
+        for at, (site, rows) in zip((0, 0, 100), PARTS.items(), strict=True)
     }
-    for name, (value, message) in expected.items():
-        with pytest.raises(ValueError, match=message):
-            fit_sites(grid, FederatedPCA(5), **{name: value})
-    with pytest.raises(ValueError, match="n_components"):
-        fit_sites(grid, FederatedPCA(-1))
-    with pytest.raises(ValueError, match="channel must be None over a real network"):
-        fit_sites(grid, FederatedPowerPCA(5, channel=GaussianChannel()))
-    known = sorted(kind.__name__ for kind in site_work.registry if kind is not object)
-    assert {"DistributedPCA", "FederatedPCA", "TruncatedDistributedPCA"} <= {*known}
-    with pytest.raises(TypeError, match=f"one of {', '.join(known)}, got Projection"):
-        fit_sites(grid, ProjectionAverage())
-    with pytest.raises(TypeError, match="got PCA"):
-        client_app(lambda context: X, PCA())
-    for min_rows in (0, 2.5):
-        with pytest.raises(ValueError, match=f"min_rows must be an integer of .* got {min_rows}"):
-            client_app(lambda context: X, FederatedPCA(2), min_rows=min_rows)
+    with pytest.raises(RuntimeError, match="No key of a row is at all sites, east, north, west"):
+        fit(made('VerticalFederatedPCA(3, method="power")'), parts)
 
 
 def test_the_server_waits_for_sites(monkeypatch):
-    grid = grid_of(FederatedPCA(5))
-    there = iter([[1], [1, 2], [1, 2, 3], [1, 2, 3]])
+    grid, there = grid_of(made(KINDS[0])), iter([[1], [1, 2], [1, 2, 3], [1, 2, 3]])
     grid.get_node_ids = lambda: next(there)
-    monkeypatch.setattr("fedpca_sklearn.engines._apps.time.sleep", lambda seconds: None)
-    assert fit_sites(grid, FederatedPCA(5), n_sites=3).clients_ == list(PARTS)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert fit_sites(grid, made(KINDS[0]), n_sites=3).clients_ == list(PARTS)
     assert len(list(there)) == 1
 
 
-class NoSite(dict):
-    """A node configuration that does not name the site."""
-
-    def get(self, key, default=None):
-        return default
-
-
 def test_a_site_names_itself_by_a_function_or_by_its_node():
+    class NoSite(dict):
+        """A node configuration that does not name the site."""
+
+        def get(self, key, default=None):
+            return default
+
+    names = count(1)
     apps = [
-        client_app(lambda context: X, FederatedPCA(2), site=lambda context: "mine"),
-        client_app(lambda context: X, FederatedPCA(2)),
+        client_app(
+            lambda context: ROWS, made(KINDS[0]), site=lambda context: f"mine {next(names)}"
+        ),
+        client_app(lambda context: ROWS, made(KINDS[0])),
     ]
-    grid = InProcessGrid(apps, ["x", "y"], spoil=lambda site, message, reply: reply)
+    grid = InProcessGrid(apps, ["x", "y"])
     grid.contexts[2] = Context(1, 2, NoSite(site="unused"), RecordDict(), {})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fit_sites(grid, FederatedPCA(2), wait=0).clients_ == ["mine", "node 2"]
+    assert fit_sites(grid, made(KINDS[0]), wait=0).clients_ == ["mine 1", "node 2"]
 
 
 # -------------------------------------------------------------------- a deployment
@@ -439,7 +274,7 @@ needs_flowers_commands = pytest.mark.skipif(
 @needs_flowers_commands
 @pytest.mark.parametrize(("variant", "n_sites"), [("plain", 2), ("secure", 3)])
 def test_a_deployment_on_loopback_equals_pooled_pca(variant, n_sites, tmp_path):
-    app = SCRIPT.parent / ("" if variant == "plain" else variant)
+    app, X = SCRIPT.parent / ("" if variant == "plain" else variant), load_digits().data
     federate = runpy.run_path(str(SCRIPT))["federate"]
     result = federate(tmp_path, n_sites, seconds=300, app=app)
     pooled = PCA(result.n_components).fit(X)

@@ -1,351 +1,493 @@
-"""Sites over Flower whose server tries to rob them: a site refuses, and says why."""
+"""A site and a server that asks what no honest one asks: it refuses, and says why."""
 
 import logging
-import os
 import tracemalloc
-from itertools import count
 
 import numpy as np
 import pytest
+from engines.site_helpers import (
+    MEAN,
+    ROWS,
+    SALT,
+    SECURE,
+    Site,
+    V,
+    announcing,
+    assert_refused,
+    made,
+    raw,
+    sites_of,
+    table,
+)
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
+from fedpca_sklearn import DistributedPCA
+from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
-
-from fedpca_sklearn import DistributedPCA, FederatedPCA, FederatedPowerPCA, Subspace
-from fedpca_sklearn.engines._parameters import stated
-from fedpca_sklearn.engines.flower import client_app
-
-ROWS = np.random.default_rng(7).standard_normal((200, 8)) * np.arange(1, 9) + 3
-MEAN = ROWS.mean(axis=0)
-V = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 3)))[0].T.copy()
-POWER = FederatedPowerPCA(3, n_rounds=4, random_state=0)
-FIRST = [(FederatedPCA(3), "summary"), (DistributedPCA(3), "factor"), (POWER, "moments")]
-BY_KIND = {"ids": ["FederatedPCA", "DistributedPCA", "FederatedPowerPCA"]}
+RNG = np.random.default_rng(3)
+POWER = "FederatedPowerPCA(3, n_rounds=4, random_state=0)"
+TRACKER = "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=4, init_rounds=6, "
+FIRST = {"FederatedPCA(3)": "summary", "DistributedPCA(3)": "factor", POWER: "moments"}
+each_first = pytest.mark.parametrize(("code", "kind"), FIRST.items())
 HONEST = {"times_scatter": (V, MEAN, 1), "variances": (V, MEAN)}
+both_kinds = pytest.mark.parametrize("kind", list(HONEST))
+OWN = SiteRows(ROWS[:40, :5], keys=range(40), salt=SALT)
+W = np.linalg.qr(RNG.standard_normal((40, 3)))[0].T.copy()
+U9 = np.linalg.qr(RNG.standard_normal((9, 2)))[0].T.copy()
+NO40 = np.zeros((1, 40))
+STREAM = sites_of("stream")["east"]
+TV = np.linalg.qr(RNG.standard_normal((12, 2)))[0].T.copy()
+MODEL, RIDGE = np.vstack([np.zeros(12), TV]), np.array([1.0, 0.1, 0.1])
+NONE, ONES = np.zeros(13), np.ones(13)
+FILL = np.vstack([np.full(8, 3.0), np.eye(8)[:2]])
+SUMS = np.array([360.0, 1e4, 50.0, 30.0])  # rows, their scatter, singular values
+THIRDS = np.split(ROWS[:90], 3)
+GAPS = ROWS[:80].copy()
+GAPS[0, 0] = np.nan  # the sums with and without column 0 differ by this row
+ALONE = ROWS[:80].copy()
+ALONE[1:, 1] = np.nan
+UNWEIGHED = SiteRows(
+    np.where(np.arange(80)[:, None] < [20] + [80] * 7, ROWS[:80], np.nan),
+    np.r_[1.0, np.zeros(19), np.ones(60)],
+)
 
-
-class Site:
-    """A site, and a server that asks it what it likes."""
-
-    def __init__(self, estimator, rows=ROWS, run=1, **options):
-        self.app = client_app(lambda context: rows, estimator, **options)
-        self.stated = stated(estimator)
-        self.context = Context(run, 5, {"site": "north"}, RecordDict(), {})
-        self.ids = count(1)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run, 1
-
-    def ask(self, kind, *arguments, nonce="once", **records):
-        """The configuration and the arrays of an answer."""
-        arrays = [a if isinstance(a, Array) else Array(np.asarray(a, float)) for a in arguments]
-        content = {
-            "arguments": ArrayRecord({str(i): a for i, a in enumerate(arrays)}),
-            "config": self.stated | ({} if nonce is None else {"nonce": nonce}),
-            **records,
-        }
-        content = {name: record for name, record in content.items() if record is not None}
-        if isinstance(content.get("config"), dict):
-            content["config"] = ConfigRecord(content["config"])
-        message = Message(RecordDict(content), 5, f"query.{kind}")
-        message.metadata.__dict__["_message_id"] = str(next(self.ids))
-        answer = self.app(message, self.context).content
-        arrays = {name: a.numpy() for name, a in answer.array_records["arrays"].items()}
-        return dict(answer.config_records["config"]), arrays
-
-    def answers(self, kind, *arguments, **options):
-        """Whether the site answers a question."""
-        config, arrays = self.ask(kind, *arguments, **options)
-        assert ("error" in config) == (not arrays)
-        return bool(arrays)
-
-
-def assert_refused(site, kind, *arguments, why, **options):
-    """Nothing comes back but the reason, and nothing is in the way of an honest server."""
-    config, arrays = site.ask(kind, *arguments, **options)
-    assert arrays == {}
-    assert set(config) <= {"site", "nonce", "error"}
-    assert config["error"].startswith("refused: ")
-    assert why in config["error"]
-
-
-# -------------------------------------------------------------------- rows
-
-
-@pytest.mark.parametrize("kind", ["times_scatter", "variances"])
-def test_a_server_does_not_read_rows_out_of_products(kind):
-    """A matrix in place of the mean is subtracted row by row: the change of a product is a row."""
-    site = Site(FederatedPowerPCA(n_rounds=300, random_state=0))
-    steps = (1,) * (kind == "times_scatter")
-
-    def first_row_of_product(means):
-        _, arrays = site.ask(kind, np.eye(8), means, *steps)
-        return arrays["message"][:8].ravel()[:8] if arrays else np.zeros(8)
-
-    means, t = np.zeros_like(ROWS), 16.0
-    before = first_row_of_product(means)
-    stolen = np.zeros_like(ROWS)
-    for i in range(len(ROWS)):
-        means[i, 0] = t
-        change = first_row_of_product(means) - before
-        stolen[i] = -change / t
-        stolen[i, 0] = (t - change[0] / t) / 2
-        means[i, 0] = 0.0
-    error = np.abs(stolen - ROWS).max(axis=1)
-    assert error.min() > 1e-3, f"rows read to {error.max():.0e}"
-
-
-@pytest.mark.parametrize(("estimator", "kind"), FIRST, **BY_KIND)
-def test_a_site_with_few_rows_answers_nothing(estimator, kind):
-    """The summary of two rows is these rows: their mean, and half their difference."""
-    first, second = ROWS[:2]
-    summary = Subspace.from_rows(ROWS[:2])
-    half = summary.singular_values[0] / np.sqrt(2) * summary.components[0]
-    found = sorted([summary.mean + half, summary.mean - half], key=lambda row: row[0])
-    np.testing.assert_allclose(found, sorted([first, second], key=lambda row: row[0]), atol=1e-12)
-    for n in (1, 2, 9):
-        assert_refused(Site(estimator, ROWS[:n]), kind, why="fewer than min_rows=10 rows")
-    assert Site(estimator, ROWS[:10]).answers(kind)
-    assert Site(estimator, ROWS[:2], min_rows=2).answers(kind)
-    assert_refused(Site(estimator, min_rows=201), kind, why="fewer than min_rows=201 rows")
-
-
-def test_few_rows_are_refused_in_every_round():
-    for kind, arguments in HONEST.items():
-        assert_refused(Site(POWER, ROWS[:9]), kind, *arguments, why="fewer than min_rows=10")
-
-
-# What docs/promises.md says is not protected from, so that it is said no longer than it is true.
-
-
-def test_within_the_rules_a_server_learns_the_scatter_matrix():
-    site = Site(POWER)
-    *total, n = site.ask("moments")[1]["message"]
-    mean = np.divide(total, n)
-    axes = np.split(np.eye(8), [3, 6])
-    products = [site.ask("times_scatter", basis, mean, 1)[1]["message"] for basis in axes]
-    expected = (ROWS - MEAN).T @ (ROWS - MEAN)
-    np.testing.assert_allclose(np.concatenate(products), expected, rtol=1e-9, atol=1e-9)
-
-
-def test_a_row_that_joins_between_two_runs_is_told():
-    before = Site(POWER, ROWS[:-1]).ask("moments")[1]["message"]
-    after = Site(POWER, ROWS).ask("moments")[1]["message"]
-    np.testing.assert_allclose((after - before)[:-1], ROWS[-1], atol=1e-10)
-
-
-# -------------------------------------------------------------------- arguments
-
-MEANS = {
-    "a row for each row": (np.zeros((200, 8)), "shape (8,), got (200, 8)"),
-    "a matrix of one row": (MEAN[None], "shape (8,), got (1, 8)"),
-    "a column": (MEAN[:, None], "shape (8,), got (8, 1)"),
-    "one number": (3.0, "shape (8,), got ()"),
-    "one more column": (np.zeros(9), "shape (8,), got (9,)"),
-    "NaN": (np.full(8, np.nan), "argument 1 is NaN or infinity"),
-    "infinity": (np.full(8, np.inf), "argument 1 is NaN or infinity"),
-}
-BASES = {
-    "more directions than its own": (np.eye(8)[:4], "k <= 3, got (4, 8)"),
-    "more directions than columns": (np.ones((9, 8)), "k <= 3, got (9, 8)"),
-    "of other columns": (np.eye(9)[:3], "shape (k, 8)"),
-    "one vector": (V[0], "got (8,)"),
-    "three axes": (V[None], "got (1, 3, 8)"),
-    "not orthonormal": (V + 1e-5, "orthonormal rows"),
-    "scaled": (V * (1 + 1e-6), "orthonormal rows, they are off by 2.0e-06"),
-    "one row twice": (V[[0, 0, 1]], "orthonormal rows"),
-    "zero": (np.zeros((3, 8)), "orthonormal rows"),
-    "huge": (np.full((3, 8), 1e200), "orthonormal rows"),
-    "NaN": (V * np.nan, "argument 0 is NaN or infinity"),
-}
-STEPS = {
-    "too many": 2.0**53,
-    "many": 20_000,
-    "two": 2,
-    "none": 0,
-    "less than none": -1,
-    "a part": 1.5,
-    "an array": [1.0],
+# Estimator, rows, what is asked before, and what an honest server asks
+SITES = {
+    "power": (POWER, ROWS, "moments", ("variances", V, MEAN)),
+    "steps": (
+        POWER.replace("n_rounds", "local_steps"),
+        ROWS,
+        "moments",
+        ("times_scatter", V, MEAN, 4),
+    ),
+    "origin": (
+        "FederatedPowerPCA(3, center=False)",
+        ROWS,
+        "moments",
+        ("variances", V, np.zeros(8)),
+    ),
+    "few": (POWER, ROWS[:9], None, None),
+    "summary": ("FederatedPCA(3)", ROWS, None, ("summary",)),
+    "factor": ("DistributedPCA(3)", ROWS, None, ("factor",)),
+    "factor of few": ("DistributedPCA(3)", ROWS[:9], None, None),
+    "keyed": ("DistributedPCA(3)", OWN, None, None),
+    "few scaled": ("FederatedScaler()", ALONE, None, None),
+    "light": (
+        *("DistributedPCA(3)", SiteRows(ROWS[:40], np.r_[np.ones(9), np.zeros(31)])),
+        *(None, None),
+    ),
+    "lighter": ("DistributedPCA(3)", SiteRows(ROWS[:40], np.full(40, 1e-3)), None, None),
+    "hetero": (
+        "FederatedHeteroscedasticPCA(3, n_rounds=3, random_state=0)",
+        *(ROWS, "moments", ("scores", 2 * V, MEAN, 1.5)),
+    ),
+    "refined": ("FederatedPCA(3, n_refinements=3)", ROWS, "summary", ("products", MEAN, V)),
+    "pairs": ("FederatedPCA(3, missing=AvailablePairs())", GAPS, None, None),
+    "pairs of few": ("FederatedPCA(3, missing=AvailablePairs())", UNWEIGHED, None, None),
+    "fill": ("FederatedPCA(2, missing=ConditionalFill())", ROWS, None, ("filled", FILL, SUMS)),
+    "fill of few": ("FederatedPCA(2, missing=ConditionalFill())", ROWS[:9], None, None),
+    "fill of gaps": ("FederatedPCA(2, missing=ConditionalFill())", GAPS, None, None),
+    "fill of one": ("FederatedPCA(2, missing=ConditionalFill())", ALONE, None, None),
+    "new steps": ("OnlineDistributedPCA(2)", THIRDS, None, None),
+    "short steps": ("OnlineDistributedPCA(2)", [ROWS[:9], ROWS[9:]], None, None),
+    "batches": ("OnlineDistributedPCA(2)", THIRDS, "space 0", ("moments", 0, V)),
+    "tracker": (
+        f"{TRACKER}robust=False)",
+        STREAM,
+        "batch 0",
+        None,
+    ),
+    "weighted": (f"{TRACKER}robust=False)", SiteRows(STREAM, np.ones(80)), None, None),
+    "robust": (f"{TRACKER}support_threshold=0.5)", STREAM, "batch 0", None),
+    "paper": (
+        f"{TRACKER}center=False, forgetting_factor=0.0, fill='subspace')",
+        *(STREAM, "batch 0", None),
+    ),
+    "auto": (f"{TRACKER}support_threshold='auto')", STREAM, "batch 0", None),
+    "owner": (
+        "VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0)",
+        *(OWN, "keys", None),
+    ),
+    "new owner": ("VerticalFederatedPCA(3, method='power')", OWN, None, None),
+    "owner of few": (
+        *("VerticalFederatedPCA(3)", SiteRows(ROWS[:9], keys=range(9), salt=SALT)),
+        *(None, None),
+    ),
+    "weighing owner": (
+        "VerticalFederatedPCA(3)",
+        *(SiteRows(ROWS[:40], np.ones(40), keys=range(40), salt=SALT), None, None),
+    ),
+    "agreed": (
+        "VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0)",
+        *(OWN, "keys", None),
+    ),
+    "kernel": (
+        'VerticalFederatedKernelPCA(3, kernel="linear", n_landmarks=12)',
+        *(OWN, "keys", None),
+    ),
+    "kernels": (
+        "VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), projection='features')",
+        *(OWN, "keys", None),
+    ),
+    "secure owner": ("VerticalFederatedPCA(3, method='power')", OWN, "keys", None),
+    "new secure owner": ("VerticalFederatedPCA(3, method='power')", OWN, None, None),
+    "secure steps": ("OnlineDistributedPCA(3)", ROWS, "bounds 0", None),
+    "secure pairs": ("FederatedPCA(3, missing=AvailablePairs())", ROWS, "bounds", None),
+    "secure sums": ("FederatedPCA(3)", ROWS, None, None),
+    "secure power": (POWER, ROWS, None, None),
+    "secure tracker": (f"{TRACKER}robust=False)", STREAM, "batch 0", None),
 }
 
+# Site, kind of question ("both" are rounds) | arguments | words of the refusal
+REFUSED = table(r"""
+power both | V, np.zeros((200, 8)), 1 | shape (8,), got (200, 8)
+power both | V, MEAN[None], 1 | shape (8,), got (1, 8)
+power both | V, MEAN[:, None], 1 | shape (8,), got (8, 1)
+power both | V, 3.0, 1 | shape (8,), got ()
+power both | V, np.zeros(9), 1 | shape (8,), got (9,)
+power both | V, np.full(8, np.nan), 1 | argument 1 is NaN or infinity
+power both | V, np.full(8, np.inf), 1 | argument 1 is NaN or infinity
+power both | np.eye(8)[:4], MEAN, 1 | k <= 3, got (4, 8)
+power both | np.ones((9, 8)), MEAN, 1 | k <= 3, got (9, 8)
+power both | np.eye(9)[:3], MEAN, 1 | shape (k, 8)
+power both | V[0], MEAN, 1 | got (8,)
+power both | V[None], MEAN, 1 | got (1, 3, 8)
+power both | V + 1e-5, MEAN, 1 | orthonormal rows
+power both | V * (1 + 1e-6), MEAN, 1 | orthonormal rows, they are off by 2.0e-06
+power both | V[[0, 0, 1]], MEAN, 1 | orthonormal rows
+power both | np.zeros((3, 8)), MEAN, 1 | orthonormal rows
+power both | np.full((3, 8), 1e200), MEAN, 1 | orthonormal rows
+power both | V * np.nan, MEAN, 1 | argument 0 is NaN or infinity
+power times_scatter | V, MEAN, 2.0**53 | local_steps must be 1
+power times_scatter | V, MEAN, 20_000 | local_steps must be 1
+power times_scatter | V, MEAN, 2 | local_steps must be 1
+power times_scatter | V, MEAN, 0 | local_steps must be 1
+power times_scatter | V, MEAN, -1 | local_steps must be 1
+power times_scatter | V, MEAN, 1.5 | local_steps must be 1
+power times_scatter | V, MEAN, [1.0] | local_steps must be 1
+power times_scatter | () | has 3 arguments, got 0
+power times_scatter | V, MEAN | has 3 arguments, got 2
+power times_scatter | V, MEAN, 1, 1 | has 3 arguments, got 4
+power variances | V, MEAN, 1 | has 2 arguments, got 3
+power moments | MEAN, | a question of this kind has 0 arguments, got 1
+power summary | () | no question of the kind 'summary'
+steps times_scatter | V, MEAN, 1 | local_steps must be 4
+origin both | V, MEAN, 1 | zero with center=False
+few moments | () | fewer than min_rows=10 rows
+few both | V, MEAN, 1 | fewer than min_rows=10
+summary summary | MEAN, | a question of this kind has 0 arguments, got 1
+factor factor | MEAN, | a question of this kind has 0 arguments, got 1
+factor of few factor | () | fewer than min_rows=10 rows
+few scaled moments | () | a column with fewer than min_rows=10
+keyed factor | () | the estimator takes no keys
+light factor | () | fewer than min_rows=10 rows
+lighter factor | () | sample_weight has a sum below 1
+hetero weighted_moments | 0.0, | the unit must be one number
+hetero weighted_moments | [1.0, 2.0], | the unit must be one number
+hetero weighted_times_scatter | V, MEAN, 1, -1.0 | the unit must be one number
+hetero scores | 2 * V, MEAN, 1e200 | the unit must be one number
+hetero weighted_times_scatter | V, MEAN, 2, 1.0 | local_steps must be 1
+hetero weighted_variances | 2 * V, MEAN, 1.0 | orthonormal
+hetero times_scatter | np.eye(8), MEAN, 1 | k <= 3
+hetero scores | np.eye(8), MEAN, 1.0 | k <= 3
+hetero scores | 2 * V, ROWS, 1.0 | the mean must have shape
+hetero scatter | MEAN[:3], | the mean must have shape
+refined products | MEAN, 2 * V | orthonormal
+refined products | ROWS, V | the mean must have shape
+refined products | MEAN, np.eye(9)[:, :8] | with k <=
+pairs pairs | () | fewer than 10 rows have a pair of columns
+pairs of few pairs | () | fewer than 10 rows have a pair of columns
+fill filled | FILL * [[1], [2], [1]], SUMS | orthonormal
+fill filled | np.full((3, 8), np.nan), SUMS | NaN or infinity
+fill filled | FILL[:, :7], SUMS | shape
+fill filled | np.vstack([FILL, np.eye(8)[2:3]]), np.append(SUMS, 1.0) | at most 2 directions
+fill filled | FILL, SUMS[:-1] | shape
+fill filled | FILL, SUMS * [1, 1, 1e3, 1] | scatter
+fill filled | FILL, SUMS * [1, -1, 1, 1] | scatter
+fill filled | FILL, SUMS * [1, 1, -1, 1] | singular_values
+fill filled | FILL, SUMS[[0, 1, 3, 2]] | decreasing
+fill filled | FILL[0], SUMS | shape
+fill of few entries | () | fewer than min_rows=10 rows
+fill of gaps entries | () | a column that fewer than min_rows=10 rows have, or have not
+fill of gaps filled | FILL, SUMS | a column that fewer than min_rows=10 rows have, or have not
+fill of one entries | () | a column that fewer than min_rows=10 rows have, or have not
+fill of one filled | FILL, SUMS | a column that fewer than min_rows=10 rows have, or have not
+new steps space | -1, | the number of a batch must be a whole num
+new steps space | 0.5, | the number of a batch must be a whole num
+new steps space | 2.0**53, | the number of a batch must be a whole num
+new steps space | [0.0], | the number of a batch must be a whole num
+new steps space | np.nan, | argument 0 is NaN
+new steps moments | 0, V | batch 0 is out of turn, the last one was None
+short steps space | 0, | fewer than min_rows=10
+batches moments | 1, V | batch 1 is out of turn
+batches moments | 0, 2 * V | orthonormal rows
+batches moments | 0, V[:, :7] | shape (k, 8)
+batches moments | 0, np.eye(9)[:, :8] | k <= 8
+tracker filled | 0, 2 * MODEL, MODEL, RIDGE, NONE | orthonormal rows
+tracker misfits | 0, MODEL[:, :11], MODEL, RIDGE, NONE | the mean must have shape (12,), got (11,)
+tracker filled | 0, np.vstack([MODEL, TV[:1]]), MODEL, RIDGE, NONE | k <= 2
+tracker misfits | 0, MODEL[0], MODEL, RIDGE, NONE | a model must be a mean
+tracker filled | 0, MODEL, 2 * MODEL, RIDGE, NONE | orthonormal rows
+tracker times_scatter | 0, MODEL, MODEL[:, :11], RIDGE, NONE, TV, TV[0] * 0 |\
+ the mean must have shape
+tracker misfits | 0, MODEL, np.vstack([MODEL, TV[:1]]), np.zeros(4), NONE | k <= 2
+tracker filled | 0, MODEL, MODEL[0], RIDGE, NONE | a model must be a mean
+tracker filled | 0, MODEL, np.zeros((20, 12)), np.zeros(20), NONE | k <= 2
+tracker filled | 0, MODEL, MODEL, RIDGE[:2], NONE | a model must be a mean
+tracker times_scatter | 0, MODEL, MODEL, -RIDGE, NONE, TV, TV[0] * 0 | must not be negative
+tracker filled | 0, MODEL, MODEL, RIDGE, ONES | those of the site's own estimator
+tracker sizes | 0, MODEL, NONE | finds no thresholds
+tracker moments | 1, MODEL, MODEL, RIDGE, NONE | batch 1 is out of turn
+weighted batch | 0, | the estimator takes no sample_weight
+robust filled | 0, MODEL, MODEL, RIDGE, ONES | those of the site's own estimator
+robust sizes | 0, MODEL, NONE | finds no thresholds
+paper filled | 0, MODEL + 1, MODEL, RIDGE, NONE | zero with center=False
+auto filled | 0, MODEL, MODEL, RIDGE, NONE[:-1] | thresholds must be 0, 1 or 2 and 12 numbers
+auto filled | 0, MODEL, MODEL, RIDGE, -ONES | thresholds must be 0, 1 or 2
+auto filled | 0, MODEL, MODEL, RIDGE, 3 * ONES | thresholds must be 0, 1 or 2
+auto filled | 0, MODEL, MODEL, RIDGE, NONE | thresholds are needed
+auto filled | 0, MODEL, MODEL, RIDGE, np.r_[1, -2.0, ONES[:11]] | numbers of at least 0, or -1
+auto filled | 0, MODEL, MODEL, RIDGE, np.r_[1, -1e-300, ONES[:11]] | numbers of at least 0, or -1
+owner times_columns | Array(K[::-1].copy()), W | common keys must be sorted and differ
+owner times_columns | Array(np.repeat(K[:20], 2, axis=0)), W | must be sorted and differ
+owner times_columns | Array(np.sort(RNG.integers(0, 256, K.shape).astype(np.uint8), axis=0)), W |\
+ common keys must be
+owner times_columns | Array(K[:, :16].copy()), W | keys must have shape (n, 32), got (40, 16)
+owner times_columns | Array(K.ravel()), W | keys must have shape (n, 32), got (1280,)
+owner times_columns | W, W | argument 0 is
+owner times_columns | Array(K[:9]), U9 | fewer than min_rows=10 rows
+owner times_columns | Array(K), W * 2 | orthonormal rows
+owner parts | Array(K), W + 1e-5 | orthonormal rows
+owner times_columns | Array(K), np.concatenate([W, W[:1]]) | k <= 3
+owner parts | Array(K), W[:, :39] | shape (k, 40)
+owner parts | Array(K), W[0] | got (40,)
+owner parts | Array(K), W * np.nan | argument 1 is NaN
+owner parts | Array(K), np.eye(40)[:1] | a row has more than half of its length in the span
+owner parts | Array(K), np.eye(40)[:3] | a row has more than half of its length in the span
+owner parts | Array(K), np.eye(40)[:1] * 0.8 + np.eye(40)[1:2] * 0.6 | a row has more than half
+owner parts | Array(K), (np.eye(40)[:1] + [[1], [-1]] * np.eye(40)[1]) / np.sqrt(2) |\
+ a row has more than half
+owner of few keys | () | fewer
+weighing owner keys | () | the estimator takes no sample_weight
+agreed period | Array(K), NO40, NO40, 2 * W[0] | length 1
+agreed period | Array(K), NO40, np.zeros((4, 40)), W[0] | m <= 2
+agreed period | Array(K), np.zeros((3, 40)), NO40, W[0] | m <= 2
+agreed period | Array(K), NO40, NO40[:, :39], W[0] | shape (m, 40)
+kernel kernel_part | Array(K), np.arange(13) | landmarks must be 12 different
+kernel kernel_part | Array(K), np.zeros(12) | landmarks must be 12 different
+kernel kernel_part | Array(K), np.arange(12) + 0.5 | landmarks must be 12 different
+kernel kernel_part | Array(K), np.arange(12) + 30 | landmarks must be 12 different
+kernel kernel_part | Array(K), 3.0 | landmarks must be 12 different
+kernels period | Array(K), NO40, NO40, W[0], 4.0 | the number of all columns must be
+kernels period | Array(K), NO40, NO40, W[0], 1e300 | the number of all columns must be
+kernels period | Array(K), NO40, NO40, W[0], [5.0] | the number of all columns must be
+secure owner times_columns | Array(K), W | this site takes part in secure sums only
+secure owner scatter | Array(K), | this site takes part in secure sums only
+new secure owner parts | Array(K), W | keys
+secure steps space | 0, MEAN[:3] | the mean must have shape
+secure steps space | 0, ROWS | the mean must have shape
+secure steps moments | 0, 2 * V, MEAN | orthonormal
+secure steps totals | 0.5, | the number of a batch must be a whole number
+secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
+secure sums summary | () | no question of the kind 'summary'
+secure sums moments | () | this site takes part in secure sums only
+secure power times_scatter | np.eye(3, 8), np.zeros(8), 1 | takes part in secure sums only
+secure power variances | np.eye(3, 8), np.zeros(8) | this site takes part in secure sums only
+secure tracker observed | 0, | secure sums only
+secure tracker misfits | 0, MODEL, MODEL, RIDGE, NONE | secure sums only
+""")
 
-@pytest.mark.parametrize("kind", list(HONEST))
-@pytest.mark.parametrize("what", list(MEANS))
-def test_means_that_are_none(kind, what, monkeypatch):
-    mean, why = MEANS[what]
-    refused_before_work(monkeypatch, kind, (HONEST[kind][0], mean, *HONEST[kind][2:]), why)
+
+def ask_first(site, first):
+    kind, *numbers = first.split()
+    return site.ask(kind, *map(float, numbers))[1]
 
 
-@pytest.mark.parametrize("kind", list(HONEST))
-@pytest.mark.parametrize("what", list(BASES))
-def test_bases_that_are_none(kind, what, monkeypatch):
-    basis, why = BASES[what]
-    refused_before_work(monkeypatch, kind, (basis, *HONEST[kind][1:]), why)
+def site_of(name, secure=None, **options):
+    """A site that has been asked the first question, and the keys that it has sent."""
+    code, rows, first, _ = SITES[name]
+    secure = secure or (SECURE if "secure" in name else None)
+    site = Site(made(code), rows, **options, **({"secure": secure} if secure else {}))
+    site.keys = np.zeros((40, 32), np.uint8)
+    if first is not None:
+        sent = ask_first(site, first)
+        site.keys = sent.get("keys", site.keys)
+    return site
 
 
-@pytest.mark.parametrize("what", list(STEPS))
-def test_local_steps_that_are_not_its_own(what, monkeypatch):
-    arguments = (V, MEAN, STEPS[what])
-    refused_before_work(monkeypatch, "times_scatter", arguments, "local_steps must be 1")
+@pytest.mark.parametrize(("which", "arguments", "why"), REFUSED)
+def test_questions_that_no_honest_server_asks_are_refused(which, arguments, why):
+    """And nothing is in the way of an honest server then."""
+    name, _, asked = which.rpartition(" ")
+    for kind in HONEST if asked == "both" else [asked]:
+        site, (*_, first, honest) = site_of(name), SITES[name]
+        given = eval(arguments, globals() | {"K": site.keys})
+        given = given[:2] if asked == "both" and kind == "variances" else given
+        assert_refused(site, kind, *given, why=why)
+        if honest is not None:  # a run begins anew
+            assert first is None or ask_first(site, first)
+            assert site.answers(*honest)
 
 
-def refused_before_work(monkeypatch, kind, arguments, why):
-    """A site that does not multiply, and answers an honest server still."""
-    name = "fedpca_sklearn.rounds._queries.Query.__call__"
-    site = Site(POWER)
-    with monkeypatch.context() as patch:
-        patch.setattr(name, lambda *_: pytest.fail("the site worked"))
-        assert_refused(site, kind, *arguments, why=why)
-    assert site.answers("moments")
-    assert site.answers(kind, *HONEST[kind])
+ARRAYS = [
+    *map(announcing, [(2**40,), (2**20, 2**20, 2**20), (-1, -2)]),
+    *(announcing((2,), kind) for kind in ("'|O'", "[('a', '<f4'), ('b', '<f4')]", "'>f8'")),
+    announcing((0, 8), data=b""),
+    announcing((2, 1), by_columns=True),
+    raw(b"cos", "pickle"),
+    raw(b"\x93NUMPY\x01\x00\xca\x00" + b"-" * 200 + b"1\n"),
+    *map(raw, [b"junk", b""]),
+    *map(Array, [MEAN.astype(np.float32), np.arange(8), MEAN.astype(complex)]),
+    Array(np.array(["a"] * 8)),
+]
 
 
-def test_its_own_local_steps():
-    site = Site(FederatedPowerPCA(3, local_steps=4))
-    assert site.answers("times_scatter", V, MEAN, 4)
-    assert_refused(site, "times_scatter", V, MEAN, 1, why="local_steps must be 4")
-
-
-def test_a_mean_where_there_is_none():
-    site = Site(FederatedPowerPCA(3, center=False))
-    for kind, (_, _, *more) in HONEST.items():
-        assert site.answers("moments")
-        assert_refused(site, kind, V, MEAN, *more, why="zero with center=False")
-        assert site.answers("moments")
-        assert site.answers(kind, V, np.zeros(8), *more)
-        site = Site(FederatedPowerPCA(3, center=False))
-
-
-@pytest.mark.parametrize(("estimator", "kind"), FIRST, **BY_KIND)
-def test_arguments_that_nobody_asked_for(estimator, kind):
-    site = Site(estimator)
-    assert_refused(site, kind, MEAN, why="a question of this kind has 0 arguments, got 1")
-    assert site.answers(kind)
-
-
-@pytest.mark.parametrize("kind", list(HONEST))
-def test_another_number_of_arguments(kind):
-    n = len(HONEST[kind])
-    for arguments in ((), HONEST[kind][:-1], (*HONEST[kind], 1)):
-        assert_refused(
-            Site(POWER), kind, *arguments, why=f"has {n} arguments, got {len(arguments)}"
-        )
-    assert_refused(Site(POWER), kind, arguments=None, why=f"has {n} arguments, got 0")
-    names = ArrayRecord({f"{i}x": Array(np.ones(1)) for i in range(n)})
-    assert_refused(Site(POWER), kind, arguments=names, why=f"has {n} arguments, got {n}")
-
-
-def npy(header, data=bytes(16)):
-    """An array with a header of one's own."""
-    return Array(
-        "float64",
-        (2,),
-        "numpy.ndarray",
-        b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header + data,
-    )
-
-
-def head(shape, dtype="'<f8'", by_columns=False):
-    return f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}, }}\n".encode()
-
-
-ARRAYS = {
-    "a giant": npy(head((2**40,))),
-    "a giant by its product": npy(head((2**20, 2**20, 2**20))),
-    "of nothing": npy(head((0, 8)), b""),
-    "of negative length": npy(head((-1, -2))),
-    "objects": npy(head((2,), "'|O'")),
-    "a pickle": Array("float64", (2,), "pickle", b"cos\nsystem\n(S'true'\ntR."),
-    "single precision": Array(MEAN.astype(np.float32)),
-    "integers": Array(np.arange(8)),
-    "complex numbers": Array(MEAN.astype(complex)),
-    "text": Array(np.array(["a"] * 8)),
-    "records": npy(head((2,), "[('a', '<f4'), ('b', '<f4')]")),
-    "of another byte order": npy(head((2,), "'>f8'")),
-    "by columns": npy(head((2, 1), by_columns=True)),
-    "a deep header": npy(b"-" * 200 + b"1\n"),
-    "junk": Array("float64", (2,), "numpy.ndarray", b"junk"),
-    "empty": Array("float64", (2,), "numpy.ndarray", b""),
-}
-
-
-@pytest.mark.parametrize("what", list(ARRAYS))
-def test_arrays_that_are_none(what):
-    site = Site(POWER)
-    site.ask("moments")
+@pytest.mark.parametrize("array", ARRAYS)
+def test_arrays_that_are_none_are_refused_without_memory_for_them(array):
+    sites = [site_of("power"), site_of("power")]
     tracemalloc.start()
-    for i in range(2):
-        arguments = list(HONEST["variances"])
-        arguments[i] = ARRAYS[what]
-        assert_refused(Site(POWER), "variances", *arguments, why=f"argument {i} is")
+    for i, site in enumerate(sites):
+        arguments = [V, MEAN]
+        arguments[i] = array
+        assert_refused(site, "variances", *arguments, why=f"argument {i} is")
     assert tracemalloc.get_traced_memory()[1] < 2**22
     tracemalloc.stop()
 
 
-def test_a_kind_that_is_none():
+def test_records_and_kinds_that_are_none():
     for kind in ("rows", "message"):
         with pytest.raises(ValueError, match="No query function registered"):
-            Site(POWER).ask(kind)
-    assert_refused(Site(POWER), "summary", why="no question of the kind 'summary'")
+            site_of("power").ask(kind)
+    assert_refused(site_of("power"), "variances", arguments=None, why="has 2 arguments, got 0")
+    names = ArrayRecord({f"{i}x": Array(np.ones(1)) for i in range(2)})
+    assert_refused(site_of("power"), "variances", arguments=names, why="has 2 arguments, got 2")
+
+
+@each_first
+def test_a_site_with_few_rows_answers_nothing(code, kind):
+    for n in (1, 2, 9):
+        assert_refused(Site(made(code), ROWS[:n]), kind, why="fewer than min_rows=10 rows")
+    assert Site(made(code), ROWS[:10]).answers(kind)
+    assert Site(made(code), ROWS[:2], min_rows=2).answers(kind)
+    assert_refused(Site(made(code), min_rows=201), kind, why="fewer than min_rows=201 rows")
 
 
 # -------------------------------------------------------------------- number of questions
 
+# Site | kind | arguments | how often it is answered
+COUNTED = table("""
+power | times_scatter | V, MEAN, 1 | 4
+power | variances | V, MEAN | 1
+hetero | scores | 2 * V, MEAN, 1.5 | 3
+fill | filled | FILL, SUMS | 3
+batches | moments | 0, V | 1
+tracker | filled | 0, MODEL, MODEL, RIDGE, NONE | 4
+tracker | moments | 0, MODEL, MODEL, RIDGE, NONE | 2
+tracker | variances | 0, MODEL, MODEL, RIDGE, NONE, TV, MODEL[0] | 2
+auto | sizes | 0, MODEL, ONES | 2
+owner | times_columns | Array(K), W | 4
+owner | parts | Array(K), W | 1
+agreed | period | Array(K), NO40, NO40, W[0] | 4
+""")
 
-def test_questions_are_counted():
-    site = Site(POWER)
-    assert site.answers("moments")
-    for _ in range(4):
-        assert site.answers("times_scatter", V, MEAN, 1)
-    more = "more than 4 questions of the kind 'times_scatter'"
-    assert_refused(site, "times_scatter", V, MEAN, 1, why=more)
-    assert site.answers("variances", V, MEAN)
-    assert_refused(site, "variances", V, MEAN, why="more than 1 questions of the kind 'variances'")
-    assert_refused(site, "times_scatter", V, MEAN, 1, why=more)
+
+@pytest.mark.parametrize(("name", "kind", "arguments", "times"), COUNTED)
+def test_questions_of_a_run_are_counted(name, kind, arguments, times):
+    site = site_of(name)
+    given = eval(arguments, globals() | {"K": site.keys})
+    for _ in range(int(times)):
+        assert site.answers(kind, *given)
+    for _ in range(2):
+        why = f"more than {times} questions of the kind {kind!r}"
+        assert_refused(site, kind, *given, why=why)
 
 
 def test_what_is_refused_and_what_is_asked_again_counts():
-    site = Site(POWER)
+    site = site_of("power")
     for _ in range(3):
         assert_refused(site, "times_scatter", V, MEAN, 2, why="local_steps", nonce="again")
     assert site.answers("times_scatter", V, MEAN, 1, nonce="again")
     assert_refused(site, "times_scatter", V, MEAN, 1, nonce="again", why="more than 4 questions")
 
 
-@pytest.mark.parametrize(("estimator", "kind"), FIRST, **BY_KIND)
-def test_a_run_begins_three_times(estimator, kind):
-    site = Site(estimator)
+@each_first
+def test_a_run_begins_three_times(code, kind):
+    site = Site(made(code))
     for _ in range(3):
         assert site.answers(kind)
     for _ in range(2):
         assert_refused(site, kind, why="a run begins at most 3 times")
+    site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
+    assert site.answers(kind)
 
 
-@pytest.mark.parametrize("kind", list(HONEST))
+def test_what_is_asked_in_between_or_before_a_fit_begins_counts_as_a_beginning():
+    """Else there would be a fourth mean in a run, and as many products with it."""
+    site, answered = Site(made(POWER)), 0
+    for i, begins in enumerate((False, True, True, True)):
+        if begins:
+            site.ask("moments")
+        answered += site.answers("times_scatter", V, MEAN + i, 1)
+    assert answered == 3
+    site = Site(DistributedPCA(2), THIRDS)
+    for batch in range(3):
+        assert site.answers("factor")
+        assert site.answers("factor_of_batch", batch)
+    assert_refused(site, "factor", why="a run begins at most 3 times")
+
+
+@both_kinds
 def test_the_mean_stays_the_same_until_the_run_begins_anew(kind):
-    site = Site(POWER)
-    other = np.nextafter(MEAN, np.inf)
-    assert site.answers("moments")
+    site, other = site_of("power"), np.nextafter(MEAN, np.inf)
     assert site.answers(kind, *HONEST[kind])
     assert_refused(site, "times_scatter", V, other, 1, why="argument 1 must stay the same")
     assert site.answers("moments")
     assert site.answers("times_scatter", V, other, 1)
     assert_refused(site, "variances", V, MEAN, why="argument 1 must stay the same")
+    refined = site_of("refined")
+    assert refined.answers("products", MEAN, V)
+    assert_refused(refined, "products", other, V, why="must stay the same")
 
 
-def test_another_run_starts_from_zero():
-    """What docs/promises.md says: the count does not bind a server that starts another run."""
-    site = Site(DistributedPCA(3))
-    for _ in range(3):
-        assert site.answers("factor")
-    assert not site.answers("factor")
-    site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
-    assert site.answers("factor")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("FederatedPCA(2)", "summary_of_batch"),
+        ("DistributedPCA(2)", "factor_of_batch"),
+        ("OnlineDistributedPCA(2)", "space"),
+    ],
+)
+def test_batches_are_asked_for_in_turn(code, kind):
+    site = Site(made(code), THIRDS)
+    assert site.answers(kind, 0)
+    assert_refused(site, kind, 2, why="batch 2 is out of turn, the last one was 0")
+    assert site.answers(kind, 1)
+    assert_refused(site, kind, 0, why="batch 0 is out of turn, the last one was 1")
+    for _ in range(2):
+        assert site.answers(kind, 1)
+    assert_refused(site, kind, 1, why="a batch begins at most 3 times")
+    assert site.answers(kind, 2)
+    config, over = site.ask(kind, 3)
+    assert list(over) == ["over"]
+    assert config["dtype"] == "float64"
+    assert Site(made(code), THIRDS).answers(kind, 2)  # a run goes on where another has ended
+
+
+def test_how_often_a_fit_of_secure_sums_begins_again_is_the_owners():
+    once = SecureAggregation(threshold=2, restarts=0)
+    for name, kind, *batch in (
+        ("secure owner", "keys"),
+        ("secure pairs", "bounds"),
+        ("secure tracker", "batch", 0),
+    ):
+        site = site_of(name, once)
+        assert_refused(site, kind, *batch, why="a fit begins again at most 0 times")
+    assert site.answers("batch", 1)
+    assert_refused(site, "batch", 0, why="batch 0 is out of turn")
 
 
 def test_the_state_of_a_site_is_small_and_can_be_stored():
-    site = Site(POWER)
+    site = Site(made(POWER))
     for _ in range(300):
         site.ask("times_scatter", V, MEAN, 1)
     state = site.context.state
@@ -354,25 +496,40 @@ def test_the_state_of_a_site_is_small_and_can_be_stored():
     assert sum(len(record.deflate()) for record in state.values()) < 1000
 
 
-# -------------------------------------------------------------------- nonces and texts
+def test_the_noise_of_a_round_follows_from_the_round_before_in_the_same_fit():
+    def scores(site, factors=2 * V):
+        return site.ask("scores", factors, MEAN, 1.5)[1]["message"]
+
+    site, other = site_of("hetero"), site_of("hetero")
+    first, second = scores(site), scores(site, 2.2 * V)
+    np.testing.assert_array_equal(scores(other), first)
+    np.testing.assert_array_equal(scores(other), first)  # a question that came twice
+    np.testing.assert_array_equal(scores(other, 2.2 * V), second)
+    assert np.abs(second - scores(site_of("hetero"), 2.2 * V)).max() > 1e-6  # which kept nothing
+    assert site.answers("moments")  # a fit that begins again
+    np.testing.assert_array_equal(scores(site), first)
+
+
+# -------------------------------------------------------------------- nonces, texts and keys
 
 
 @pytest.mark.parametrize("nonce", [None, "", "x" * 65, 7, b"bytes", ["list"]])
-def test_a_question_without_a_nonce(nonce):
-    assert_refused(Site(POWER), "moments", nonce=nonce, why="needs a nonce of 1 to 64 characters")
+def test_a_question_without_a_nonce_is_refused(nonce):
+    why = "needs a nonce of 1 to 64 characters"
+    assert_refused(Site(made(POWER)), "moments", nonce=nonce, why=why)
 
 
 def test_an_answer_carries_the_nonce_of_its_question():
-    site = Site(POWER)
+    site = Site(made(POWER))
     assert site.ask("moments", nonce="first")[0]["nonce"] == "first"
     assert site.ask("times_scatter", V, MEAN, 2, nonce="second")[0]["nonce"] == "second"
 
 
-@pytest.mark.parametrize(("estimator", "kind"), FIRST, **BY_KIND)
-def test_an_exception_does_not_tell_what_is_in_the_rows(estimator, kind, caplog):
+@each_first
+def test_an_exception_does_not_tell_what_is_in_the_rows(code, kind, caplog):
     rows = np.array([["Ann Smith HIV+", "1.0"]] * 20, dtype=object)
-    config, arrays = Site(estimator, rows).ask(kind)
-    assert arrays == {}
+    config, sent = Site(made(code), rows).ask(kind)
+    assert sent == {}
     assert "Ann" not in repr(config)
     said, reference = config["error"].split(" in the log")[0].split(", ")
     assert said == "ValueError"
@@ -382,30 +539,63 @@ def test_an_exception_does_not_tell_what_is_in_the_rows(estimator, kind, caplog)
     assert "Ann Smith HIV+" in str(record.exc_info[1])
 
 
-def test_an_exception_of_the_function_that_names_the_site():
+def test_an_exception_of_the_function_that_names_the_site_tells_its_kind():
     def name(context):
         raise KeyError("Ann Smith HIV+")
 
-    config, _ = Site(POWER, site=name).ask("moments")
+    config, _ = Site(made(POWER), site=name).ask("moments")
     assert config["error"].startswith("KeyError, ")
     assert "Ann" not in repr(config)
 
 
 def test_a_refusal_is_in_the_log_of_the_site(caplog):
-    Site(POWER, run=12).ask("times_scatter", V, MEAN, 2)
+    Site(made(POWER), run=12).ask("times_scatter", V, MEAN, 2)
     (record,) = [record for record in caplog.records if record.name == "fedpca_sklearn"]
     assert record.levelno == logging.WARNING
-    assert (
-        record.getMessage() == "Refused a question 'times_scatter' of run 12: local_steps must be 1"
-    )
+    said = "Refused a question 'times_scatter' of run 12: local_steps must be 1"
+    assert record.getMessage() == said
 
 
-def test_what_is_asked_before_a_fit_begins_counts_as_a_beginning():
-    """Else there would be a fourth mean in a run, and as many products with it."""
-    site, means = Site(POWER), iter(range(9))
-    answered = 0
-    for begins in (False, True, True, True):
-        if begins:
-            site.ask("moments")
-        answered += site.answers("times_scatter", V, MEAN + next(means), 1)
-    assert answered == 3
+NAMES = [f"Ann Smith {i}" for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"keys": [*NAMES[:-1], NAMES[0]]}, "refused: keys must differ, and some come more"),
+        ({"keys": [*range(39), "38"]}, "refused: keys must differ"),
+        ({"keys": [*NAMES[:-1], None]}, "ValueError"),
+        ({"keys": [*range(39), np.nan]}, "ValueError"),
+        ({"keys": [*range(39), 1.5]}, "ValueError"),
+        ({"keys": NAMES[:-1]}, "ValueError"),
+        ({"keys": None}, "refused: rows without keys cannot be matched"),
+        ({"salt": None}, "refused: the salt of the keys must have 16 bytes at least"),
+        ({"salt": "short"}, "refused: the salt of the keys must have 16 bytes at least"),
+        ({"X": np.c_[ROWS[:40, :1], np.full(40, np.nan)]}, "ValueError"),
+    ],
+)
+def test_keys_and_salts_that_are_none_end_in_an_error_without_names(changes, why, caplog):
+    caplog.set_level(logging.WARNING, "fedpca_sklearn")
+    rows = SiteRows(**({"X": ROWS[:40], "keys": NAMES, "salt": SALT} | changes))
+    config, sent = Site(made(SITES["owner"][0]), rows).ask("keys")
+    assert sent == {}
+    assert config["error"].startswith(why)
+    assert "Ann" not in repr(config)
+    assert "Ann" not in caplog.text
+
+
+def test_a_salt_from_the_server_is_refused():
+    site = Site(made(SITES["owner"][0]), OWN)
+    for salt in (SALT, SALT.decode()):
+        site.context = Context(1, 5, {"site": "north"}, RecordDict(), {"salt": salt, "n": [3]})
+        assert_refused(site, "keys", why="the salt of the keys comes from the server")
+
+
+def test_hashed_keys_tell_nothing_without_the_salt():
+    def hashed(keys, salt):
+        site = Site(made(SITES["owner"][0]), SiteRows(ROWS[:40], keys=keys, salt=salt))
+        return {row.tobytes() for row in site.ask("keys")[1]["keys"]}
+
+    first = hashed(range(40), SALT)
+    assert not first & hashed(range(40), SALT[::-1])
+    assert first == hashed([str(i) for i in range(40)], SALT.decode())

@@ -9,24 +9,15 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from engines.test_flower import InProcessGrid
-from engines.test_hostile_server import ROWS, Site, assert_refused
+from engines.site_helpers import ROWS, InProcessGrid, Site, assert_refused, made, table
 
 from fedpca_sklearn import (
     AnalyzeGauss,
     AvailablePairs,
-    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
-    FederatedPowerPCA,
     FederatedScaler,
-    FederatedSubspaceTracker,
-    OnlineDistributedPCA,
     PrivacyLedger,
-    ProjectionAverage,
-    RobustMerge,
-    StreamingPCA,
-    TruncatedDistributedPCA,
 )
 from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
 
@@ -50,81 +41,41 @@ def named(estimator):
 # -------------------------------------------------------------------- what must be the same
 
 V = np.linalg.qr(np.random.default_rng(2).standard_normal((8, 2)))[0].T
-OTHERS = {
-    "components": (FederatedPCA(3), FederatedPCA(4), "n_components is 4, got 3"),
-    "scale": (FederatedPCA(3), FederatedPCA(3, scale=True), "scale is True, got False"),
-    "refinements": (
-        FederatedPCA(3, n_refinements=1),
-        FederatedPCA(3, n_refinements=2),
-        "n_refinements is 2, got 1",
-    ),
-    "what a merge asks for": (
-        FederatedPCA(3),
-        FederatedPCA(3, merge=ProjectionAverage(projection_dim=5)),
-        "directions of its merge is 5, got 3",
-    ),
-    "an estimator in an estimator": (
-        FederatedPCA(3, estimator=StreamingPCA(5)),
-        FederatedPCA(3, estimator=StreamingPCA(5, center=False)),
-        "estimator__center is False, got True",
-    ),
-    "another estimator in it": (
-        FederatedPCA(3, estimator=StreamingPCA(5)),
-        FederatedPCA(3),
-        "estimator is None, got StreamingPCA()",
-    ),
-    "a class": (
-        FederatedPCA(3),
-        TruncatedDistributedPCA(3),
-        "the estimator must be TruncatedDistributedPCA, got FederatedPCA",
-    ),
-    "a class of other questions": (
-        FederatedPCA(3),
-        FederatedPowerPCA(3),
-        "the estimator must be FederatedPowerPCA, got FederatedPCA",
-    ),
-    "what is done about missing entries": (
-        DistributedPCA(3),
-        DistributedPCA(3, missing=AvailablePairs()),
-        "missing is AvailablePairs(), got None",
-    ),
-    "names of confounders": (
-        FederatedPCA(3, partial_out=[0, 1]),
-        FederatedPCA(3, partial_out=[0, 2]),
-        "partial_out is [0, 2], got [0, 1]",
-    ),
-    "rounds": (FederatedPowerPCA(3), FederatedPowerPCA(3, n_rounds=7), "n_rounds is 7, got 100"),
-    "centring": (
-        FederatedPowerPCA(3),
-        FederatedPowerPCA(3, center=False),
-        "center is False, got True",
-    ),
-    "rounds of a fill": (
-        FederatedPCA(3, missing=ConditionalFill()),
-        FederatedPCA(3, missing=ConditionalFill(n_rounds=5)),
-        "missing__n_rounds is 5, got 2",
-    ),
-    "epsilon": (
-        FederatedPCA(3, mechanism=GAUSS),
-        FederatedPCA(3, mechanism=AnalyzeGauss(0.5, 1e-5, 20.0)),
-        "mechanism__epsilon is 0.5, got 1.0",
-    ),
-    "a threshold": (
-        TruncatedDistributedPCA(3),
-        TruncatedDistributedPCA(3, local_threshold=0.8),
-        "local_threshold is 0.8, got 0.9",
-    ),
-    "an array": (
-        FederatedSubspaceTracker(2, robust=False, batch_size=60, init=V),
-        FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.flip(V)),
-        "init is <f8 (2, 8)",
-    ),
-}
+# Estimator of the server | of the site west | what the refusal names
+OTHERS = table("""
+FederatedPCA(3) | FederatedPCA(4) | n_components is 4, got 3
+FederatedPCA(3) | FederatedPCA(3, scale=True) | scale is True, got False
+FederatedPCA(3, n_refinements=1) | FederatedPCA(3, n_refinements=2) | n_refinements is 2, got 1
+FederatedPCA(3) | FederatedPCA(3, merge=ProjectionAverage(projection_dim=5)) |\
+ directions of its merge is 5, got 3
+FederatedPCA(3, estimator=StreamingPCA(5)) |\
+ FederatedPCA(3, estimator=StreamingPCA(5, center=False)) | estimator__center is False, got True
+FederatedPCA(3, estimator=StreamingPCA(5)) | FederatedPCA(3) |\
+ estimator is None, got StreamingPCA()
+FederatedPCA(3) | TruncatedDistributedPCA(3) |\
+ the estimator must be TruncatedDistributedPCA, got FederatedPCA
+FederatedPCA(3) | FederatedPowerPCA(3) | the estimator must be FederatedPowerPCA, got FederatedPCA
+DistributedPCA(3) | DistributedPCA(3, missing=AvailablePairs()) |\
+ missing is AvailablePairs(), got None
+FederatedPCA(3, partial_out=[0, 1]) | FederatedPCA(3, partial_out=[0, 2]) |\
+ partial_out is [0, 2], got [0, 1]
+FederatedPowerPCA(3) | FederatedPowerPCA(3, n_rounds=7) | n_rounds is 7, got 100
+FederatedPowerPCA(3) | FederatedPowerPCA(3, center=False) | center is False, got True
+FederatedPCA(3, missing=ConditionalFill()) | FederatedPCA(3, missing=ConditionalFill(n_rounds=5)) |\
+ missing__n_rounds is 5, got 2
+FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0)) |\
+ FederatedPCA(3, mechanism=AnalyzeGauss(0.5, 1e-5, 20.0)) | mechanism__epsilon is 0.5, got 1.0
+TruncatedDistributedPCA(3) | TruncatedDistributedPCA(3, local_threshold=0.8) |\
+ local_threshold is 0.8, got 0.9
+FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.eye(2, 8)) |\
+ FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.eye(2, 8, 1)) |\
+ init is <f8 (2, 8)
+""")
 
 
-@pytest.mark.parametrize("server", OTHERS.values(), ids=OTHERS)
-def test_a_site_with_another_estimator_refuses_and_names_what_differs(server, tmp_path):
-    asked, own, why = server
+@pytest.mark.parametrize(("asked", "own", "why"), OTHERS)
+def test_a_site_with_another_estimator_refuses_and_names_what_differs(asked, own, why, tmp_path):
+    asked, own = made(asked), made(own)
     estimators = [clone(asked), clone(asked), own]
     for i, estimator in enumerate(estimators):
         if getattr(estimator, "mechanism", None) is not None:
@@ -147,46 +98,26 @@ def test_many_differences_are_named_in_one_short_line():
 
 # -------------------------------------------------------------------- what need not be
 
-SAME = {
-    "of the process": (
-        FederatedPCA(3, n_jobs=1, n_clients=3, random_state=1),
-        FederatedPCA(3, random_state=2),
-    ),
-    "a merge": (FederatedPCA(3, merge=RobustMerge()), FederatedPCA(3)),
-    "of an estimator in it": (
-        FederatedPCA(3, estimator=StreamingPCA(3)),
-        FederatedPCA(3, estimator=StreamingPCA(3)),
-    ),
-    "of moments of pairs": (
-        FederatedPCA(2, missing=AvailablePairs(), n_jobs=2),
-        FederatedPCA(3, missing=AvailablePairs()),
-    ),
-    "DistributedPCA": (DistributedPCA(3, scale=True), DistributedPCA()),
-    "TruncatedDistributedPCA": (TruncatedDistributedPCA(3), TruncatedDistributedPCA(4)),
-    "FederatedPowerPCA": (
-        FederatedPowerPCA(2, tol=0.1, acceleration=None, init=V, random_state=0),
-        FederatedPowerPCA(2),
-    ),
-    "FederatedScaler": (FederatedScaler(with_std=False), FederatedScaler(copy=False)),
-    "OnlineDistributedPCA": (OnlineDistributedPCA(3, weighting="rows"), OnlineDistributedPCA(3)),
-    "FederatedSubspaceTracker": (
-        FederatedSubspaceTracker(
-            2,
-            robust=False,
-            batch_size=60,
-            forgetting_factor=0.9,
-            n_updates=3,
-            store_subspaces=True,
-            random_state=0,
-        ),
-        FederatedSubspaceTracker(2, robust=False, batch_size=60),
-    ),
-}
+SAME = table("""
+FederatedPCA(3, n_jobs=1, n_clients=3, random_state=1) | FederatedPCA(3, random_state=2)
+FederatedPCA(3, merge=RobustMerge()) | FederatedPCA(3)
+FederatedPCA(3, estimator=StreamingPCA(3)) | FederatedPCA(3, estimator=StreamingPCA(3))
+FederatedPCA(2, missing=AvailablePairs(), n_jobs=2) | FederatedPCA(3, missing=AvailablePairs())
+DistributedPCA(3, scale=True) | DistributedPCA()
+TruncatedDistributedPCA(3) | TruncatedDistributedPCA(4)
+FederatedPowerPCA(2, tol=0.1, acceleration=None, init=np.eye(2, 8), random_state=0) |\
+ FederatedPowerPCA(2)
+FederatedScaler(with_std=False) | FederatedScaler(copy=False)
+OnlineDistributedPCA(3, weighting="rows") | OnlineDistributedPCA(3)
+FederatedSubspaceTracker(2, robust=False, batch_size=60, forgetting_factor=0.9, n_updates=3,\
+ store_subspaces=True, random_state=0) |\
+ FederatedSubspaceTracker(2, robust=False, batch_size=60)
+""")
 
 
-@pytest.mark.parametrize("both", SAME.values(), ids=SAME)
-def test_what_only_the_server_reads_may_differ(both):
-    asked, own = both
+@pytest.mark.parametrize(("asked", "own"), SAME)
+def test_what_only_the_server_reads_may_differ(asked, own):
+    asked, own = made(asked), made(own)
     fitted = fit_sites(grid([own] * 3), asked, wait=0)
     assert fitted.missing_sites_ == {}
     expected = fit_sites(grid([asked] * 3), asked, wait=0)

@@ -1,40 +1,62 @@
-"""Mechanisms at sites: the same distribution as in one process, and the account of the ledgers."""
+"""Mechanisms at sites: noise as in one process, the accounts of ledgers, and what a log holds.
+
+Plain, each site adds its noise; by secure sums each adds a share of that of the sum.
+"""
 
 import json
 import os
 import secrets
+from collections import defaultdict
+from itertools import count
 
 import numpy as np
 import pytest
+from engines.site_helpers import fit, kind_of, made
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
-
-from engines.test_flower import InProcessGrid
-
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FedPowerNoise,
-    PrivacyBudgetError,
-    PrivacyLedger,
-    Subspace,
-)
-from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
-from fedpca_sklearn.privacy import DiscreteGaussian
+from fedpca_sklearn import PrivacyBudgetError, PrivacyLedger, Subspace
+from fedpca_sklearn.engines import _site_privacy
+from fedpca_sklearn.engines._messages import sizes_of
+from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy
+from fedpca_sklearn.privacy import PrivacyNoiseWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-N_RUNS = 120
-ROWS = np.random.default_rng(0).standard_normal((60, 3)) * [2.0, 1.0, 0.5] + 0.3
-PARTS = {"east": ROWS[:40], "west": ROWS[40:]}
-LABELS = np.repeat(list(PARTS), [40, 20])
-SUMMARY = FederatedPCA(2, mechanism=AnalyzeGauss(8.0, 1e-3, 4.0))
-ROUNDS = FederatedPowerPCA(
-    2, n_rounds=1, tol=0.0, mechanism=FedPowerNoise(8.0, 1e-3, 4.0), init=np.eye(3)[:2]
+ROWS = np.random.default_rng(0).standard_normal((600, 5)) * [3.0, 2.0, 1.0, 1.0, 1.0] + 0.5
+PARTS = {"east": ROWS[:300], "north": ROWS[300:420], "west": ROWS[420:]}
+LABELS = np.repeat(list(PARTS), [300, 120, 180])
+SECURE = SecureAggregation(threshold=3, restarts=0)
+COARSE = SecureAggregation(threshold=3, restarts=0, bits=22)
+INIT = "init=np.eye(5)[:2]"
+SHARED = "3.0, 1e-5, 8.0, trust='sum', noise=DiscreteGaussian()"
+SUMMARY = made(f"FederatedPCA(2, mechanism=AnalyzeGauss({SHARED}))")
+ROUNDS = made(
+    f"FederatedPowerPCA(2, n_rounds=2, tol=0.0, mechanism=FedPowerNoise({SHARED}), {INIT})"
 )
+PLAIN_SUMMARY = made("FederatedPCA(2, mechanism=AnalyzeGauss(8.0, 1e-3, 4.0))")
+PLAIN_ROUNDS = made(
+    f"FederatedPowerPCA(2, n_rounds=1, tol=0.0, mechanism=FedPowerNoise(8.0, 1e-3, 4.0), {INIT})"
+)
+both = pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=["summary", "rounds"])
+
+
+def private_fit(estimator, folder, secure=SECURE, spoil=None, run=1, parts=PARTS, log=False):
+    def policy(site):
+        return SitePolicy(ledger=folder / site, log=folder / f"{site}.log" if log else None)
+
+    policies = {site: policy(site) for site in parts}
+    return fit(estimator, parts, spoil, secure, policies=policies, run=run)
+
+
+@pytest.fixture
+def known_noise(monkeypatch):
+    """Noise from the operating system, the same in each run of the tests; no disk waits for it."""
+    bits = np.random.default_rng(5)
+    monkeypatch.setattr(secrets, "randbits", lambda k: int.from_bytes(bits.bytes(k // 8), "big"))
+    monkeypatch.setattr(os, "urandom", bits.bytes)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 STATISTICS = {
     "first variance": lambda pca: pca.explained_variance_[0],
     "loading": lambda pca: abs(pca.components_[0, 0]),
@@ -42,94 +64,171 @@ STATISTICS = {
 }
 
 
-@pytest.fixture
-def known_noise(monkeypatch):
-    """Noise from the operating system, the same in each run of the tests."""
-    bits = np.random.default_rng(5).integers(2**63, size=4 * N_RUNS * 8).tolist()
-    monkeypatch.setattr(secrets, "randbits", lambda k: bits.pop())
+@pytest.mark.usefixtures("known_noise")
+@pytest.mark.parametrize("estimator", [PLAIN_SUMMARY, PLAIN_ROUNDS], ids=["summary", "rounds"])
+def test_noise_over_flower_is_that_of_one_process(estimator, tmp_path):
+    """Two samples of 100 fits each; a sample with about a third of the noise is told from them."""
 
+    def sample(asked, n=100):
+        return [clone(asked).set_params(random_state=s).fit(*few) for s in range(n)]
 
-def over_flower(estimator, folder, n_runs=N_RUNS):
-    for run in range(n_runs):
-        policies = iter(SitePolicy(ledger=folder / f"{run}{site}") for site in PARTS)
-        yield fit_sites(grid_with(estimator, policies), estimator, wait=0)
-
-
-def grid_with(estimator, policies):
-    def load(rows):
-        return lambda context: rows
-
-    apps = [client_app(load(rows), estimator, policy=next(policies)) for rows in PARTS.values()]
-    return InProcessGrid(apps, list(PARTS))
-
-
-def in_one_process(estimator, n_runs=N_RUNS):
-    for run in range(n_runs):
-        yield clone(estimator).set_params(random_state=run).fit(ROWS, clients=LABELS)
-
-
-@pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=lambda e: type(e).__name__)
-def test_noise_over_flower_is_that_of_one_process(estimator, tmp_path, known_noise, monkeypatch):
-    """Two samples of 120 fits each; a sample with about a third of the noise is told from them."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # the disk has no part in this
-    there, here = list(over_flower(estimator, tmp_path)), list(in_one_process(estimator))
-    other = list(in_one_process(clone(estimator).set_params(mechanism__epsilon=40.0), 100))
+    parts = {site: rows[:30] for site, rows in PARTS.items() if site != "north"}
+    few = np.concatenate(list(parts.values())), None, np.repeat(list(parts), 30)
+    there = []
+    for run in range(100):
+        (tmp_path / str(run)).mkdir()
+        there.append(private_fit(estimator, tmp_path / str(run), None, parts=parts))
+    here, other = sample(estimator), sample(clone(estimator).set_params(mechanism__epsilon=60.0))
     for name, statistic in STATISTICS.items():
         samples = [[statistic(pca) for pca in fits] for fits in (there, here, other)]
         assert ks_2samp(*samples[:2]).pvalue > 1e-3, name  # six comparisons
         assert ks_2samp(samples[0], samples[2]).pvalue < 1e-3, name
     assert {tuple(np.round(pca.privacy_spent_, 9)) for pca in there} == {(8.0, 1e-3)}
-    ledgers = [PrivacyLedger(file).spent(1e-3)["this site"] for file in tmp_path.iterdir()]
-    assert max(ledgers) == there[0].privacy_spent_
+    assert there[0].mechanism.ledger is None
 
 
-# -------------------------------------------------------------------- files
+@pytest.mark.usefixtures("known_noise")
+def test_the_noise_of_a_secure_sum_is_that_of_one_process(tmp_path):
+    """Three sites of a threshold of three add a third of the variance each."""
+    there = []
+    for run in range(10):
+        (tmp_path / str(run)).mkdir()
+        there.append(private_fit(SUMMARY, tmp_path / str(run)))
+    here = [clone(SUMMARY).set_params(random_state=s).fit(ROWS, clients=LABELS) for s in range(200)]
+    exact = clone(SUMMARY).set_params(mechanism__epsilon=np.inf).fit(ROWS)
+    errors = [np.concatenate([pca.mean_ - exact.mean_ for pca in fits]) for fits in (there, here)]
+    assert ks_2samp(*errors).pvalue > 0.01
 
 
-def test_a_site_that_sends_files_keeps_its_account(tmp_path):
-    """What the README's sites do, with a mechanism: no engine, the same ledger after a restart."""
-    files = []
-    for site, rows in PARTS.items():
-        private = AnalyzeGauss(8.0, 1e-3, 4.0, ledger=PrivacyLedger(tmp_path / f"{site}.ledger"))
-        fitted = FederatedPCA(2, mechanism=private).fit(rows, clients=[site] * len(rows))
-        files.append(tmp_path / f"{site}.subspace")
-        fitted.subspace_.save(files[-1], site=site)
-    merged = FederatedPCA.from_subspaces([Subspace.load(file) for file in files], 2)
-    assert merged.subspace_.privacy[:3] == pytest.approx((8.0, 1e-3, 4.0))
-    again = AnalyzeGauss(8.0, 1e-3, 4.0, ledger=PrivacyLedger(tmp_path / "east.ledger"))
-    with pytest.raises(PrivacyBudgetError, match="has no budget left in the ledger"):
-        FederatedPCA(2, mechanism=again).fit(PARTS["east"], clients=["east"] * 40)
+@both
+def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, tmp_path):
+    exact = clone(estimator).set_params(mechanism__epsilon=np.inf)
+    found, expected = private_fit(exact, tmp_path), clone(exact).fit(ROWS, clients=LABELS)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-6)
+    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-9)
+    assert found.n_samples_ == 600
 
 
-def test_a_merged_model_states_what_sites_promised(tmp_path):
-    policies = iter(SitePolicy(ledger=tmp_path / site) for site in PARTS)
-    fitted = fit_sites(grid_with(SUMMARY, policies), SUMMARY, wait=0)
-    assert fitted.subspace_.privacy[:3] == pytest.approx((8.0, 1e-3, 4.0))
-    assert fitted.subspace_.privacy.mechanism == "AnalyzeGauss"
-    assert fitted.mechanism.ledger is None
+@both
+def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypatch):
+    """A message that comes again in a sum of other sites would be taken off by subtraction."""
+    made_here, release = [], _site_privacy.Site.release
+
+    def recorded(self, kind, mechanism, mu2, make, *arguments):
+        made_here.append(release(self, kind, mechanism, mu2, make, *arguments))
+        again = release(self, kind, mechanism, 0.0, make, *arguments)
+        np.testing.assert_array_equal(again, made_here[-1])
+        return made_here[-1]
+
+    monkeypatch.setattr(_site_privacy.Site, "release", recorded)
+    private_fit(estimator, tmp_path)
+    numbers = [tuple(np.ravel(array)) for array in made_here]
+    assert len(set(numbers)) == len(numbers)
+
+
+# -------------------------------------------------------------------- accounts
+
+
+@pytest.mark.parametrize("trust", ["sum", "client"])
+@both
+def test_a_budget_is_spent_once_in_all_runs(estimator, trust, tmp_path):
+    asked = clone(estimator).set_params(mechanism__trust=trust)
+    found = private_fit(asked, tmp_path)
+    epsilon, delta = found.privacy_spent_
+    assert 3.0 * (1 - 1e-3) < epsilon <= 3.0 * (1 + 1e-9)
+    assert (delta, found.privacy_spent_.account) == (1e-5, "the ledgers of the sites")
+    with pytest.raises(RuntimeError, match="no budget is left for one more release"):
+        private_fit(asked, tmp_path, run=2)
+
+
+@both
+def test_a_grid_below_the_resolution_is_refused_and_counts(estimator, tmp_path):
+    """It is no answer, but else a refusal could be asked for as often as it tells something."""
+    for run in (1, 2):  # a site that is started anew
+        with pytest.raises(RuntimeError, match="finer than the scale of secure sums"):
+            private_fit(estimator, tmp_path, COARSE, run=run, log=True)
+    lines = lines_of(tmp_path, "west")
+    begun = [line["kind"] for line in lines if line["event"] == "question"]
+    assert [line["kind"] for line in lines if line["event"] == "refusal"] == [begun[-1]] * 2
+    assert begun[-1] not in [line["kind"] for line in lines if line["event"] == "answer"]
+    tally = SitePolicy(log=tmp_path / "west.log").log.read()
+    assert tally.rounds == len(begun)
+    assert tally.mu2 == max((line["mu2"] for line in lines if "mu2" in line), default=0.0)
+
+
+def test_a_lost_site_ends_the_fit(tmp_path):
+    def spoil(site, message, reply):
+        return None if (site, kind_of(message)) == ("west", "second_moments") else reply
+
+    with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
+        private_fit(SUMMARY, tmp_path, spoil=spoil, parts={**PARTS, "south": ROWS[:100]})
+
+
+@pytest.mark.filterwarnings("default::fedpca_sklearn.PrivacyNoiseWarning")
+def test_noise_of_more_sites_than_the_threshold_is_seen_as_noise(tmp_path, monkeypatch):
+    """Each of eight adds a half of the variance: the noise is twice as large as that of two."""
+    seeds = count()
+    monkeypatch.setattr(_site_privacy, "seeds_of", lambda state: next(seeds))
+    parts = {f"site {i}": 1e-3 * ROWS[20 * i : 20 * i + 20] for i in range(8)}
+    with pytest.warns(PrivacyNoiseWarning):
+        private_fit(SUMMARY, tmp_path, SecureAggregation(threshold=2, restarts=0), parts=parts)
 
 
 def test_sites_find_norms_and_centres_of_their_own(tmp_path):
     """With so much budget that noise is small, beside one process: norms, mean, components."""
-    private = AnalyzeGauss(1e4, 1e-3, "private", center="private")
-    estimator = FederatedPCA("above_noise", mechanism=private)
-    policies = iter(SitePolicy(ledger=tmp_path / site) for site in PARTS)
-    fitted = fit_sites(grid_with(estimator, policies), estimator, wait=0)
-    here = clone(estimator).set_params(random_state=0).fit(ROWS, clients=LABELS)
-    norm = fitted.subspace_.privacy.row_norm
-    assert norm / here.subspace_.privacy.row_norm == pytest.approx(1, rel=0.1)
-    assert fitted.n_components_ == fitted.n_components_above_noise_
-    assert fitted.mean_ == pytest.approx(here.mean_, abs=0.05)
-    assert fitted.privacy_spent_.epsilon == pytest.approx(1e4, rel=1e-6)
+    private = made("AnalyzeGauss(1e4, 1e-3, 'private', center='private')")
+    asked = made("FederatedPCA('above_noise')").set_params(mechanism=clone(private))
+    found = private_fit(asked, tmp_path, None)
+    here = clone(asked).set_params(random_state=0).fit(ROWS, clients=LABELS)
+    norms = [pca.subspace_.privacy.row_norm for pca in (found, here)]
+    assert norms[0] / norms[1] == pytest.approx(1, rel=0.1)
+    assert found.n_components_ == found.n_components_above_noise_
+    assert found.mean_ == pytest.approx(here.mean_, abs=0.05)
+    assert found.privacy_spent_.epsilon == pytest.approx(1e4, rel=1e-6)
     for site in PARTS:
         lines = [json.loads(line) for line in (tmp_path / site).read_text().splitlines()]
         assert [line.get("release") for line in lines] == ["center", "row_norm", None]
 
 
-def test_secure_sums_have_one_norm_for_all():
-    noise = {"trust": "client", "noise": DiscreteGaussian()}
-    estimator = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, "private", **noise))
-    with pytest.raises(ValueError, match="row_norm must be known in advance"):
-        client_app(
-            lambda context: ROWS, estimator, secure=SecureAggregation(threshold=2, restarts=0)
+def test_a_site_that_sends_files_keeps_its_account(tmp_path):
+    """What the README's sites do, with a mechanism: no engine, the same ledger after a restart."""
+
+    def private(site):
+        return clone(PLAIN_SUMMARY).set_params(
+            mechanism__ledger=PrivacyLedger(tmp_path / f"{site}.ledger")
         )
+
+    files = []
+    for site, rows in PARTS.items():
+        files.append(tmp_path / f"{site}.subspace")
+        private(site).fit(rows, clients=[site] * len(rows)).subspace_.save(files[-1], site=site)
+    merged = type(SUMMARY).from_subspaces([Subspace.load(file) for file in files], 2)
+    assert merged.subspace_.privacy[:3] == pytest.approx((8.0, 1e-3, 4.0))
+    assert merged.subspace_.privacy.mechanism == "AnalyzeGauss"
+    with pytest.raises(PrivacyBudgetError, match="has no budget left in the ledger"):
+        private("east").fit(PARTS["east"], clients=["east"] * 300)
+
+
+# -------------------------------------------------------------------- the log of a site
+
+
+def lines_of(folder, site):
+    return [json.loads(line) for line in (folder / f"{site}.log").read_text().splitlines()]
+
+
+def test_the_log_has_the_hash_of_what_left_the_site_and_not_of_its_numbers(tmp_path):
+    left = defaultdict(list)
+
+    def note(site, message, reply):
+        left[site].append(sizes_of(reply.content.array_records["arrays"]))
+        return reply
+
+    private_fit(SUMMARY, tmp_path, spoil=note, log=True)
+    for site in PARTS:
+        answers = [line for line in lines_of(tmp_path, site) if line["event"] == "answer"]
+        noted = [{name: line[name] for name in left[site][0]} for line in answers]
+        assert noted == left[site]
+        assert len(answers) == 2 + 2 * 3  # bounds and keys, rounds of two sums
+        masked = [line for line in answers if line["kind"] == "second_moments"]
+        assert [line["shapes"] for line in masked] == [{"masked": [16]}]

@@ -11,10 +11,9 @@ import scipy.stats
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from engines.test_flower import InProcessGrid
-from engines.test_hostile_server import ROWS
-from engines.test_secure_private import PARTS as SECURE_PARTS
-from engines.test_secure_private import ROUNDS, SUMMARY, private_fit
+from engines.site_helpers import ROWS, InProcessGrid
+from engines.test_private_sites import PARTS as SECURE_PARTS
+from engines.test_private_sites import ROUNDS, SUMMARY, private_fit
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -303,7 +302,7 @@ def test_rows_that_are_filled_in():
         np.testing.assert_allclose(there["0"][0], ROWS.mean(axis=0))
         assert list(back) == ["summary"]
         assert Subspace.from_bytes(back["summary"]).n_samples == len(PARTS[site])
-    # the rest of the cell: tests/engines/test_flower_filling.py
+    # the rest of the cell: tests/engines/test_hostile_server.py
 
 
 def test_rounds():
@@ -347,7 +346,7 @@ def test_moments_of_columns():
         np.testing.assert_allclose(mean, rows.mean(axis=0))
         assert np.abs(rest).max() < 1e-14
         np.testing.assert_allclose(squares, len(rows) * rows.var(axis=0))
-    # the other half of the cell: tests/engines/test_flower_scaling.py
+    # the other half of the cell: tests/engines/test_hostile_server.py
 
 
 @pytest.mark.parametrize("variances", ["measured", "sent"])

@@ -1,159 +1,52 @@
-"""Secure sums over Flower: the fits, who may be lost, and what the server receives."""
-
-import os
+"""Secure sums over Flower: who may be lost, what the server receives, and what they cost."""
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from engines.secure_helpers import Server
+from engines.site_helpers import (
+    LABELS,
+    PARTS,
+    ROWS,
+    SECURE,
+    arrays_of,
+    assert_same,
+    fit,
+    grid_of,
+    here,
+    in_one_process,
+    kind_of,
+    lost,
+    made,
+    sites_of,
+)
 from helpers import arrays_in
-from numpy.testing import assert_allclose
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
-
-from test_flower import BY_NAME, PARTS, InProcessGrid, X, grid_of
-
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    DistributedPCA,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FedPowerNoise,
-    FixedPointChannel,
-    ProjectionAverage,
-    StreamingPCA,
-    subspace_distance,
-)
-from fedpca_sklearn.engines import _masks, _secure_sums
+from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
+from fedpca_sklearn.engines import _masks, _secure_fits, _secure_sums
 from fedpca_sklearn.engines._masks import key_pair
+from fedpca_sklearn.engines._secure_all import secure_tasks
 from fedpca_sklearn.engines._secure_bounds import Grid
-from fedpca_sklearn.engines._secure_fits import MAX_FEATURES
 from fedpca_sklearn.engines._secure_session import Session
-from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
+from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
+from fedpca_sklearn.summary import PairMoments
 
-SECURE = SecureAggregation(threshold=2)
-DIGITS = [FederatedPCA(5), DistributedPCA(5), FederatedPowerPCA(5, random_state=0)]
-# rows on which a power method takes few rounds, none of whose entries is zero
-ROWS = np.random.default_rng(0).standard_normal((120, 8)) * 4.0 ** -np.arange(8) + 1
-SMALL = {"east": ROWS[:50], "north": ROWS[50:80], "west": ROWS[80:]}
-LABELS = np.repeat(list(SMALL), [50, 30, 40])
-PCA_2, POWER = FederatedPCA(2), FederatedPowerPCA(2, random_state=0)
-STAGES = ("secure_keys", "secure_shares", "secure_unmask")
-
-
-def secure_fit(estimator, parts=SMALL, spoil=None, secure=SECURE, of_site=None, **options):
-    grid = grid_of(estimator, parts, spoil, secure=secure, **(of_site or {}))
-    return fit_sites(grid, estimator, wait=0, secure=secure, **options)
-
-
-def assert_pca(fitted, rows, tol=1e-6):
-    pooled = PCA(fitted.n_components_, svd_solver="full").fit(rows)
-    assert subspace_distance(fitted.components_, pooled.components_) <= tol
-    assert_allclose(fitted.explained_variance_, pooled.explained_variance_, rtol=tol)
-    deviation = np.sqrt(pooled.explained_variance_[0])
-    assert_allclose(fitted.mean_, rows.mean(axis=0), rtol=0, atol=tol * deviation)
-    assert fitted.n_samples_ == len(rows)
-
-
-# -------------------------------------------------------------------- the fits
-
-
-@pytest.mark.parametrize("estimator", DIGITS, **BY_NAME)
-@pytest.mark.parametrize("far", [0.0, 1e4], ids=["digits", "far from zero"])
-def test_secure_sums_give_pca_of_the_pooled_rows(estimator, far):
-    shift = far * X.std() * np.cos(np.arange(X.shape[1]))
-    fitted = secure_fit(estimator, {site: rows + shift for site, rows in PARTS.items()})
-    assert type(fitted) is type(estimator)
-    assert_pca(fitted, X + shift)
-    assert fitted.clients_ == ["east", "north", "west"]
-    assert fitted.missing_sites_ == {}
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        FederatedPCA(0.8),
-        DistributedPCA(),
-        FederatedPowerPCA(3, acceleration=None, n_rounds=2, random_state=0),
-        FederatedPowerPCA(3, local_steps=3, n_rounds=2, random_state=0),
-        FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0),
-    ],
+CODE, ROUNDS = "FederatedPCA(2)", "FederatedPowerPCA(2, random_state=0)"
+PCA_2, POWER = made(CODE), made(ROUNDS)
+PAIRS = made("FederatedPCA(3, missing=AvailablePairs())")
+FILLS = made("FederatedPCA(3, missing=ConditionalFill(3))")
+TRACKER = made(
+    "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=1, init_rounds=2,"
+    " support_threshold='auto', detect_changes=True, n_updates=2)"
 )
-def test_secure_sums_give_what_clients_in_one_process_give(estimator):
-    fitted, expected = secure_fit(estimator), clone(estimator).fit(ROWS, clients=LABELS)
-    assert fitted.n_components_ == expected.n_components_
-    assert_allclose(fitted.components_, expected.components_, atol=1e-6)
-    assert_allclose(fitted.singular_values_, expected.singular_values_, rtol=1e-6)
-    assert_allclose(fitted.noise_variance_, expected.noise_variance_, rtol=1e-6, atol=1e-9)
+PLAIN = clone(TRACKER).set_params(robust=False, support_threshold=0.5, detect_changes=False)
 
 
-def test_sparse_rows_float32_few_rows_and_constant_columns():
-    single = X[:200].astype(np.float32)
-    parts = {"a": single[:1], "b": sp.csr_array(single[1:20]), "c": single[20:]}
-    for estimator in DIGITS[::2]:
-        fitted = secure_fit(estimator, parts, of_site={"min_rows": 1})
-        assert fitted.components_.dtype == np.float32
-        assert_pca(fitted, X[:200], tol=2e-6)
-    few = {site: rows[:1] for site, rows in SMALL.items()}
-    fitted = secure_fit(FederatedPCA(), few, of_site={"min_rows": 1})
-    assert fitted.components_.shape == (3, 8)
-    assert_allclose(fitted.singular_values_[2], 0, atol=1e-7)
-    constant = secure_fit(FederatedPCA(2), {site: rows * 0 + 3 for site, rows in SMALL.items()})
-    assert not constant.explained_variance_.any()
-    assert_allclose(constant.mean_, 3)
+def assert_pca(found, *sites):
+    assert_same(found, in_one_process(CODE, "rows", *sites), 1e-6)
 
 
-def test_names_of_columns_travel():
-    pd = pytest.importorskip("pandas")
-    columns = list("abcdefgh")
-    frames = {site: pd.DataFrame(rows, columns=columns) for site, rows in SMALL.items()}
-    frames["west"] = frames["west"][columns[::-1]]
-    with pytest.warns(UserWarning, match=r"site 'west' .*in another order"):
-        fitted = secure_fit(PCA_2, frames)
-    assert fitted.feature_names_in_.tolist() == columns
-    assert_pca(fitted, ROWS[:80])
-
-
-def test_bounds_are_announced_once_and_no_sum_finds_a_scale():
-    asked = []
-
-    def note(site, message, reply):
-        asked.append(message.metadata.message_type)
-        return reply
-
-    assert_pca(secure_fit(PCA_2, spoil=note), ROWS)
-    for kind, n in (("bounds", 1), ("secure_keys", 1), ("secure_unmask", 2)):
-        assert asked.count(f"query.{kind}") == n * len(SMALL), kind
-
-
-def test_coarse_numbers_cost_what_the_channel_says():
-    """Of 22 bits, over the network and in one process."""
-    pooled = PCA(2).fit(ROWS)
-    here = clone(POWER).set_params(channel=FixedPointChannel(22)).fit(ROWS, clients=LABELS)
-    there = secure_fit(POWER, secure=SecureAggregation(threshold=2, bits=22))
-    for pca in (here, there):
-        error = subspace_distance(pca.components_, pooled.components_)
-        assert 2.0**-29 < error < 2.0**-18
-
-
-def test_sites_that_know_each_other():
-    pairs = {site: key_pair() for site in SMALL}
-
-    def identity(context):
-        own = context.node_config["site"]
-        return pairs[own][0], [public for site, (_, public) in pairs.items() if site != own]
-
-    secure = SecureAggregation(threshold=2, identity=identity)
-    assert_pca(secure_fit(PCA_2, secure=secure), ROWS)
-
-    def stranger(context):
-        return key_pair()[0], []
-
-    mixed = SecureAggregation(threshold=2, identity=stranger)
-    with pytest.raises(RuntimeError, match="refused: all other sites must have signed the keys"):
-        secure_fit(PCA_2, secure=mixed)
+# -------------------------------------------------------------------- what the server receives
 
 
 class Totals:
@@ -179,216 +72,342 @@ class Totals:
         monkeypatch.setattr(Session, "unmasked", summed)
 
 
-@pytest.mark.parametrize("estimator", DIGITS[::2], **BY_NAME)
-def test_the_decoded_sum_is_the_sum_of_integers_bit_by_bit(monkeypatch, estimator):
-    totals = Totals(monkeypatch)
-    secure_fit(estimator, PARTS)
-    assert len(totals.sums) > 1
-    for parts, total in totals.sums:
-        integers = [np.concatenate([words for _, words in part]) for part in parts]
-        assert np.add.reduce(integers).tolist() == total.tolist()
-
-
-# -------------------------------------------------------------------- sites that are lost
-
-
-def killed(site, kind, n=1):
-    """The site answers nothing from the n-th question of a kind on."""
-    asked = []
-
-    def spoil(sender, message, reply):
-        if sender == site and message.metadata.message_type == f"query.{kind}":
-            asked.append(kind)
-        return None if sender == site and len(asked) >= n else reply
-
-    return spoil
-
-
-LOST = [
-    (PCA_2, "moments", 1),
-    (PCA_2, "second_moments", 1),
-    (PCA_2, "secure_shares", 2),
-    (PCA_2, "secure_unmask", 1),
-    (POWER, "secure_keys", 1),
-    (POWER, "times_scatter", 3),
-    (POWER, "secure_unmask", 3),
-]
-
-
-@pytest.mark.parametrize(("estimator", "kind", "n"), LOST)
-def test_a_site_that_is_lost_leaves_no_trace(estimator, kind, n):
-    with pytest.warns(UserWarning, match=r"Fitted without site 'west' \(no answer"):
-        fitted = secure_fit(estimator, spoil=killed("west", kind, n))
-    assert fitted.clients_ == ["east", "north"]
-    assert list(fitted.missing_sites_) == ["west"]
-    assert_pca(fitted, ROWS[:80])
-
-
-def test_a_site_that_is_lost_after_its_last_numbers_has_taken_part():
-    fitted = secure_fit(PCA_2, spoil=killed("west", "secure_unmask", 2))
-    assert fitted.clients_ == ["east", "north", "west"]
-    assert_pca(fitted, ROWS)
-
-
-def test_below_the_threshold_the_fit_ends():
-    spoil = killed("west", "times_scatter", 2)
-    with pytest.raises(RuntimeError, match=r"Too few sites: 2, but threshold=3\. .*'west'"):
-        secure_fit(POWER, spoil=spoil, secure=SecureAggregation())
-    with pytest.raises(RuntimeError, match=r"Too few sites: 2, but min_sites=3\."):
-        secure_fit(PCA_2, spoil=killed("west", "moments"), min_sites=3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "match"),
-    [
-        ("moments", r"4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out"),
-        ("secure_unmask", r"4 of 7 have helped to unmask it, a secure sum of so many needs 5\.$"),
-    ],
-)
-def test_more_sites_need_a_larger_threshold(kind, match):
-    seven = {f"site {i}": ROWS[10 * i : 10 * i + 10] for i in range(7)}
-
-    def spoil(site, message, reply):
-        return None if site > "site 3" and kind in message.metadata.message_type else reply
-
-    with pytest.raises(RuntimeError, match=match):
-        secure_fit(PCA_2, seven, spoil=spoil, secure=SecureAggregation(threshold=2))
-
-
-def test_sites_that_allow_no_restart_end_the_fit():
-    secure = SecureAggregation(threshold=2, restarts=0)
-    with pytest.raises(RuntimeError, match="refused: a fit begins again at most 0 times"):
-        secure_fit(PCA_2, spoil=killed("west", "second_moments"), secure=secure)
-
-
-def test_a_site_with_much_larger_numbers_takes_part():
-    parts = {**SMALL, "west": SMALL["west"] * 1e6}
-    assert_pca(secure_fit(PCA_2, parts), np.concatenate(list(parts.values())))
-
-
-def test_rows_that_change_in_a_run_change_no_answer():
-    """So that no difference of answers is a row that has changed."""
-    grown = dict.fromkeys(SMALL, 1.0)
-
-    def grow(site, message, reply):
-        if (site, message.metadata.message_type) == ("west", "query.moments"):
-            grown["west"] = 1e3
-        return reply
-
-    def app(site):
-        return client_app(lambda context: SMALL[site] * grown[site], POWER, secure=SECURE)
-
-    fitted = fit_sites(InProcessGrid(map(app, SMALL), SMALL, grow), POWER, wait=0, secure=SECURE)
-    assert grown["west"] == 1e3
-    assert_pca(fitted, ROWS)
-
-
-def test_a_site_with_another_number_of_features_is_left_out():
-    parts = {**SMALL, "west": SMALL["west"][:, :7]}
-    with pytest.warns(UserWarning, match=r"'west' .its number of features is 7, that of the"):
-        fitted = secure_fit(PCA_2, parts)
-    assert_pca(fitted, ROWS[:80])
-
-
-def test_values_that_are_too_large_are_refused_at_the_site():
-    parts = {**SMALL, "west": (SMALL["west"] * 2.0**63).astype(np.float32)}
-    with pytest.warns(UserWarning, match=r"'west': refused: values that are too large\)"):
-        fitted = secure_fit(PCA_2, parts)
-    assert_pca(fitted, ROWS[:80])
-
-
-# -------------------------------------------------------------------- what the server receives
-
-
-def test_nothing_that_the_server_holds_is_of_one_site(monkeypatch):
-    """Neither as numbers nor as integers, in what arrives and in what the server keeps."""
-    received, kept = [], []
-    begin = _secure_sums.SecureSums.__init__
+@pytest.mark.parametrize("estimator", [PCA_2, made("DistributedPCA(3)"), POWER, TRACKER])
+def test_nothing_that_the_server_holds_is_of_one_site(estimator, monkeypatch):
+    """Sums bit by bit, and neither numbers nor integers of a site, in what arrives or is kept."""
+    received, kept, begin = [], [], _secure_sums.SecureSums.__init__
 
     def init(self, *arguments):
         kept.append(self)
         begin(self, *arguments)
 
-    monkeypatch.setattr(_secure_sums.SecureSums, "__init__", init)
-    totals = Totals(monkeypatch)
-
     def note(site, message, reply):
-        for record in reply.content.array_records.values():
-            received.extend(array.numpy() for array in record.values())
-        for record in reply.content.config_records.values():
-            received.extend(
-                np.frombuffer(text[: len(text) // 8 * 8], np.uint64)
-                for value in record.values()
-                for text in (value if isinstance(value, list) else [value])
-                if isinstance(text, bytes)
-            )
+        received.extend(arrays_of(reply).values())
+        for value in reply.content.config_records["config"].values():
+            texts = value if isinstance(value, list) else [value]
+            texts = [text for text in texts if isinstance(text, bytes)]
+            received.extend(np.frombuffer(t[: len(t) // 8 * 8], np.uint64) for t in texts)
         return reply
 
-    fitted = secure_fit(PCA_2, spoil=note)
-    held = [*received, *arrays_in(vars(kept[0])), *arrays_in(vars(fitted))]
+    monkeypatch.setattr(_secure_sums.SecureSums, "__init__", init)
+    totals, parts = Totals(monkeypatch), sites_of("stream") if estimator is TRACKER else PARTS
+    found = fit(estimator, parts, note, SECURE)
+    expected = (
+        clone(estimator).set_params(channel=FixedPointChannel())
+        if (estimator is TRACKER)
+        else estimator
+    )
+    assert_same(found, here(expected, parts), 1e-6)
+    held = [*received, *arrays_in(vars(kept[0])), *arrays_in(vars(found))]
     held += [total for _, total in totals.sums]
-    words = {w for a in held for w in np.ravel(a).astype(a.dtype).view(np.uint64).tolist()}
-    for i, (parts, _) in enumerate(totals.sums):
-        for site, part in zip(SMALL, parts, strict=True):
-            for numbers, integers in part:
-                own = {*numbers.view(np.uint64).tolist(), *integers.tolist()} - {0}
-                assert not own & words, (i, site)
+    held = (np.ravel(a) for a in held if a.dtype.itemsize == 8 and a.dtype.kind in "fiu")
+    words = {w for a in held for w in a.astype(a.dtype).view(np.uint64).tolist()}
+    assert len(totals.sums) > 1
+    for parts, total in totals.sums:
+        integers = [np.concatenate([own for _, own in part]) for part in parts]
+        assert np.add.reduce(integers).tolist() == total.tolist()
+        for numbers, own in (pair for part in parts for pair in part):
+            told = numbers[numbers != np.rint(numbers)]  # numbers of rows are whole, as others are
+            assert not {*told.view(np.uint64).tolist()} & words
+            assert not {*own[np.abs(own.view(np.int64)) > 2**20].tolist()} & words
+
+
+def test_bounds_are_announced_once_and_no_sum_finds_a_scale():
+    grid = grid_of(PCA_2, secure=SECURE)
+    assert_pca(fit_sites(grid, PCA_2, wait=0, secure=SECURE))
+    asked = [kind for _, kind in grid.asked]
+    for kind, n in (("bounds", 1), ("secure_keys", 1), ("secure_unmask", 2)):
+        assert asked.count(f"query.{kind}") == n * len(PARTS), kind
 
 
 def test_flowers_masks_are_not_used():
     """Flower reduces a key to 32 bits, so that a server can try all: here every bit counts."""
     secret = bytes(range(32))
     other = bytes([secret[4], *secret[1:4], secret[0], *secret[5:]])  # the same after its xor
-    masks = [_masks.mask(key, b"question", 100) for key in (secret, other)]
-    assert not (masks[0] == masks[1]).any()
-    assert not (masks[0] == _masks.mask(secret, b"another", 100)).any()
+    folded = secret[4:8] + secret[:4] + secret[8:]
+    masks = [_masks.mask(key, b"question", 100) for key in (secret, other, folded)]
+    masks.append(_masks.mask(secret, b"another", 100))
+    assert all(not (masks[0] == mask).any() for mask in masks[1:])
+
+
+def test_coarse_numbers_cost_what_the_channel_says():
+    """Of 22 bits, over the network and in one process."""
+    coarse = here(clone(POWER).set_params(channel=FixedPointChannel(22)), PARTS)
+    there = fit(POWER, secure=SecureAggregation(threshold=2, bits=22))
+    for found in (coarse, there):
+        components = in_one_process(CODE, "rows").components_
+        assert 2.0**-29 < subspace_distance(found.components_, components) < 2.0**-16
+
+
+def test_sites_that_know_each_other_sum_and_strangers_do_not():
+    pairs = {site: key_pair() for site in PARTS}
+
+    def identity(context):
+        own = context.node_config["site"]
+        return pairs[own][0], [public for site, (_, public) in pairs.items() if site != own]
+
+    assert_pca(fit(PCA_2, secure=SecureAggregation(threshold=2, identity=identity)))
+    strange = SecureAggregation(threshold=2, identity=lambda context: (key_pair()[0], []))
+    with pytest.raises(RuntimeError, match="refused: all other sites must have signed the keys"):
+        fit(PCA_2, secure=strange)
+
+
+# -------------------------------------------------------------------- who takes part
+
+
+def test_a_site_that_is_lost_after_its_last_numbers_has_taken_part():
+    assert_pca(fit(PCA_2, spoil=lost("west", "secure_unmask", 2), secure=SECURE))
+
+
+SEVEN = {f"site {i}": ROWS[20 * i : 20 * i + 20] for i in range(7)}
+
+
+def four_of_seven(kind):
+    return lambda site, message, reply: (
+        None if site > "site 3" and kind in kind_of(message) else reply
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "secure", "parts", "min_sites", "why"),
+    [
+        (
+            *(lost("west", "second_moments"), SecureAggregation(), PARTS, None),
+            r"Too few sites: 2, but threshold=3\. .*'west'",
+        ),
+        (
+            *(lost("west", "moments"), SECURE, PARTS, 3),
+            r"Too few sites: 2, but min_sites=3\.",
+        ),
+        (
+            *(
+                lost("west", "second_moments"),
+                SecureAggregation(threshold=2, restarts=0),
+                PARTS,
+                None,
+            ),
+            "refused: a fit begins again at most 0 times",
+        ),
+        (
+            *(four_of_seven("moments"), SECURE, SEVEN, None),
+            r"4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out",
+        ),
+        (
+            *(four_of_seven("secure_unmask"), SECURE, SEVEN, None),
+            r"4 of 7 have helped to unmask it, a secure sum of so many needs 5\.$",
+        ),
+    ],
+)
+def test_too_few_sites_end_the_fit(spoil, secure, parts, min_sites, why):
+    options = {} if min_sites is None else {"min_sites": min_sites}
+    with pytest.raises(RuntimeError, match=why):
+        fit(PCA_2, parts, spoil, secure, options=options)
+
+
+def test_a_batch_of_too_few_sites_ends_the_fit():
+    def over(site, message, reply):
+        if site != "east" and kind_of(message) == "batch":
+            arrays = reply.content.array_records["arrays"]
+            arrays["over"] = arrays.pop("count")
+            del arrays["columns"], arrays["bounds"]
+        return reply
+
+    with pytest.raises(RuntimeError, match="Too few sites: 1 have rows for a batch, but min_sites"):
+        fit(PLAIN, sites_of("stream"), over, SECURE)
+
+
+def test_sums_about_a_batch_that_is_not_there_are_refused():
+    server = Server(2, SECURE, PLAIN, sites_of("stream")["east"][:40])
+    assert set(server.tell(0, "batch", 1)[1]) == {"over"}
+    server.tell(1, "batch", 1)
+    server.bounds = [b""] * 2  # none was announced
+    server.keys(begin=False)
+    server.refused(0, "secure_shares", **server.lists(), why="the bounds of this site must be")
+
+
+OTHER_ROWS = {
+    "its number of features is 7, that of the": (PCA_2, PARTS["west"][:, :7]),
+    "refused: values that are too large": (PCA_2, (PARTS["west"] * 2.0**63).astype(np.float32)),
+    "values that are too large": (PAIRS, PARTS["west"] * np.r_[1e150, np.ones(7)]),
+    "fewer than": (
+        PAIRS,
+        np.where((np.arange(60) < 2) | (np.arange(8)[:, None] != 2), PARTS["west"].T, np.nan).T,
+    ),
+    "fewer than min": (
+        FILLS,
+        np.where((np.arange(60) < 2) | (np.arange(8)[:, None] != 2), PARTS["west"].T, np.nan).T,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", list(OTHER_ROWS))
+def test_a_site_whose_rows_do_not_fit_takes_no_part(why):
+    """Columns of another number, entries that overflow, or sums that would tell few rows."""
+    estimator, west = OTHER_ROWS[why]
+    with pytest.warns(UserWarning, match=f"'west'.*{why}"):
+        found = fit(estimator, {**PARTS, "west": west}, secure=SECURE)
+    assert_same(found, here(estimator, {site: PARTS[site] for site in ("east", "north")}), 1e-6)
+
+
+def test_a_site_with_much_larger_numbers_takes_part():
+    parts = {**PARTS, "west": PARTS["west"] * 1e6}
+    assert_same(fit(PCA_2, parts, secure=SECURE), here(PCA_2, parts), 1e-6)
+
+
+def test_rows_that_change_in_a_run_change_no_answer():
+    """So that no difference of answers is a row that has changed."""
+    rows = ROWS.copy()
+    parts = {site: rows[site == LABELS] if site != "west" else rows[140:] for site in PARTS}
+
+    def grow(site, message, reply):
+        if (site, kind_of(message)) == ("west", "moments"):
+            parts["west"] *= 1e3
+        return reply
+
+    assert_same(fit(POWER, parts, grow, SECURE), in_one_process(ROUNDS, "rows"), 1e-6)
+    assert rows[-1, 0] == ROWS[-1, 0] * 1e3
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "why"),
+    [
+        (SECURE, SecureAggregation(threshold=2, bits=40), "refused: bits must be 40"),
+        (SECURE, SecureAggregation(), "refused: a sum of 3 sites needs a threshold from 3"),
+        (None, SECURE, "refused: this site takes part in secure sums only"),
+        (SECURE, None, "no question of the kind 'bounds'"),
+    ],
+)
+def test_sites_and_servers_that_differ(asked, own, why):
+    with pytest.raises(RuntimeError, match=why):
+        fit_sites(grid_of(POWER, secure=own), POWER, wait=0, secure=asked)
+
+
+# -------------------------------------------------------------------- sums that tell too little
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6])
+def test_columns_of_which_sums_tell_too_little_are_an_error(noise):
+    """In between constant and told: an error that names the column, and no number."""
+    rows = ROWS.copy()
+    more = noise * np.random.default_rng(0).standard_normal(200) * rows[:, 0].std()
+    rows[:, 1] = rows[:, 0] + more
+    parts = {site: rows[site == LABELS] for site in PARTS}
+    for code in ("FederatedPCA(2, scale=True", "DistributedPCA(2, scale=True"):
+        with pytest.raises(ValueError, match="leaves less of column 1"):
+            fit(made(f"{code}, partial_out=[0])"), parts, secure=SECURE)
+
+
+def test_a_column_that_nobody_has_is_an_error():
+    parts = {site: rows.copy() for site, rows in PARTS.items()}
+    for rows in parts.values():
+        rows[:, 4] = np.nan
+    with pytest.raises(ValueError, match="column 4 is observed in 0 rows of all sites"):
+        fit(PAIRS, parts, secure=SECURE)
+
+
+HOLES = np.concatenate(list(sites_of("holes").values()))[:, [0, 1, 3, 4, 5, 6, 7]]
+
+
+def test_what_a_site_adds_for_pairs_depends_on_its_moments_alone():
+    """For any mean that a server asks about: numbers, means and products of pairs tell it all."""
+    work, own = secure_tasks(PAIRS, SECURE)["pairs"].work, PairMoments.from_rows(HOLES)
+    for mean in (np.zeros(7), own.mean, np.linspace(-50, 50, 7)):
+        sent = work("east", HOLES, mean, weight=None, min_rows=5)
+        gaps = own.means + (own.origin - mean)[:, None]
+        expected = own.products + own.counts * gaps * gaps.T
+        np.testing.assert_array_equal(sent["products"], expected[np.triu_indices(7)])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind", "arguments"),
+    [
+        (PAIRS, "pairs", (np.zeros(8),)),
+        (FILLS, "entries", ()),
+        (FILLS, "filled", (np.vstack([np.zeros(8), np.eye(3, 8)]), [150.0, 9.0, 1.0, 1.0, 1.0])),
+    ],
+)
+def test_rows_that_have_changed_since_the_first_question_are_checked_again(
+    estimator, kind, arguments
+):
+    """One entry of a column that was whole: with it missing, the sum of the others tells it."""
+    rows = ROWS[:150].copy()
+    rows[0, 3] = np.nan
+    given = [np.asarray(a, dtype=float) for a in arguments]
+    with pytest.raises(RefusedError, match="would tell them"):
+        secure_tasks(estimator, SECURE)[kind].work("east", rows, *given, weight=None, min_rows=4)
+
+
+# -------------------------------------------------------------------- many features
+
+WIDE = make_power_law(200, 60, alpha=1.5, random_state=0) + 3.0
+WIDE_PARTS = {site: WIDE[site == LABELS] for site in PARTS}
+
+
+@pytest.fixture
+def few_features(monkeypatch):
+    """More features than second moments are summed of."""
+    monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 20)
+
+
+@pytest.mark.usefixtures("few_features")
+def test_secure_sums_refine_random_directions_as_one_process_does():
+    found = fit(made("FederatedPCA(3, n_refinements=3, random_state=0)"), WIDE_PARTS, secure=SECURE)
+    n, mean = found.subspace_.n_components, WIDE.mean(axis=0)
+    start = np.linalg.qr(np.random.RandomState(0).standard_normal((60, n)))[0].T
+    scatter = float(np.sum((WIDE - mean) ** 2))
+    subspace = Subspace(start, np.full(n, np.sqrt(scatter / 60)), mean, 200, scatter)
+    expected = type(found).from_subspaces([subspace], 3).refine(WIDE, clients=LABELS, n_rounds=3)
+    assert_same(found, expected, 1e-6, without=["clients_"])
+    bound = found.subspace_error_bound_
+    np.testing.assert_allclose(bound, expected.subspace_error_bound_, rtol=1e-3)
+    assert found.n_refinements_ == expected.n_refinements_ >= 1
+
+
+@pytest.mark.usefixtures("few_features")
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("FederatedPCA(3)", "up to 20 features, got 60. FederatedPowerPCA takes any"),
+        ("FederatedPCA(0.5, n_refinements=1)", "n_components must be an integer to refine .* got"),
+        ("FederatedPCA(2, scale=True, n_refinements=1)", "take up to 20 feat.*FederatedScaler"),
+        ("DistributedPCA(2, scale=True)", "take up to 20 features, got 60.*FederatedScaler"),
+    ],
+)
+def test_what_secure_sums_of_many_features_need(code, why):
+    with pytest.raises(ValueError, match=why):
+        fit(made(code), WIDE_PARTS, secure=SECURE)
+
+
+@pytest.mark.parametrize("bits", [22, 50])
+@pytest.mark.parametrize("code", ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)"])
+def test_a_bound_allows_for_integers(bits, code, request):
+    """Numbers of few bits leave an error, and none that the bound does not cover."""
+    if "refine" in code:
+        request.getfixturevalue("few_features")
+    found = fit(made(code), WIDE_PARTS, secure=SecureAggregation(threshold=2, bits=bits))
+    _, s, V = np.linalg.svd(WIDE - WIDE.mean(axis=0), full_matrices=False)
+    error = subspace_distance(found.components_, V[:3])
+    assert 1e-16 < error <= found.subspace_error_bound_ < 1
+    low, high = found.explained_variance_interval_.T
+    assert ((low <= s[:3] ** 2 / 199) & (s[:3] ** 2 / 199 <= high)).all()
 
 
 # -------------------------------------------------------------------- parameters
 
 
-def test_parameters_are_checked():
-    expected = {
-        "threshold": (1, "threshold must be an integer from 2 to .*, got 1"),
-        "bits": (21, "bits must be an integer from 22 to 60, got 21"),
-        "scale": (0.0, r"scale must be None or in \(0, 2\^983\], got 0.0"),
-        "restarts": (3, "restarts must be an integer from 0 to 2, got 3"),
-        "identity": (b"key", "identity must be callable or None, got b'key'"),
-    }
-    for name, (value, message) in expected.items():
-        with pytest.raises(ValueError, match=message):
-            SecureAggregation(**{name: value})
-    with pytest.raises(ValueError, match="merge must be None with secure sums"):
-        client_app(lambda context: X, FederatedPCA(5, merge=ProjectionAverage()), secure=SECURE)
-    with pytest.raises(ValueError, match="estimator must be None with secure sums"):
-        secure_fit(FederatedPCA(5, estimator=StreamingPCA(5)))
-    with pytest.raises(ValueError, match="needs noise that survives integers"):
-        secure_fit(FederatedPCA(5, mechanism=AnalyzeGauss(1.0, 1e-5, 1.0)))
-    with pytest.raises(ValueError, match="needs noise that survives integers"):
-        secure_fit(FederatedPowerPCA(5, mechanism=FedPowerNoise(1.0, 1e-5, 1.0)))
-    with pytest.raises(TypeError, match="secure sums need FederatedPCA"):
-        client_app(lambda context: X, StreamingPCA(5), secure=SECURE)
-    with pytest.raises(ValueError, match="n_components=65"):
-        secure_fit(FederatedPCA(65))
-
-
-def test_too_many_features_for_second_moments():
-    wide = {site: np.eye(12, MAX_FEATURES + 1) for site in PARTS}
-    match = f"up to {MAX_FEATURES} features, got {MAX_FEATURES + 1}. FederatedPowerPCA takes any"
-    with pytest.raises(ValueError, match=match):
-        secure_fit(FederatedPCA(5), wide)
-
-
-def test_sites_and_servers_that_differ():
-    grid = grid_of(POWER, secure=SecureAggregation(threshold=2, bits=40))
-    with pytest.raises(RuntimeError, match="refused: bits must be 40"):
-        fit_sites(grid, POWER, wait=0, secure=SECURE)
-    with pytest.raises(RuntimeError, match="refused: a sum of 3 sites needs a threshold from 3"):
-        fit_sites(grid_of(POWER, secure=SecureAggregation()), POWER, wait=0, secure=SECURE)
-    with pytest.raises(RuntimeError, match="refused: this site takes part in secure sums only"):
-        fit_sites(grid_of(POWER, secure=SECURE), POWER, wait=0)
-    with pytest.raises(RuntimeError, match="no question of the kind 'bounds'"):
-        fit_sites(grid_of(POWER), POWER, wait=0, secure=SECURE)
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"threshold": 1}, "threshold must be an integer from 2 to .*, got 1"),
+        ({"bits": 21}, "bits must be an integer from 22 to 60, got 21"),
+        ({"scale": 0.0}, r"scale must be None or in \(0, 2\^983\], got 0.0"),
+        ({"restarts": 3}, "restarts must be an integer from 0 to 2, got 3"),
+        ({"identity": b"key"}, "identity must be callable or None, got b'key'"),
+    ],
+)
+def test_parameters_are_checked(parameters, why):
+    with pytest.raises(ValueError, match=why):
+        SecureAggregation(**parameters)
 
 
 def test_a_server_that_names_different_lost_sites_gets_one_sum():

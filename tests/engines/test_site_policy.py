@@ -13,8 +13,7 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from engines.test_flower import InProcessGrid
-from engines.test_hostile_server import MEAN, ROWS, Site, V
+from engines.site_helpers import MEAN, ROWS, InProcessGrid, Site, V
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fedpca_sklearn import (
@@ -384,15 +383,6 @@ def test_a_seed_in_the_app_is_not_that_of_the_noise(at):
     assert not np.array_equal(*sent)
 
 
-@pytest.mark.parametrize("estimator", [PRIVATE, PRIVATE_ROUNDS], **BY_KIND)
-def test_noise_of_the_sum_needs_secure_sums(at, estimator):
-    summed = clone(estimator).set_params(mechanism__trust="sum")
-    with pytest.raises(ValueError, match="trust='sum' over a network needs secure sums"):
-        client_app(lambda context: ROWS, summed, policy=at())
-    with pytest.raises(ValueError, match="trust='sum' over a network needs secure sums"):
-        fit_sites(grid(FederatedPCA(3), {}), summed, wait=0)
-
-
 def test_a_private_site_lost_between_rounds_costs_the_others_nothing_more(at):
     """The others send again what they have released, and go on from there."""
     lost = []
@@ -663,8 +653,3 @@ def test_an_auditor_of_no_log(tmp_path, capsys):
 def test_rules_are_checked(rules, why):
     with pytest.raises(ValueError, match=why):
         SitePolicy(**rules)
-
-
-def test_rows_are_bounded_once():
-    with pytest.raises(ValueError, match="min_rows must be None beside a policy"):
-        client_app(lambda context: ROWS, FederatedPCA(3), min_rows=5, policy=SitePolicy())
