@@ -28,7 +28,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.engines import _masks, _secure_sums
 from fedpca_sklearn.engines._masks import key_pair
-from fedpca_sklearn.engines._secure_bounds import Grid
+from fedpca_sklearn.engines._secure import Grid
 from fedpca_sklearn.engines._secure_fits import MAX_FEATURES
 from fedpca_sklearn.engines._secure_session import Session
 from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites

@@ -14,8 +14,8 @@ from engines.test_flower import InProcessGrid
 from engines.test_hostile_server import Site
 
 from fedpca_sklearn import AvailablePairs, ConditionalFill, DistributedPCA, FederatedPCA
-from fedpca_sklearn.engines._pairs import pair_tasks
-from fedpca_sklearn.engines._secure_all import secure_tasks
+from fedpca_sklearn.engines._missing import pair_tasks
+from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines.flower import (
     RefusedError,
     SecureAggregation,

@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 from test_flower import InProcessGrid
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, FedPowerNoise
-from fedpca_sklearn.engines import _secure_private
+from fedpca_sklearn.engines import _private, _site_policy
 from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyNoiseWarning
@@ -82,7 +82,7 @@ def test_the_noise_of_the_sum_is_that_of_one_process(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)
     secret = np.random.default_rng(5)  # for the operating system's: all runs are alike
     monkeypatch.setattr(secrets, "randbits", lambda k: int.from_bytes(secret.bytes(k // 8), "big"))
-    monkeypatch.setattr(_secure_private.os, "urandom", secret.bytes)
+    monkeypatch.setattr(_private.os, "urandom", secret.bytes)
     there = []
     for run in range(10):
         (tmp_path / str(run)).mkdir()
@@ -99,10 +99,8 @@ def test_the_noise_of_the_sum_is_that_of_one_process(tmp_path, monkeypatch):
 @pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], **BY_KIND)
 def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypatch):
     """A message that comes again in a sum of other sites would be taken off by subtraction."""
-    from fedpca_sklearn.engines import _site_privacy
-
     made = []
-    release = _site_privacy.Site.release
+    release = _site_policy.Site.release
 
     def recorded(self, kind, mechanism, mu2, make, *arguments):
         made.append((self.name, release(self, kind, mechanism, mu2, make, *arguments)))
@@ -110,7 +108,7 @@ def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypat
         np.testing.assert_array_equal(again, made[-1][1])
         return made[-1][1]
 
-    monkeypatch.setattr(_site_privacy.Site, "release", recorded)
+    monkeypatch.setattr(_site_policy.Site, "release", recorded)
     private_fit(estimator, tmp_path)
     numbers = [tuple(np.ravel(array)) for _, array in made]
     assert len(set(numbers)) == len(numbers)
@@ -150,10 +148,9 @@ def test_a_lost_site_ends_the_fit(tmp_path):
 @pytest.mark.filterwarnings("default::fedpca_sklearn.PrivacyNoiseWarning")
 def test_noise_of_more_sites_than_the_threshold_is_seen_as_noise(tmp_path, monkeypatch):
     """Each of eight adds a half of the variance: the noise is twice as large as that of two."""
-    from fedpca_sklearn.engines import _site_privacy
 
     seeds = count()
-    monkeypatch.setattr(_site_privacy, "seeds_of", lambda state: next(seeds))
+    monkeypatch.setattr(_site_policy, "seeds_of", lambda state: next(seeds))
     parts = {f"site {i}": 1e-3 * ROWS[20 * i : 20 * i + 20] for i in range(8)}
     with pytest.warns(PrivacyNoiseWarning):
         private_fit(SUMMARY, tmp_path, SecureAggregation(threshold=2, restarts=0), parts=parts)

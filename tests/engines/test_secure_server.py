@@ -25,12 +25,12 @@ from fedpca_sklearn.engines._masks import (
     recovered,
     sealed,
     shared_key,
+    signature,
     signed_masks,
 )
 from fedpca_sklearn.engines._messages import arrays_of
-from fedpca_sklearn.engines._secure_bounds import Bounds, grids_of_sums
+from fedpca_sklearn.engines._secure import Bounds, grids_of_sums
 from fedpca_sklearn.engines._secure_site import question_of, session_of
-from fedpca_sklearn.engines._signatures import signature
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 SECURE = SecureAggregation(threshold=2)

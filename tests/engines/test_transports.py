@@ -33,9 +33,9 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines._constructors import construction_of
 from fedpca_sklearn.engines._estimators import check_parameters, site_work
-from fedpca_sklearn.engines._secure_all import secure_tasks
+from fedpca_sklearn.engines._parameters import construction_of
+from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines.files import SiteRows
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian
