@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..engines._site_audit import audit
+from ..engines._site_log import audit
 from ._output import Report
 from ._texts import printable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..engines._constructors import constructed
+from ..engines._parameters import constructed
 from ..privacy import PrivacyPlan, SecondMomentMechanism
 from ._output import Report
 from ._texts import count

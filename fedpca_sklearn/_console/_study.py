@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .._validation.files import written
-from ..engines._constructors import constructed, construction_of, public_class
 from ..engines._letters import read_letter
+from ..engines._parameters import constructed, construction_of, public_class
 from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
 from ..engines.files import answer as answer_of_site
 from ..federated import FederatedScaler

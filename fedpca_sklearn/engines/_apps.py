@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sklearn.base import clone
 
 from .._validation.checks import check_integer, nonnegative_float
+from .._validation.texts import check_text
 from . import (  # noqa: F401  they register estimators
     _columns,
-    _heteroscedastic,
     _kernels,
     _rounds,
     _scaling,
     _steps,
     _summaries,
+    _tracked_rows,
     _tracking,
     _triangles,
 )
-from ._answering import answering
 from ._estimators import (
     NoBatchError,
     check_parameters,
@@ -32,13 +35,18 @@ from ._estimators import (
     site_work,
     until_nobody_is_lost,
 )
-from ._parameters import FIRST_KINDS, parameters_of
-from ._records import Carrier, Context, Message
-from ._rows import KeptMoments
+from ._messages import Array, Carrier, Context, Message, arrays_of, sizes_of
+from ._parameters import FIRST_KINDS, check_same_estimator, parameters_of
+from ._questions import RefusedError, asked, nonce_of
+from ._rows import KeptMoments, asked_rows
 from ._secure import SecureAggregation
-from ._site_policy import SitePolicy
-from ._site_privacy import check_trust, with_ledger
+from ._secure_fits import fit_by_sums, secure_tasks
+from ._secure_sums import SecureSums
+from ._site_policy import Exchange, Site, SitePolicy, check_trust, with_ledger
 from ._sites import Sites
+
+# The log of a site, which records errors in full.
+_LOG = logging.getLogger("fedpca_sklearn")
 
 # -------------------------------------------------------------------- a site
 
@@ -60,37 +68,81 @@ class SiteApp:
         policy: SitePolicy,
         secure: SecureAggregation | None = None,
     ):
-        estimator = with_ledger(estimator, policy, secure)
-        tasks = site_work(estimator) if secure is None else _sums().secure_tasks(estimator, secure)
+        self._estimator = estimator = with_ledger(estimator, policy, secure)
+        self._tasks = _tasks_of(estimator, secure)
         check_parameters(estimator)
-        step = None if secure is None else _sums().steps_of_site(secure, tasks)
-        kept, parameters = KeptMoments(), parameters_of(estimator)
-        self._replies = {
-            kind: answering(
-                load_rows,
-                name_of,
-                policy,
-                estimator,
-                tasks,
-                kind,
-                kept,
-                parameters,
-                step(kind) if step is not None and kind in tasks else None,
-            )
-            for kind in {**tasks, **dict.fromkeys(FIRST_KINDS)}
-        }
-        self.kinds = list(self._replies)
+        self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
+        self._secure = secure
+        self._kept, self._parameters = KeptMoments(), parameters_of(estimator)
+        self._sums: Any = None
+        if secure is not None:
+            from ._secure_site import SiteSums  # whose keys need an optional dependency
+
+            self._sums = SiteSums(secure, self._tasks)
+        self.kinds = list({**self._tasks, **dict.fromkeys(FIRST_KINDS)})
 
     def reply(self, message: Message, context: Context) -> Message:
-        """What the site replies to a question, of a kind of these."""
-        return self._replies[message.kind](message, context)
+        """What the site replies to a question, of a kind of these: noted, checked, and answered."""
+        kind, arrays = message.kind, dict[str, Array]()
+        config: dict[str, Any] = {"site": f"node {context.node_id}"}
+        run, name = str(context.run_id), type(self._estimator).__name__
+        exchange = Exchange(self._policy, kind, run, name)
+        try:
+            config["nonce"] = nonce_of(message)
+            exchange.question(sizes_of(message.arrays))
+            site = str(self._name_of(context.given))
+            check_text("site", site)
+            config["site"] = site
+            who = Site(site, context, exchange)
+            found, beside = self._answer(message, who)
+            sent = arrays_of(found)
+            exchange.answer({**sizes_of(sent), **who.privacy})
+            config |= {**beside, **who.privacy}
+            arrays = sent
+        except Exception as error:
+            config["error"] = _told(error, kind, context.run_id)
+            exchange.refusal(config["error"])
+        return Message(kind, config, arrays)
+
+    def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays of an answer, and what else is told."""
+        estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
+        policy.check_estimator(estimator)
+        secure = self._secure is not None and kind in self._tasks
+        check_same_estimator(message, estimator, secure, self._parameters)
+        if kind not in self._tasks:
+            raise RefusedError(f"the estimator has no question of the kind {kind!r}")
+        task, question = self._tasks[kind], asked(message, context, self._tasks, kind)
+        public = list(context.run_config.values())
+        rows = asked_rows(self._load_rows(context.given), task, question, public)
+        rows.check_enough(policy.min_rows)
+        moments = partial(self._kept.of, context, question.batch)
+        found = rows.answer(task, who, question.arguments, policy.min_rows, moments)
+        beside: dict[str, Any] = {"dtype": rows.X.dtype.name}
+        if rows.columns is not None:
+            beside["columns"] = rows.columns
+        if self._sums is None:
+            return found, beside
+        found, sealed = self._sums.step(kind)(message, context, found)
+        return found, beside | sealed
 
 
-def _sums() -> Any:
-    """Secure sums, whose keys need an optional dependency."""
-    from . import _secure_all
+def _tasks_of(estimator: Any, secure: SecureAggregation | None) -> dict[str, Any]:
+    """What a site does by kind of question, if there is what secure sums need."""
+    if secure is not None:
+        from . import _masks  # noqa: F401  an optional dependency
 
-    return _secure_all
+    return site_work(estimator) if secure is None else secure_tasks(estimator, secure)
+
+
+def _told(error: Exception, kind: str, run: int) -> str:
+    """Text about an error for the server; the whole error goes to the log of the site."""
+    if isinstance(error, RefusedError):
+        _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)
+        return f"refused: {error}"
+    reference = secrets.token_hex(4)
+    _LOG.error("%s: question %r of run %s failed", reference, kind, run, exc_info=error)
+    return f"{type(error).__name__}, {reference} in the log of the site"
 
 
 # -------------------------------------------------------------------- the server
@@ -132,20 +184,18 @@ def fit_over(
 ) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
     kept = clone(estimator)
-    site_work(kept) if secure is None else _sums().secure_tasks(kept, secure)
+    tasks = _tasks_of(kept, secure)
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
-    if secure is None:
-        sites = wanted.sites(carrier, kept)
+    sites = wanted.sites(carrier, kept, 0 if secure is None else secure.threshold)
+    sums: Any = sites if secure is None else SecureSums(sites, secure, tasks)
+    way = fit_estimator if secure is None else fit_by_sums
 
-        def fit() -> Any:
-            sites.begin()
-            return fit_estimator(clone(kept), sites)
+    def fit() -> Any:
+        sums.begin()
+        return way(clone(kept), sums)
 
-        fitted = until_nobody_is_lost(fit)
-    else:
-        sites = wanted.sites(carrier, kept, secure.threshold)
-        fitted = _sums().fit_securely(kept, sites, secure)
+    fitted = until_nobody_is_lost(fit)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -1,30 +1,30 @@
-"""`VerticalFederatedPCA` at sites that own columns."""
+"""`VerticalFederatedPCA` at sites that own columns, by messages or by secure sums.
+
+A secure sum is what all sites have of one shape and what only matters added up: products of left
+vectors with X_i X_i^T, whose sum is that of all columns, and the scatter. The keys of rows are no
+sum, they are intersected. Nor are a site's part of the components and its mean: side by side they
+are the result, so that a sum of them, each at its columns, would be the parts themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
-from ..rounds._queries import LARGEST, TimesScatter
+from ..rounds._queries import TimesScatter
 from ..summary import Subspace
 from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedPCA
 from ..vertical._left_vector_merge import left_factor
 from ..vertical._left_vectors import along_parts, principal_turn
 from ..vertical._operators import Columns
-from ._estimators import (
-    fit_estimator,
-    refuse_channel,
-    site_work,
-    until_nobody_is_lost,
-)
+from ._estimators import fit_estimator, refuse_channel, site_work
 from ._matching import (
     KEYS,
     OF_ROWS,
@@ -40,6 +40,9 @@ from ._matching import (
 )
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
+from ._secure import BOUNDS, Bounds, Open, SecureAggregation, Summed, grids_of_products
+from ._secure_fits import fit_by_sums, secure_work
+from ._secure_sums import SecureSums
 from ._sites import Sites
 from ._summaries import summary_sent, valid_summary
 
@@ -126,29 +129,44 @@ def _(method: VFedPCA, center: bool, rank: int) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    return until_nobody_is_lost(lambda: fit_columns(clone(estimator), sites, _rounds, Parts.of))
+    return _fit_columns(estimator, _rounds(sites, match(sites)), Parts.of)
 
 
-def _rounds(sites: Sites, matched: Matched, rng: np.random.RandomState) -> ColumnRounds:
-    rounds = ColumnRounds(sites, matched, rng)
-    rounds.questions |= {
-        TimesScatter: partial(_products, rounds),
-        left_factor: partial(_left_factors, rounds),
-    }
+def _rounds(sites: Sites, matched: Matched) -> ColumnRounds:
+    rounds = ColumnRounds(sites, matched)
+    n = len(matched.keys)
+
+    def products(query: TimesScatter, calls: list) -> list[np.ndarray]:
+        """Products of left vectors with the columns of each site."""
+        shape = query.shape
+        return rounds.ask("times_columns", lambda a: a.summand("message", shape), query.V)
+
+    def factors(function: Any, calls: list) -> list[Subspace]:
+        """Left vectors and values of the columns of each site."""
+        (_, _, size), *_ = calls
+        return rounds.ask("left_vectors", partial(_left_factor, n, size or n))
+
+    rounds.questions |= {TimesScatter: products, left_factor: factors}
     return rounds
 
 
-def fit_columns(
+def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
+    found = valid_summary(answer)
+    if found.n_features != n or found.centered or found.n_components > most:
+        raise answer.refused(f"another summary than of left vectors of {n} rows")
+    return found
+
+
+def _fit_columns(
     estimator: VerticalFederatedPCA,
-    sites: Sites,
-    make_rounds: Callable[[Sites, Matched, np.random.RandomState], Any],
+    rounds: ColumnRounds,
     parts_by: Callable[[Any, np.ndarray], Parts],
 ) -> VerticalFederatedPCA:
     """Fit by rounds about the rows that all sites have, and the parts that these make."""
-    matched = match(sites)
+    sites, matched = rounds.sites, rounds.matched
     n, d = len(matched.keys), matched.n_features
     check_at_most_features(estimator.n_components, d)
-    rounds = make_rounds(sites, matched, check_random_state(estimator.random_state))
+    rounds.rng = check_random_state(estimator.random_state)
     clients = SiteColumns.of(sites, matched)
     rank = min(estimator.n_components, n)
     agreed = estimator._method().left_vectors(rounds, clients, rank)
@@ -162,32 +180,6 @@ def fit_columns(
     estimator.communication_ = sites.log
     estimator._show(total, agreed, matched.groups, n)
     return noted(estimator, sites, matched, d)
-
-
-def _products(rounds: ColumnRounds, query: TimesScatter, calls: list) -> Iterator[np.ndarray]:
-    """Products of left vectors with the columns of each site."""
-
-    def read(answer: Answer) -> np.ndarray:
-        message = answer.array("message", query.shape)
-        if np.abs(message).max() > LARGEST:
-            raise answer.refused("values that are too large: their sum would overflow")
-        return message
-
-    yield from rounds.ask("times_columns", read, query.V)
-
-
-def _left_factors(rounds: ColumnRounds, function: Any, calls: list) -> Iterator[Subspace]:
-    """Left vectors and values of the columns of each site."""
-    (_, _, size), *_ = calls
-    n = len(rounds.matched.keys)
-
-    def read(answer: Answer) -> Subspace:
-        found = valid_summary(answer)
-        if found.n_features != n or found.centered or found.n_components > (size or n):
-            raise answer.refused(f"another summary than of left vectors of {n} rows")
-        return found
-
-    yield from rounds.ask("left_vectors", read)
 
 
 class Parts(NamedTuple):
@@ -234,3 +226,90 @@ def spanning(vectors: np.ndarray) -> np.ndarray:
     n = vectors.shape[1]
     _, sizes, W = scipy.linalg.svd(vectors, full_matrices=False)
     return W[sizes > _DEPENDENT * sizes[0]] if sizes[0] else np.full((1, n), n**-0.5)
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+@secure_work.register
+def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    if not isinstance(method := estimator._method(), PowerRounds):
+        raise ValueError(
+            'method must be "power" with secure sums: the vectors of other methods do not add up, '
+            f"got {estimator.method!r}."
+        )
+    plain, center, rank = site_work(estimator), estimator.center, estimator.n_components
+
+    def squares(X):
+        return np.square(centred(X, center)[0]).sum()
+
+    def times_columns(site, X, V):
+        return {"products": plain["times_columns"].work(site, X, V)["message"]}
+
+    def scatter(site, X):
+        return {"scatter": np.array([squares(X)])}
+
+    def parts(site, X, U):
+        found = parts_of(X, U, center, rank)
+        return {"part": found["part"], "mean": found["mean"]}
+
+    summed = partial(Summed, reads=OF_ROWS, matched=True, grids=grids_of_products)
+    return {
+        **keys_and_bounds(squares),
+        # one more than the rounds, for the scores
+        "times_columns": summed(times_columns, method.n_rounds + 1),
+        "scatter": summed(scatter),
+        "parts": Open(parts, reads=OF_ROWS, matched=True, once=True),
+    }
+
+
+def keys_and_bounds(squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
+    """What begins secure sums over columns: keys, and bounds of a sum of squares of a site's."""
+
+    def bounds(site, X):
+        return {BOUNDS: Bounds.of_numbers(len(X), len(X), 0.0, squares(X), X.dtype).vector}
+
+    return {
+        "keys": Open(own_keys, reads=KEYS),
+        "columns_bound": Open(bounds, reads=OF_ROWS, matched=True),
+    }
+
+
+class SecureColumnRounds(ColumnRounds):
+    """Rounds of secure sums about the rows that all sites have."""
+
+    def __init__(self, sums: SecureSums, matched: Matched):
+        super().__init__(sums.sites, matched)
+        self.sums = sums
+        sums.begin(sums.sites.names.values())
+        sums.announce("columns_bound", matched.keys)
+
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        self.n_rounds += 1
+        return self.products(function.V)
+
+    def products(self, V: np.ndarray) -> np.ndarray:
+        """Left vectors times the columns of all sites, and these transposed."""
+        shapes = {"products": V.shape}
+        return self.sums.sum("times_columns", shapes, self.matched.keys, V)["products"]
+
+
+def _summed_parts(rounds: SecureColumnRounds, vectors: np.ndarray) -> Parts:
+    """Scores and scatter by sums, and then the part of each site."""
+    U, widths = spanning(vectors), rounds.widths
+    scores = rounds.products(U)
+    (scatter,) = rounds.sums.sum("scatter", {"scatter": (1,)}, rounds.matched.keys)["scatter"]
+
+    def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
+        d = widths.get(answer.site)
+        return bounded(answer, "part", (len(U), d)), bounded(answer, "mean", (d,))
+
+    parts, means = zip(*rounds.ask("parts", read, U), strict=True)
+    V = np.concatenate(parts, axis=1)
+    return Parts(U, V, scores, np.concatenate(means), max(float(scatter), 0.0))
+
+
+@fit_by_sums.register
+def _(estimator: VerticalFederatedPCA, sums: SecureSums) -> VerticalFederatedPCA:
+    return _fit_columns(estimator, SecureColumnRounds(sums, match(sums.sites)), _summed_parts)

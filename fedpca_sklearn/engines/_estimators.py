@@ -17,11 +17,6 @@ from ._messages import Answer
 from ._questions import Task
 from ._sites import SiteLostError, Sites
 
-# Largest mean square of a row, by dtype, and of the mean about which others then take theirs: what
-# sites with fewer than 2^53 rows send can then be added up, and shown in the dtype.
-_LARGEST_SQUARE = {"float32": 2.0**124, "float64": 2.0**924}
-_MEAN_SHARE = 1 / 16
-
 
 @singledispatch
 def site_work(estimator: Any) -> dict[str, Task]:
@@ -51,7 +46,7 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     """Fit an estimator of the rows of all sites, at the server.
 
     ``@fit_estimator.register`` adds a function for another class; of others the method
-    ``fit_over(sites)`` is called.
+    ``fit_over(sites)`` is called, or `partial_fit_estimator` with one batch after the other.
 
     Parameters
     ----------
@@ -66,9 +61,10 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
     fitted : object
         An estimator with ``subspace_`` and PCA's fitted attributes, or `FederatedScaler`.
     """
+    if not hasattr(estimator, "fit_over"):
+        return fit_batches(estimator, lambda one, batch: partial_fit_estimator(one, sites, batch))
     estimator.fit_over(sites)
-    if sites.columns is not None:
-        know_columns(estimator, sites.columns)
+    know_columns(estimator, sites.columns)
     estimator.communication_ = sites.log
     return estimator
 
@@ -188,34 +184,26 @@ def rows_sent(X: Any, weight: np.ndarray | None) -> dict[str, Any]:
     return {"rows": np.array([np.count_nonzero(weight), count_rows(X, weight)], dtype=np.float64)}
 
 
-def rows_told(answer: Answer, count: float) -> tuple[int, int]:
-    """The same numbers in an answer; without weights both are the count of rows."""
-    if "rows" not in answer.arrays:
-        return max(1, round(count)), max(1, round(count))
-    rows = answer.array("rows", (2,))
-    for number in rows:
-        check_count(answer, number)
-    if (rows != rows // 1).any():
-        raise answer.refused(f"rows={rows.tolist()}, expected whole numbers")
-    return int(rows[0]), int(rows[1])
+def one_message(kind: str, work: Callable, **task: Any) -> dict[str, Task]:
+    """What a site does that sends one message, about all of its rows or about a batch of them."""
+    about_all, of_batch = Task(work, **task), Task(work, begins=True, batches=True, **task)
+    return {kind: about_all, f"{kind}_of_batch": of_batch}
 
 
-def check_count(answer: Answer, count: float) -> None:
-    if not 1 <= count < 2**53:
-        raise answer.refused(f"count={count}, expected a number of rows")
+def told(
+    estimator: Any, sites: Sites, kind: str, read: Callable[[Answer], Any], batch: int | None
+) -> dict[str, Any]:
+    """What sites send in one message, to an estimator that begins, or goes on with a batch.
 
-
-def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
-    """Whether values with such a mean and mean squares would overflow in those of all sites."""
-    with np.errstate(over="ignore"):
-        of_mean = float(np.square(mean).sum())
-    largest = _LARGEST_SQUARE[dtype.name]
-    return not (of_mean <= _MEAN_SHARE * largest and squares <= largest)
-
-
-def check_squares(answer: Answer, mean: Any, squares: float, dtype: np.dtype) -> None:
-    """Leave a site out whose values would overflow in those of all sites."""
-    if are_too_large(mean, squares, dtype):
-        with np.errstate(over="ignore"):
-            largest = max(float(np.square(mean).sum()), squares)
-        raise answer.refused(f"values that are too large: mean squares of {largest:.1e} per row")
+    None may have a batch.
+    """
+    if batch is None or not hasattr(estimator, "n_features_in_"):
+        estimator._start()
+    if batch is None:
+        found = sites.ask(kind, read)
+    else:
+        found = sites.ask_batch(f"{kind}_of_batch", read, batch)
+        if found and hasattr(estimator, "_add_clients"):
+            estimator._add_clients(list(found))
+    know_columns(estimator, sites.columns)
+    return found

@@ -1,12 +1,16 @@
-"""`VerticalFederatedKernelPCA` at sites that own columns."""
+"""`VerticalFederatedKernelPCA` at sites that own columns, by messages or by secure sums.
+
+A kernel is a function of a sum over the columns, of squared distances or inner products, so that
+its parts add up. The keys of rows are no sum, they are intersected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ..communication import Federation
@@ -19,7 +23,7 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ._columns import Parts, parts_of
+from ._columns import Parts, SecureColumnRounds, keys_and_bounds, parts_of
 from ._estimators import fit_estimator, site_work
 from ._matching import (
     KEYS,
@@ -34,9 +38,11 @@ from ._matching import (
     period_of,
     refuse_topology,
 )
-from ._messages import Answer
 from ._questions import BEGINNINGS, Given, RefusedError, Task
-from ._sites import SiteLostError, Sites
+from ._secure import Grid, SecureAggregation, Summed
+from ._secure_fits import fit_by_sums, secure_work
+from ._secure_sums import SecureSums
+from ._sites import Sites
 
 # -------------------------------------------------------------------- at a site
 
@@ -45,18 +51,13 @@ from ._sites import SiteLostError, Sites
 def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     refuse_topology(estimator)
     estimator._check_parameters()
-    exact, rank, center = (
-        estimator.aggregation == "exact",
-        estimator.n_components,
-        estimator.center,
-    )
+    rank, center = estimator.n_components, estimator.center
 
     def parts(site, X, U):
         return parts_of(X, U, center, rank)
 
-    tasks = {"keys": Task(own_keys, reads=KEYS)} | (
-        _exact(estimator) if exact else _agreed(estimator)
-    )
+    asked = _exact(estimator) if estimator.aggregation == "exact" else _agreed(estimator)
+    tasks = {"keys": Task(own_keys, reads=KEYS), **asked}
     if estimator.projection == "features":
         tasks["parts"] = Task(parts, reads=OF_ROWS, matched=True, once=True)
     return tasks
@@ -143,27 +144,28 @@ class ScoresAtSites:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
-    while True:
-        try:
-            return fit_kernels(clone(estimator), sites)
-        except SiteLostError:
-            continue
+    matched = match(sites)
+    return _fit_kernels(estimator, ColumnRounds(sites, matched, matched.n_features))
 
 
-def fit_kernels(
-    estimator: VerticalFederatedKernelPCA,
-    sites: Sites,
-    rounds_of: Callable[..., ColumnRounds] | None = None,
+def _fit_kernels(
+    estimator: VerticalFederatedKernelPCA, rounds: ColumnRounds
 ) -> VerticalFederatedKernelPCA:
     """Fit by rounds, in which sites send their parts of kernels, or by secure sums of these."""
-    matched = match(sites)
+    sites, matched = rounds.sites, rounds.matched
     n, d = len(matched.keys), matched.n_features
-    rng = check_random_state(estimator.random_state)
-    rounds = ColumnRounds(sites, matched, rng, d) if rounds_of is None else rounds_of(matched, rng)
+    rounds.rng = check_random_state(estimator.random_state)
     estimator._choose_landmarks(n, rounds)
     rounds.landmarks = estimator.landmarks_
+    shape = n, len(rounds.landmarks)
+
+    def parts(function: Callable, calls: list) -> list[np.ndarray]:
+        """What adds up to squared distances or inner products of rows and landmarks."""
+        read = partial(bounded, name="part", shape=shape)
+        return rounds.ask("kernel_part", read, rounds.landmarks)
+
     rounds.questions |= {
-        part_of: partial(_kernel_parts, rounds),
+        part_of: parts,
         energies_of: partial(_energies, rounds),
         as_sent: lambda function, calls: [message for _, message in calls],
     }
@@ -180,22 +182,12 @@ def fit_kernels(
     return noted(estimator, sites, matched, d)
 
 
-def _kernel_parts(rounds: ColumnRounds, function: Callable, calls: list) -> Iterator[np.ndarray]:
-    """What adds up to squared distances or inner products of rows and landmarks."""
-    landmarks = rounds.landmarks
-    shape = len(rounds.matched.keys), len(landmarks)
-    yield from rounds.ask("kernel_part", lambda answer: bounded(answer, "part", shape), landmarks)
-
-
 def _energies(
     rounds: ColumnRounds, function: Callable, calls: list
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
     vectors = calls[0][2].T
-
-    def read(answer: Answer) -> np.ndarray:
-        return bounded(answer, "energies", (len(vectors),))
-
+    read = partial(bounded, name="energies", shape=(len(vectors),))
     found = rounds.ask("energies", read, vectors, *rounds.more)
     for (*_, weight, _), energies in zip(calls, found, strict=True):
         yield np.zeros(0), weight * energies
@@ -209,3 +201,51 @@ def _linear(
     parts = Parts.of(rounds, U)
     components = (U @ parts.vectors.T) @ parts.V * known[:, None]
     return LinearScores(parts.mean, of_unit_length(components, np.linalg.norm(components, axis=1)))
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+@secure_work.register
+def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
+    needed = {"aggregation": "exact", "projection": "samples"}
+    why = {
+        "aggregation": "the vectors of the sites' own kernels do not add up",
+        "projection": "a combination of columns is the sites' parts side by side, which is no sum",
+    }
+    for name, value in needed.items():
+        if (got := getattr(estimator, name)) != value:
+            raise ValueError(
+                f'{name} must be "{value}" with secure sums: {why[name]}, got {got!r}.'
+            )
+    if callable(estimator.kernel):
+        raise ValueError(
+            "kernel must be a name with secure sums: the numbers of a function have no bound, got "
+            f"{estimator.kernel!r}."
+        )
+
+    def squares(X):
+        return np.square(client_of(estimator, X, np.arange(len(X)), X.shape[1]).rows).sum()
+
+    def grids(bounds):
+        # |x - y|^2 <= 2 |x|^2 + 2 |y|^2, both of which are in the scatter
+        return {"part": Grid(int(bounds.scatter[0]) + 1)}
+
+    part = site_work(estimator)["kernel_part"]
+    return {**keys_and_bounds(squares), "kernel_part": Summed(**vars(part), grids=grids)}
+
+
+class _SecureKernelRounds(SecureColumnRounds):
+    """One secure sum of what a kernel is a function of."""
+
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
+        """Return the sum over the columns of all sites."""
+        self.n_rounds += 1
+        keys, m = self.matched.keys, self.landmarks
+        shapes = {"part": (len(keys), len(m))}
+        return self.sums.sum("kernel_part", shapes, keys, m)["part"]
+
+
+@fit_by_sums.register
+def _(estimator: VerticalFederatedKernelPCA, sums: SecureSums) -> VerticalFederatedKernelPCA:
+    return _fit_kernels(estimator, _SecureKernelRounds(sums, match(sums.sites)))

@@ -9,7 +9,7 @@ import os
 from typing import Any, NamedTuple
 
 from .._validation.files import written
-from ._records import Array, Message
+from ._messages import Array, Message
 
 _MAGIC = b"fedpca message 1\n"
 # Bytes of a header, and of a whole file, that are read.

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
     decrypt,
     encrypt,
@@ -31,21 +31,9 @@ from flwr.supercore.primitives.asymmetric import (
     generate_key_pairs,
     private_key_to_bytes,
     public_key_to_bytes,
+    sign_message,
+    verify_signature,
 )
-
-__all__ = [
-    "create_shares",
-    "digest",
-    "fits_public_key",
-    "is_public_key",
-    "key_pair",
-    "mask",
-    "opened",
-    "recovered",
-    "sealed",
-    "shared_key",
-    "signed_masks",
-]
 
 # Longest text of a public key: those of the curve have 215 bytes.
 _LONGEST_KEY = 1000
@@ -135,3 +123,33 @@ def recovered(shares: Sequence[bytes]) -> bytes | None:
         return combine_shares(list(shares))
     except (ValueError, IndexError):
         return None
+
+
+def signature(secret: bytes, session: bytes, at: int) -> bytes:
+    """What a site signs at its place in the list of keys."""
+    return sign_message(bytes_to_private_key(secret), _text(session, at))
+
+
+def signers(
+    session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes]
+) -> list[bytes] | None:
+    """The known key by which each other site in the list has signed it, and b"" for this one.
+
+    None unless all have, each with another one of the known keys.
+    """
+    left, found = set(known), []
+    for other, signed in enumerate(signatures):
+        if other == at:
+            found.append(b"")
+            continue
+        text = _text(session, other)
+        signing = (k for k in left if verify_signature(bytes_to_public_key(k), text, signed))
+        if (signer := next(signing, None)) is None:
+            return None
+        left.remove(signer)
+        found.append(signer)
+    return found
+
+
+def _text(session: bytes, at: int) -> bytes:
+    return b"fedpca_sklearn: keys of a sum" + session + at.to_bytes(8, "little")

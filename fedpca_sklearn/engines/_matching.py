@@ -16,9 +16,9 @@ from ..rounds._client import Client
 from ..rounds._queries import Query
 from ..vertical._operators import Operator, Product, local_power, operator_of
 from ..vertical._periods import period
-from ._keys import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._messages import Answer
 from ._questions import RefusedError
+from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._sites import SiteLostError, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -187,7 +187,6 @@ class ColumnRounds(Federation):
     ----------
     sites : Sites
     matched : Matched
-    rng : RandomState
     more : array-like
         Further arguments of each question about a period.
 
@@ -200,8 +199,8 @@ class ColumnRounds(Federation):
         calls)`` yields what the function would return for each site.
     """
 
-    def __init__(self, sites: Sites, matched: Matched, rng: np.random.RandomState, *more: Any):
-        super().__init__(rng=rng, log=sites.log)
+    def __init__(self, sites: Sites, matched: Matched, *more: Any):
+        super().__init__(log=sites.log)
         self.sites, self.matched, self.more = sites, matched, more
         self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}

@@ -5,13 +5,103 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-from ._records import Array
+from ..rounds._queries import LARGEST
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array as it travels: what `numpy.save` writes, and the shape that is announced."""
+
+    data: bytes
+    shape: tuple[int, ...]
+    dtype: str
+    stype: str = "numpy.ndarray"
+
+    @classmethod
+    def of(cls, values: Any) -> Array:
+        """An array row by row, without Python objects."""
+        array, buffer = np.asarray(values, order="C"), BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        return cls(buffer.getvalue(), array.shape, str(array.dtype))
+
+    def numpy(self) -> np.ndarray:
+        """The array, of bytes that this party has written."""
+        return np.load(BytesIO(self.data), allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A question to one site, or what it replied: named arrays, and numbers and texts by name.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the question.
+    config : dict
+        Numbers, texts, bytes, and lists of them.
+    arrays : dict of str to Array
+    error : str or None
+        Why there is no reply, as far as what carries messages knows.
+    """
+
+    kind: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass
+class Context:
+    """Who a site is for what carries its messages, and what it keeps during a run.
+
+    Attributes
+    ----------
+    node_id, run_id : int
+    given : object
+        What the owner's functions are called with: for Flower its own context.
+    run_config : dict
+        What the server has configured, and therefore knows.
+    state : dict of str to dict
+        Records by name, which nobody else reads: numbers, texts and bytes, or arrays.
+    """
+
+    node_id: int
+    run_id: int
+    given: Any = None
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    state: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class Carrier(ABC):
+    """What carries questions from a server to its sites, and replies back.
+
+    It knows no estimator: it delivers `Message` objects. Sites are numbered.
+    """
+
+    @abstractmethod
+    def nodes(self) -> list[int]:
+        """Numbers of the sites that are there."""
+
+    @abstractmethod
+    def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
+        """The first reply of each site to the question that it was asked, by its number.
+
+        A site is absent that has not replied within ``timeout`` seconds.
+        """
+
+    def nonce(self) -> str:
+        """Random text of a question, which its reply has to repeat."""
+        return secrets.token_hex(16)
+
 
 # How `numpy.save` begins, and the header that it writes for an array of numbers. Numpy's own reader
 # takes any Python literal there, and fails in many ways.
@@ -24,6 +114,10 @@ _HEADER = re.compile(
 _LISTED = 32
 # Name of the array that a site sends in place of all others when it has no such batch.
 OVER = "over"
+# Largest mean square of a row, by dtype, and of the mean about which others then take theirs: what
+# sites with fewer than 2^53 rows send can then be added up, and shown in the dtype.
+_LARGEST_SQUARE = {"float32": 2.0**124, "float64": 2.0**924}
+_MEAN_SHARE = 1 / 16
 # Characters of a text from another party that are shown.
 _SHOWN = 300
 
@@ -41,11 +135,12 @@ def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Shapes, bytes and hash of arrays as they travel, for a log; what another party announces."""
     digest = hashlib.sha256()
     shapes: dict[str, list[int]] = {}
+    n_bytes = 0
     for name in sorted(arrays):
         digest.update(arrays[name].data)
+        n_bytes += len(arrays[name].data)
         if len(shapes) < _LISTED:
             shapes[shown(name)[:_LISTED]] = [int(n) for n in arrays[name].shape[:_LISTED]]
-    n_bytes = sum(len(array.data) for array in arrays.values())
     return {"shapes": shapes, "bytes": n_bytes, "sha256": digest.hexdigest()}
 
 
@@ -61,7 +156,7 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
     if array.stype != "numpy.ndarray" or data[:8] != _MAGIC or header is None:
         raise BadMessageError("not a numpy array")
     found, by_columns, lengths = (group.decode() for group in header.groups())
-    announced = tuple(int(length) for length in lengths.split(",") if length)
+    announced = tuple(map(int, filter(None, lengths.split(","))))
     there = len(data) - start
     size = math.prod(announced) * np.dtype(dtype).itemsize
     if found != dtype or by_columns == "True" or size != there or not size:
@@ -84,6 +179,8 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
 def shown(text: str) -> str:
     """What another party wrote, in one line of printable characters, shortened."""
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -105,6 +202,13 @@ class Answer:
         except BadMessageError as error:
             raise self.refused(f"as {name!r} {error}") from None
 
+    def summand(self, name: str, shape: tuple) -> np.ndarray:
+        """The same, of numbers of which those of very many sites can be added up."""
+        found = self.array(name, shape)
+        if np.abs(found).max() > LARGEST:
+            raise self.refused("values that are too large: their sum would overflow")
+        return found
+
     @property
     def over(self) -> bool:
         """Whether the site has no such batch."""
@@ -125,3 +229,34 @@ class Answer:
     def refused(self, what: str) -> BadMessageError:
         """Error that says what the site sent, and leaves it out."""
         return BadMessageError(f"sent {what}")
+
+    def check_count(self, count: float) -> None:
+        """Leave the site out unless a number can be one of rows."""
+        if not 1 <= count < 2**53:
+            raise self.refused(f"count={count}, expected a number of rows")
+
+    def check_squares(self, mean: Any, squares: float, dtype: Any = None) -> None:
+        """Leave the site out if its values would overflow in those of all sites."""
+        if are_too_large(mean, squares, self.dtype if dtype is None else np.dtype(dtype)):
+            with np.errstate(over="ignore"):
+                largest = max(float(np.square(mean).sum()), squares)
+            raise self.refused(f"values that are too large: mean squares of {largest:.1e} per row")
+
+    def n_rows(self, count: float) -> tuple[int, int]:
+        """How many weighted rows there are, and stand for; without weights both are their count."""
+        if "rows" not in self.arrays:
+            return max(1, round(count)), max(1, round(count))
+        rows = self.array("rows", (2,))
+        for number in rows:
+            self.check_count(number)
+        if (rows != rows // 1).any():
+            raise self.refused(f"rows={rows.tolist()}, expected whole numbers")
+        return int(rows[0]), int(rows[1])
+
+
+def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
+    """Whether values with such a mean and mean squares would overflow in those of all sites."""
+    with np.errstate(over="ignore"):
+        of_mean = float(np.square(mean).sum())
+    largest = _LARGEST_SQUARE[dtype.name]
+    return not (of_mean <= _MEAN_SHARE * largest and squares <= largest)

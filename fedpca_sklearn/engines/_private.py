@@ -1,55 +1,69 @@
-"""Estimators with a mechanism at sites: what a site releases, and what the server is told of it."""
+"""Estimators with a mechanism at sites: what a site releases, and what the server is told of it.
+
+To secure sums each site adds one release of its own. It knows that a sum has at least ``threshold``
+sites, so that with ``trust="sum"`` each adds one share in so many of the noise. Messages are about
+the public centre and on the grid of their noise; the mean of all is taken off their sum. Nothing is
+sent twice: of two sums with the same message of some sites the difference would have the noise of
+the others alone.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
+from .._validation.checks import check_at_most_features
+from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
-from ..federated._private import Release, norm_found, private_directions, private_summary, stated
-from ..privacy import PrivacyNoiseWarning
+from ..federated._private import (
+    Release,
+    norm_found,
+    private_directions,
+    private_summary,
+    show_above_noise,
+    shown_first,
+    stated,
+)
+from ..privacy import Mechanism, PrivacyNoiseWarning
 from ..privacy._accounts import Account, Accounts
+from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_client import PrivateClient
-from ..rounds._queries import Moments, TimesScatter, Variances
-from ._messages import Answer, shown
-from ._questions import Task
-from ._site_privacy import Site
+from ..rounds._queries import Moments, Query, TimesScatter, Variances
+from ._messages import Answer
+from ._messages import shown as printable
+from ._questions import Task, check_basis
+from ._secure import BOUNDS, Bounds, Grid, Open, SecureAggregation, Summed
+from ._secure_fits import SecureRounds, symmetric
+from ._secure_sums import SecureSums
+from ._site_policy import Site
 from ._sites import Sites
 
 # Largest mu^2 that a site can have spent, other than infinity.
 _LARGEST = 2.0**40
+# Deviations of the noise beyond which a message does not fit the public scale.
+_DEVIATIONS = 64
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
 
 
-@dataclass(frozen=True)
-class PrivateTask(Task):
-    """Work that is handed the `Site` in the place of its name, for its releases."""
-
-    def answer(
-        self, site: Site, X: Any, arguments: list[np.ndarray], **more: Any
-    ) -> dict[str, Any]:
-        """What is sent, by name."""
-        return self.work(site, X, *arguments, **more)
-
-
-# -------------------------------------------------------------------- summaries
+# -------------------------------------------------------------------- messages of single sites
 
 
 def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
     """What a site does about the one question of `FederatedPCA` with a mechanism."""
     mechanism = estimator.mechanism
 
-    def summary(site: Site, X: Any) -> dict[str, Any]:
+    def summary(site: str, X: Any, *, who: Site) -> dict[str, Any]:
         d = X.shape[1]
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
         mu2 = mechanism.cost(costs, d)
@@ -58,72 +72,59 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
         def make(rng: np.random.Generator) -> np.ndarray:
             seeds = tuple(int(word) for word in rng.integers(2**32, size=4))
             release = Release(mechanism, mechanism.terms(X, costs), X, seeds, keep)
-            found = private_summary(site.name, release)
-            site.state_spent(mechanism)
-            privacy = stated(mechanism, site.privacy["mu2"], norm_found(found))
+            found = private_summary(site, release)
+            who.state_spent(mechanism)
+            privacy = stated(mechanism, who.privacy["mu2"], norm_found(found))
             return np.frombuffer(found._replace(privacy=privacy).to_bytes(), np.uint8)
 
-        return {"summary": site.release("summary", mechanism, mu2, make)}
+        return {"summary": who.release("summary", mechanism, mu2, make)}
 
-    return {"summary": PrivateTask(summary, reads=CLIPPED)}
-
-
-# -------------------------------------------------------------------- rounds
+    return {"summary": Task(summary, reads=CLIPPED)}
 
 
-def private_rounds(estimator: FederatedPowerPCA, check: Callable[..., None]) -> dict[str, Task]:
+def private_rounds(
+    estimator: FederatedPowerPCA, products: Callable[..., Query], variances: Callable[..., Query]
+) -> dict[str, Task]:
     """What a site does about each kind of question of `FederatedPowerPCA` with a mechanism.
 
-    ``check(d, V, mean, local_steps)`` refuses arguments that no honest server sends.
+    ``products(site, d, *arguments)`` and ``variances`` make checked queries.
     """
     mechanism, n_products = estimator.mechanism, estimator.n_rounds + 1
 
-    def client(site: Site, X: Any) -> PrivateClient:
+    def client(X: Any, who: Site) -> PrivateClient:
         d = X.shape[1]
         costs = mechanism.costs(d, n_products)
         terms = mechanism.terms(X, costs)
-        rows = ClippedRows.of(X, terms.center, terms.row_norm)
-        total = np.zeros(d)
+        rows, total = ClippedRows.of(X, terms.center, terms.row_norm), np.zeros(d)
         if costs.mean is not None:
-            total = site.release(
-                "sum",
-                mechanism,
-                mechanism.cost(costs, d, 0),
-                lambda rng: mechanism.noisy_sum(rows.sum(), terms, rng),
-            )
-        return PrivateClient(site.name, rows, mechanism, terms, (), total)
+            mu2 = mechanism.cost(costs, d, 0)
+            make = partial(mechanism.noisy_sum, rows.sum(), terms)
+            total = who.release("sum", mechanism, mu2, make)
+        return PrivateClient(who.name, rows, mechanism, terms, (), total)
 
-    def moments(site: Site, X: Any) -> dict[str, Any]:
-        message = client(site, X).moments()
-        site.state_spent(mechanism)
+    def moments(site, X, *, who):
+        message = client(X, who).moments()
+        who.state_spent(mechanism)
         return {"message": message}
 
-    def along(site: Site, X: Any, query: TimesScatter | Variances) -> dict[str, Any]:
-        asked, d = client(site, X), X.shape[1]
-        mu2 = mechanism.cost(asked.terms.costs._replace(mean=None), d)
-        make = partial(query.released, asked)
-        released = site.release(query.kind, mechanism, mu2, make, query.V)
-        return {"message": query.about_mean(asked, released)}
+    def released(query_of):
+        @wraps(query_of)
+        def work(site, X, *arguments, who):
+            d = X.shape[1]
+            query, asked = query_of(site, d, *arguments), client(X, who)
+            mu2 = mechanism.cost(asked.terms.costs._replace(mean=None), d)
+            make = partial(query.released, asked)
+            release = who.release(query.kind, mechanism, mu2, make, query.V)
+            return {"message": query.about_mean(asked, release)}
 
-    def times_scatter(
-        site: Site, X: Any, V: np.ndarray, mean: np.ndarray, local_steps: np.ndarray
-    ) -> dict[str, Any]:
-        check(X.shape[1], V, mean, local_steps)
-        return along(site, X, TimesScatter(V, mean))
+        return work
 
-    def variances(site: Site, X: Any, V: np.ndarray, mean: np.ndarray) -> dict[str, Any]:
-        check(X.shape[1], V, mean)
-        return along(site, X, Variances(V, mean))
-
-    clipped = partial(PrivateTask, reads=CLIPPED)
+    clipped = partial(Task, reads=CLIPPED)
     return {
         Moments.kind: clipped(moments),
-        TimesScatter.kind: clipped(times_scatter, estimator.n_rounds, fixed=1),
-        Variances.kind: clipped(variances, fixed=1),
+        TimesScatter.kind: clipped(released(products), estimator.n_rounds, fixed=1),
+        Variances.kind: clipped(released(variances), fixed=1),
     }
-
-
-# -------------------------------------------------------------------- the server
 
 
 def with_spent(sites: Sites, read: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
@@ -133,9 +134,9 @@ def with_spent(sites: Sites, read: Callable[[Answer], Any]) -> Callable[[Answer]
         value = read(answer)
         mu2, delta = answer.config.get("mu2"), answer.config.get("delta")
         if not isinstance(mu2, float) or not (0 <= mu2 <= _LARGEST or mu2 == math.inf):
-            raise answer.refused(f"mu2={shown(repr(mu2))}, expected what it has spent")
+            raise answer.refused(f"mu2={printable(repr(mu2))}, expected what it has spent")
         if not isinstance(delta, float) or not 0 < delta < 1:
-            raise answer.refused(f"delta={shown(repr(delta))}, expected a number in (0, 1)")
+            raise answer.refused(f"delta={printable(repr(delta))}, expected a number in (0, 1)")
         sites.spent[answer.site] = mu2, delta
         return value
 
@@ -153,3 +154,170 @@ def warn_of_noise(message: str | None) -> None:
     """Warn if what the sites released looks like noise."""
     if message is not None:
         warnings.warn(message, PrivacyNoiseWarning, stacklevel=2)
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+class Releases:
+    """What a site adds to secure sums, charged to its ledger."""
+
+    def __init__(self, mechanism: Mechanism, secure: SecureAggregation, n_products: int):
+        self.mechanism, self.n_products = mechanism, n_products
+        self.n_shares = secure.threshold if mechanism.trust == "sum" else 1
+
+    def task(self, work: Callable, times: int = 1) -> Summed:
+        """A release that is added up; its noise, if there is any, is on a grid."""
+        on_grid = math.isfinite(self.mechanism.epsilon)
+        return Summed(work, times, reads=CLIPPED, grids=self.grids, on_grid=on_grid)
+
+    def terms(self, d: int) -> Terms:
+        """Bounds of the rows and the noise of one site."""
+        share = 1 / self.mechanism.n_releases
+        costs = self.mechanism.costs(d, self.n_products, share)
+        return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
+
+    def clipped(self, X: Any, terms: Terms) -> ClippedRows:
+        """Rows as they may be used."""
+        return ClippedRows.of(X, terms.center, terms.row_norm)
+
+    def bounds(self, site: str, X: Any) -> dict[str, np.ndarray]:
+        """What the site announces: a power of two of the number of its rows, which is public."""
+        return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
+
+    def grids(self, bounds: Bounds) -> dict[str, Grid]:
+        """Grids of what the sites add up, which their bounds and public numbers tell."""
+        n, terms = 2.0**bounds.rows, self.terms(bounds.n_features)
+        products = n * terms.row_norm**2 + _DEVIATIONS * terms.product_std
+        total = n * terms.row_norm
+        if terms.costs.mean is not None:
+            total += _DEVIATIONS * terms.mean_std
+        of = {"count": n, "sum": total, "products": products}
+        return {name: Grid(exponent_of(bound)) for name, bound in of.items()}
+
+    def moments(self, site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
+        """Sum of the rows about the public centre, and their number."""
+        n, d = X.shape
+        terms, total = self.terms(d), np.zeros(d)
+        if terms.costs.mean is not None:
+            mu2 = self.mechanism.cost(terms.costs, d, 0, self.n_shares)
+
+            def make(rng: np.random.Generator) -> np.ndarray:
+                return self.mechanism._noisy(self.clipped(X, terms).sum(), terms.mean_std, rng)
+
+            total = self.release(who, Moments.kind, mu2, make)
+        who.state_spent(self.mechanism)
+        return {"sum": total, "count": np.array([float(n)])}
+
+    def product(self, who: Site, kind: str, d: int, make: Callable) -> dict[str, np.ndarray]:
+        """One release of the second moment, or of a product with it."""
+        costs = self.terms(d).costs._replace(mean=None)
+        mu2 = self.mechanism.cost(costs, d, n_shares=self.n_shares)
+        return {"products": self.release(who, kind, mu2, make)}
+
+    def release(self, who: Site, kind: str, mu2: float, make: Callable) -> np.ndarray:
+        """A release of its own, whatever was released before."""
+        new = np.frombuffer(os.urandom(32), np.uint8)
+        return who.release(kind, self.mechanism, mu2, make, new)
+
+    def first(self) -> dict[str, Task]:
+        """What begins a fit."""
+        return {
+            "bounds": Open(self.bounds, reads="summary"),
+            Moments.kind: self.task(self.moments),
+        }
+
+
+def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site adds to the one sum of `FederatedPCA` with a mechanism."""
+    releases = Releases(estimator.mechanism, secure, 1)
+
+    def second_moments(site, X, *, who):
+        d = X.shape[1]
+        terms = releases.terms(d)
+
+        def make(rng: np.random.Generator) -> np.ndarray:
+            rows = releases.clipped(X, terms)
+            columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
+            return columns[np.triu_indices(d)]
+
+        return releases.product(who, "second_moments", d, make)
+
+    return {**releases.first(), "second_moments": releases.task(second_moments)}
+
+
+def private_sums_of_rounds(
+    estimator: FederatedPowerPCA, secure: SecureAggregation
+) -> dict[str, Task]:
+    """What a site adds to the sums of `FederatedPowerPCA` with a mechanism."""
+    releases = Releases(estimator.mechanism, secure, estimator.n_rounds + 1)
+
+    def released(kind):
+        def work(site, X, V, *, who):
+            d = X.shape[1]
+            check_basis(V, d, min(estimator.n_components or d, d))
+            terms, query = releases.terms(d), kind(V, np.zeros(d))
+            rows = releases.clipped(X, terms)
+            client = PrivateClient(0, rows, releases.mechanism, terms, (), np.zeros(d))
+            return releases.product(who, kind.kind, d, partial(query.released, client))
+
+        return work
+
+    return {
+        **releases.first(),
+        TimesScatter.kind: releases.task(released(TimesScatter), estimator.n_rounds),
+        Variances.kind: releases.task(released(Variances)),
+    }
+
+
+class PrivateSums(SecureRounds):
+    """Rounds of secure sums of releases, about the mean of all."""
+
+    def __init__(self, sums: SecureSums, releases: Releases):
+        super().__init__(sums)
+        self.releases, sums.private = releases, True
+
+    def total(self, query: Any) -> np.ndarray:
+        """Sum of the answers of all sites to a query."""
+        if isinstance(query, Moments):
+            self.sums.announce("bounds")
+            found = self.sums.sum(query.kind, {"sum": (None,), "count": (1,)})
+            self.sum_of_rows, (self.count,) = found["sum"], found["count"]
+            return self._all().moments()
+        k = len(query.V)
+        shape = (k**2 + 1,) if isinstance(query, Variances) else query.V.shape
+        released = self.sums.sum(query.kind, {"products": shape}, query.V)["products"]
+        return query.about_mean(self._all(), released)
+
+    def _all(self) -> PrivateClient:
+        """All sites as one client, whose sum was released."""
+        total, rows = self.sum_of_rows, SimpleNamespace(n_rows=self.count)
+        terms = self.releases.terms(len(total))
+        return PrivateClient("all sites", rows, self.releases.mechanism, terms, (), total)
+
+
+def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    """Fit `FederatedPCA` with a mechanism by one secure sum of second moments."""
+    mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, sums.secure, 1)
+    rounds = PrivateSums(sums, releases)
+    count, total = rounds.sum(Moments(), [])[-1], rounds.sum_of_rows
+    d, dtype = len(total), sums.sites.dtype
+    check_at_most_features(estimator.n_components, d)
+    above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
+    terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
+    M, n_rows = iter([symmetric(above, d)]), max(1, round(count))
+    known = None if terms.costs.mean is None else total
+    summary = mechanism.summary(M, known, n_rows, terms, keep, dtype)
+    mu2 = max(spent for spent, _ in sums.sites.spent.values())
+    summary = summary._replace(privacy=stated(mechanism, mu2))
+    fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
+    fitted.set_params(**estimator.get_params(deep=False))
+    return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.sites.names)))
+
+
+def shown(fitted: Any, sums: SecureSums, message: str | None) -> Any:
+    """A fit by secure sums with what it has cost and sent; a warning where there is a message."""
+    show_spent(fitted, sums.sites)
+    fitted.communication_ = sums.sites.log
+    warn_of_noise(message)
+    return fitted

@@ -15,10 +15,8 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.observed import rows_of_patterns
 from .._kernels.tolerances import GIVEN_BASIS_TOL
-from ._messages import BadMessageError, read_array
-from ._records import Context, Message
+from ._messages import BadMessageError, Context, Message, read_array
 from ._site_policy import RefusedError
-from ._site_privacy import Site
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
@@ -60,7 +58,8 @@ class Task:
         `RefusedError` for those it should not be asked. Where it has a parameter ``weight``, given
         by name only, it gets the weights of the rows or None; where it has ``keys``, their
         `HashedKeys`; where it has ``min_rows`` or ``min_rows_of_pattern``, those of the owner's
-        `SitePolicy`. Rows with weights or keys that nobody asks for are refused.
+        `SitePolicy`; where it has ``who``, the site with what it keeps in a run. Rows with weights
+        or keys that nobody asks for are refused.
     reads : str
         Which numbers of its rows the site needs for an answer. Given by name only. "moments": their
         number, mean and scatter matrix; the work is handed the `SiteMoments` of the rows, weights
@@ -120,48 +119,27 @@ class Task:
         if self.reads == "summary" and self.n_arguments - self.batches:
             raise ValueError("reads='summary' is for questions without an argument.")
 
-    def answer(
-        self, site: Site, X: Any, arguments: list[np.ndarray], **more: Any
-    ) -> dict[str, Any]:
-        """What is sent, by name.
-
-        Parameters
-        ----------
-        site : Site
-            Who is asked, and what it has released.
-        X : {ndarray, sparse matrix} of shape (n, d)
-            Its rows.
-        arguments : list of ndarray
-            Those of the question.
-        **more
-            What belongs to the rows, as far as the work has a parameter for it.
-
-        Returns
-        -------
-        arrays : dict of str to array-like
-            The answer.
-        """
-        return self.work(site.name, X, *arguments, **more)
-
     @property
     def n_arguments(self) -> int:
         """Arrays that come with a question."""
-        by_place = [p for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
-        return len(by_place) - 2 + self.batches + self.matched  # besides site, rows
+        return _taken_by(self.work)[0] - 2 + self.batches + self.matched  # besides site, rows
 
     @property
     def keywords(self) -> set[str]:
         """What the work is handed by name."""
-        return {p.name for p in self._parameters if p.kind is p.KEYWORD_ONLY}
-
-    @property
-    def _parameters(self) -> tuple[inspect.Parameter, ...]:
-        return _parameters_of(self.work)
+        return _taken_by(self.work)[1]
 
 
 @lru_cache(maxsize=256)
-def _parameters_of(work: Callable) -> tuple[inspect.Parameter, ...]:
-    return tuple(inspect.signature(work).parameters.values())
+def _taken_by(work: Callable) -> tuple[int, set[str]]:
+    """How many arguments a work takes by place, and which by name, itself or by what it wraps."""
+    inner, outer = (
+        inspect.signature(work, follow_wrapped=follow).parameters.values()
+        for follow in (True, False)
+    )
+    names = {p.name for p in (*inner, *outer) if p.kind is p.KEYWORD_ONLY}
+    by_place = [p for p in inner if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(by_place), names
 
 
 def nonce_of(message: Message) -> str:
@@ -195,18 +173,19 @@ def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str)
     task = tasks[kind]
     if not task.batches:
         count_question(context, tasks, kind)
+    batch: int | None = None
+    keys: np.ndarray | None = None
     arguments = arguments_of(message, task)
-    question = Question(arguments)
     if task.batches:
         number, *arguments = arguments
         if number.shape or not 0 <= number < 2**53 or number != number // 1:
             raise RefusedError("the number of a batch must be a whole number")
-        count_question(context, tasks, kind, int(number))
-        question = Question(arguments, batch=int(number))
+        batch = int(number)
+        count_question(context, tasks, kind, batch)
     if task.matched:
         keys, *arguments = arguments
         take(context, "run", _KEYS, [keys])
-        question = Question(arguments, keys=keys)
+    question = Question(arguments, batch, keys)
     for given in task.given:
         if arrays := given.of(*question.arguments):
             take(context, "run" if question.batch is None else "batch", given, arrays)
@@ -242,7 +221,7 @@ def count_question(
         If the run has used up its questions of this kind, or its beginnings, or if a batch is asked
         for out of turn.
     """
-    run, asked = (dict(context.state.get(name, {})) for name in (RUN, ASKED))
+    run, asked = dict(context.state.get(RUN, {})), dict(context.state.get(ASKED, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id)}, {}
     task = tasks[kind]

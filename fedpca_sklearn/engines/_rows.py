@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,13 +14,95 @@ from sklearn.utils.validation import _get_feature_names
 
 from .._base.sources import is_stream, iter_batches
 from .._kernels.row_moments import SiteMoments
-from .._validation.checks import check_finite, check_rows, check_weight
+from .._validation.checks import check_finite, check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows, checked_array
-from ._keys import HashedKeys, hashed_keys
-from ._messages import OVER
+from .._validation.texts import composed
+from ._messages import OVER, Context
 from ._questions import MOMENTS, RUN, Question, RefusedError, Task
-from ._records import Context
-from ._site_privacy import Site
+from ._site_policy import Site
+
+# Bytes of a hashed key, of what tells a salt from others, and the least that a salt has.
+KEY_BYTES, MARK_BYTES, _SALT_BYTES = 32, 8, 16
+
+
+class HashedKeys(NamedTuple):
+    """Hashed keys of a site's rows, and what sites with the same salt have in common.
+
+    Parameters
+    ----------
+    hashes : ndarray of shape (n, 32), uint8
+    mark : ndarray of shape (8,), uint8
+    """
+
+    hashes: np.ndarray
+    mark: np.ndarray
+
+    def positions(self, common: np.ndarray) -> np.ndarray:
+        """Rows that have the keys that a server says are common, in its order."""
+        if common.ndim != 2 or common.shape[1] != KEY_BYTES:
+            raise RefusedError(f"keys must have shape (n, {KEY_BYTES}), got {common.shape}")
+        at = {key: i for i, key in enumerate(_rows(self.hashes))}
+        wanted = _rows(common)
+        if sorted(set(wanted)) != wanted:
+            raise RefusedError("common keys must be sorted and differ")
+        if not at.keys() >= set(wanted):
+            raise RefusedError("common keys must be keys of the site")
+        return np.array([at[key] for key in wanted])
+
+
+def hashed_keys(keys: Any, salt: Any, n: int, public: Iterable[Any] = ()) -> HashedKeys:
+    """HMAC-SHA256 of the key of each of n rows. No error tells a key.
+
+    Parameters
+    ----------
+    keys, salt
+        As in `SiteRows`.
+    n : int
+    public : iterable
+        What the server knows, and what is therefore no salt.
+    """
+    secret = salt.encode() if isinstance(salt, str) else salt
+    if not isinstance(secret, bytes) or len(secret) < _SALT_BYTES:
+        raise RefusedError(f"the salt of the keys must have {_SALT_BYTES} bytes at least")
+    if any(secret == (known.encode() if isinstance(known, str) else known) for known in public):
+        raise RefusedError("the salt of the keys comes from the server")
+    texts = [_text(key) for key in np.asarray(keys, dtype=object).ravel().tolist()]
+    if len(texts) != n:
+        raise ValueError(f"keys must have one key per row, {n}, got {len(texts)}.")
+    if len(set(texts)) < n:
+        raise RefusedError("keys must differ, and some come more than once")
+    data = b"".join(hmac.digest(secret, b"key " + text.encode(), "sha256") for text in texts)
+    mark = hmac.digest(secret, b"salt", "sha256")[:MARK_BYTES]
+    return HashedKeys(
+        np.frombuffer(data, np.uint8).reshape(n, KEY_BYTES), np.frombuffer(mark, np.uint8)
+    )
+
+
+def _text(key: Any) -> str:
+    """One spelling of a key."""
+    if isinstance(key, str) and key:
+        return composed(key)
+    if not isinstance(key, bool) and (is_integer(key) or (is_real(key) and key == key // 1)):
+        return str(int(key))
+    raise ValueError("keys must be strings or whole numbers, none of them missing.")
+
+
+def sorted_keys(hashes: np.ndarray) -> np.ndarray:
+    """Hashed keys in an order that tells nothing about that of the rows."""
+    return _as_array(sorted(_rows(hashes)))
+
+
+def common_keys(of_sites: Sequence[np.ndarray]) -> np.ndarray:
+    """Hashed keys that all sites have, sorted, of shape (n, 32)."""
+    return _as_array(sorted(set.intersection(*(set(_rows(hashes)) for hashes in of_sites))))
+
+
+def _rows(hashes: np.ndarray) -> list[bytes]:
+    return [row.tobytes() for row in hashes]
+
+
+def _as_array(rows: list[bytes]) -> np.ndarray:
+    return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, KEY_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +194,6 @@ class AskedRows:
     keys: HashedKeys | None
     over: bool = False
 
-    def matched(self, common: np.ndarray) -> AskedRows:
-        """The rows that have some keys, in their order, without keys."""
-        if self.keys is None:
-            raise RefusedError(_WITHOUT_KEYS)
-        at = self.keys.positions(common)
-        return replace(self, X=self.X[at], keys=None)
-
     def check_enough(self, min_rows: int) -> None:
         """Raise unless enough rows count for something."""
         w = self.weight
@@ -136,23 +213,25 @@ class AskedRows:
         """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
         if self.over:
             return {OVER: np.ones(1)}
-        if task.reads == MOMENTS and self.keys is None:
-            return task.answer(site, moments(self.X, self.weight), arguments)
+        by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
+            "who": site,
             "weight": self.weight,
             "keys": self.keys,
             "min_rows": min_rows,
             "min_rows_of_pattern": site.exchange.policy.min_rows_of_pattern,
             "columns": self.columns,
         }
+        asked = task.keywords
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
-            unasked = task.reads != "nothing" and name not in task.keywords
-            if given[name] is not None and unasked:
+            unasked = task.reads != "nothing" and name not in asked
+            if given[name] is not None and unasked and not by_moments:
                 raise RefusedError(f"the estimator takes no {what}")
-        if "keys" in task.keywords and self.keys is None:
+        if "keys" in asked and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
-        more = {name: given[name] for name in task.keywords}
-        return task.answer(site, self.X, arguments, **more)
+        X = moments(self.X, self.weight) if by_moments else self.X
+        more = {name: given[name] for name in asked}
+        return task.work(site.name, X, *arguments, **more)
 
 
 def asked_rows(
@@ -169,11 +248,15 @@ def asked_rows(
     public : iterable
         What the server knows, and what is therefore no salt.
     """
-    parts = (_checked(part, task, public) for part in _parts(loaded))
+    parts = map(partial(_checked, task=task, public=public), _parts(loaded))
     if question.batch is not None or task.batch_rows is not None:
         return _batch(parts, task, question.batch or 0)
     rows = _stacked(list(parts))
-    return rows if question.keys is None else rows.matched(question.keys)
+    if question.keys is None:
+        return rows
+    if rows.keys is None:
+        raise RefusedError(_WITHOUT_KEYS)
+    return replace(rows, X=rows.X[rows.keys.positions(question.keys)], keys=None)
 
 
 def _batch(parts: Iterator[AskedRows], task: Task, batch: int) -> AskedRows:
@@ -242,3 +325,8 @@ def _cut(parts: Iterator[AskedRows], size_of: Callable[[int], int]) -> Iterator[
         for end in range(size, n + 1, size):
             yield replace(rows, X=rows.X[end - size : end])
         waiting = [replace(rows, X=rows.X[n - n % size :])]
+
+
+def dense(X: Any) -> np.ndarray:
+    """Rows as a dense array in double precision."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

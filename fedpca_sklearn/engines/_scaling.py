@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.column_moments import ColumnMoments
+from .._kernels.row_moments import SiteMoments
 from ..federated import FederatedScaler
 from ..federated._column_sums import local_moments
-from ._estimators import (
-    check_squares,
-    fit_estimator,
-    partial_fit_estimator,
-    site_work,
-)
+from ..rounds._power_method import moments_by_sum
+from ._estimators import fit_estimator, one_message, partial_fit_estimator, site_work, told
 from ._messages import Answer
-from ._questions import RefusedError, Task
+from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._secure import Bounds, Grids, SecureAggregation, Summed, grids_of_products
+from ._secure_fits import SecureRounds, fit_by_sums, secure_work, tasks_of_moments
+from ._secure_sums import SecureSums
 from ._sites import Sites
 
 
@@ -31,25 +30,17 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
         return {"moments": np.stack(local_moments(site, X, weight))}
 
     reads = "rows: each column has moments of the entries that are there"
-    task = partial(Task, moments, reads=reads, missing=True)
-    return {"moments": task(), "moments_of_batch": task(begins=True, batches=True)}
+    return one_message("moments", moments, reads=reads, missing=True)
 
 
 @fit_estimator.register
-def _(estimator: FederatedScaler, sites: Sites) -> FederatedScaler:
-    estimator._start()
-    return with_moments(estimator, sites.ask("moments", _moments_told))
-
-
 @partial_fit_estimator.register
-def _(estimator: FederatedScaler, sites: Sites, batch: int) -> FederatedScaler | None:
-    if not hasattr(estimator, "communication_"):
-        estimator._start()
-    found = sites.ask_batch("moments_of_batch", _moments_told, batch)
-    return with_moments(estimator, found) if found else None
+def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
+    found = told(estimator, sites, "moments", _moments_told, batch)
+    return _with_moments(estimator, found) if found else None
 
 
-def with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
+def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
     """Scaler that has taken in what sites sent."""
     scaler.n_features_in_ = len(next(iter(found.values())).mean)
     scaler._show(list(found), found.values())
@@ -79,5 +70,44 @@ def _moments_told(answer: Answer) -> ColumnMoments:
     if (np.abs(rest) > np.sqrt(squares) + np.abs(mean)).any():
         raise answer.refused("means whose rests are larger than rounding leaves")
     of_rows = float((squares / np.where(there, count, 1)).sum())
-    check_squares(answer, mean, of_rows, np.dtype(np.float64))
+    answer.check_squares(mean, of_rows, np.dtype(np.float64))
     return found
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    check_mean(mean, len(own.mean), True)
+    rest = own.deviation(mean)
+    return {
+        "squares": own.column_scatter + rest**2 / own.n_samples,
+        "rest": rest,
+        "count": np.array([own.n_samples]),
+    }
+
+
+def _grids(bounds: Bounds) -> Grids:
+    """Of each column its own, as those of products with unit vectors."""
+    grids = grids_of_products(bounds)
+    return {"squares": grids["scatter"], "rest": grids["rest"], "count": grids["count"]}
+
+
+@secure_work.register
+def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
+    squares = Summed(_squares, fixed=0, mean=0, reads=MOMENTS, grids=_grids)
+    return {**tasks_of_moments(by_column=True), "squares": squares}
+
+
+@fit_by_sums.register
+def _(estimator: FederatedScaler, sums: SecureSums) -> FederatedScaler:
+    mean, _ = moments_by_sum(SecureRounds(sums), [])
+    shapes = {"squares": mean.shape, "rest": mean.shape, "count": (1,)}
+    found = sums.sum("squares", shapes, mean)
+    (n,), rest = found["count"], found["rest"]
+    about = mean + rest / n
+    squares = np.maximum(found["squares"] - rest**2 / n, 0.0)
+    moments = ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)
+    estimator._start()
+    estimator.communication_ = sums.log
+    return _with_moments(estimator, {"all sites": moments})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
-from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, MOST_BITS
-from ._questions import BEGINNINGS
+from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
+from ._messages import Answer, are_too_large
+from ._questions import BEGINNINGS, RefusedError, Task
 
 
 @dataclass(frozen=True)
@@ -122,3 +127,279 @@ class SecureAggregation:
         """
         lost = (math.isqrt(4 * n_sites - 3) - 1) // 2
         return max(self.threshold, n_sites - lost)
+
+
+# Kinds of the questions of a sum, beside the one for the masked numbers.
+KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
+# Name of the array that announces bounds.
+BOUNDS = "bounds"
+# Most words of 64 bits for a number whose bound is far above what it is as a rule.
+_MOST_WORDS = 3
+# Bits by which a scatter between sites may exceed that within them, to which sums are precise.
+_WIDEST = 40
+_RING = 2.0**64
+# Bits of the random number that hides what the first of several words says.
+_HIDING = 12
+
+
+class Bounds(NamedTuple):
+    """Exponents of powers of two that bound number, mean and scatter of rows.
+
+    Parameters
+    ----------
+    rows : int
+        Of the number or weight of the rows.
+    n_features : int
+        The number of columns itself.
+    mean : ndarray of int, shape (1,) or (d,)
+        Of the norm of the mean, or of its entries.
+    scatter : ndarray of int, shape (1,) or (d,)
+        Of the scatter about the mean, or of that of each column.
+    """
+
+    rows: int
+    n_features: int
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @classmethod
+    def of(cls, own: SiteMoments, by_column: bool = False) -> Bounds:
+        """Bounds of the rows of a site, or an error where their sums would overflow."""
+        mean, scatter = own.mean, own.column_scatter
+        d = len(mean)
+        if not by_column:
+            mean, scatter = np.array([np.linalg.norm(mean)]), np.array([scatter.sum()])
+        return cls.of_numbers(own.n_samples, d, mean, scatter, np.dtype(own.dtype))
+
+    @classmethod
+    def of_numbers(
+        cls, count: float, d: int, mean: Any = 0.0, scatter: Any = 0.0, dtype: Any = None
+    ) -> Bounds:
+        """Bounds of a number of rows of d columns, of a mean and of a scatter.
+
+        An error where sums of such rows would overflow in the dtype, if that is given.
+        """
+        if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
+            raise RefusedError("values that are too large")
+        (n,), mean, scatter = map(_exponents, (count, mean, scatter))
+        return cls(int(n), d, mean, scatter)
+
+    @property
+    def vector(self) -> np.ndarray:
+        """As they are announced."""
+        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], dtype=np.float64)
+
+    @classmethod
+    def read(cls, vector: np.ndarray) -> Bounds:
+        """As a site announced them; a ValueError where these are no bounds."""
+        exponents, whole = np.delete(vector, 1), np.rint(vector)
+        fits = vector.ndim == 1 and len(vector) >= 4 and not len(vector) % 2
+        if not fits or (whole != vector).any() or not 1 <= vector[1] < 2**31:
+            raise ValueError("bounds must be whole numbers: of rows, columns, mean and scatter")
+        if exponents.min() < LEAST or exponents.max() > LARGEST:
+            raise ValueError(f"bounds must be exponents from {LEAST} to {LARGEST}")
+        count, d, *rest = whole.astype(np.int64).tolist()
+        mean, scatter = np.split(np.array(rest), 2)
+        if len(mean) not in (1, d):
+            raise ValueError(f"bounds must be of {d} columns, or of all together")
+        return cls(count, d, mean, scatter)
+
+    @classmethod
+    def of_all(cls, announced: Iterable[Bounds]) -> Bounds:
+        """The largest of all sites, which have the same columns."""
+        counts, columns, means, scatters = zip(*announced, strict=True)
+        if len({(d, len(mean)) for d, mean in zip(columns, means, strict=True)}) > 1:
+            raise ValueError("bounds must be of the same columns at all sites")
+        largest = map(np.maximum.reduce, (means, scatters))
+        return cls(max(counts), columns[0], *largest)
+
+    def within(self, scale: float | None) -> Bounds:
+        """Bounds that a public scale allows, with the number of rows, in their place.
+
+        A site whose own bounds are larger takes no part, whatever it is asked.
+        """
+        if scale is None:
+            return self
+        (e,) = _exponents(scale)
+        mean, scatter = (
+            np.full_like(self.mean, -(-(e - self.rows) // 2)),
+            np.full_like(self.scatter, e),
+        )
+        if self.rows > e or (self.mean > mean).any() or (self.scatter > scatter).any():
+            raise RefusedError("out of range: the rows are not within the scale")
+        return self._replace(mean=mean, scatter=scatter)
+
+    def check_mean(self, mean: np.ndarray) -> None:
+        """Refuse a mean that no rows within the bounds can have."""
+        length = np.abs(mean) if len(self.mean) > 1 else np.array([np.linalg.norm(mean)])
+        if length.shape != self.mean.shape or (length > 2 * np.ldexp(1.0, self.mean)).any():
+            raise RefusedError("the mean must be within the bounds that the sites have announced")
+
+    @property
+    def about_mean(self) -> np.ndarray:
+        """Exponents of number times squared distance of a site's mean from that of all."""
+        return self.rows + 2 * self.mean + 4
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How numbers become integers.
+
+    Parameters
+    ----------
+    exponent : int or ndarray of int
+        Power of two that bounds the absolute values.
+    size : int or ndarray of int or None, default=None
+        Power of two of what they are as a rule, to which they are precise; None: their bound.
+    """
+
+    exponent: Any
+    size: Any = None
+
+    def wider(self, more: int) -> Grid:
+        """A grid for numbers that may be larger by a power of two, and as a rule are not."""
+        return Grid(self.exponent + more, self.exponent if self.size is None else self.size)
+
+    def levels(self, bits: int, n_sites: int) -> list[tuple[Any, int]]:
+        """Exponent and bits of each word, for sums over so many sites."""
+        room = 62 - (n_sites - 1).bit_length()
+        lost = 0 if self.size is None else max(int(np.max(self.exponent - self.size)), 0)
+        if bits + lost <= room or bits >= room:
+            return [(self.exponent, min(bits + lost, max(room, bits)))]
+        found, exponent, gain = [], self.exponent, room - 1 - _HIDING - 1
+        for _ in range(min(1 + -(-(bits + lost - room) // gain), _MOST_WORDS)):
+            found.append((exponent, room - 1))
+            exponent = exponent - gain
+        return found
+
+    def encode(self, numbers: Any, bits: int, n_sites: int, question: bytes) -> np.ndarray:
+        """Words modulo 2^64, rounded at random by the numbers and the question.
+
+        What exceeds the bound is neither refused nor cut, which would tell that it does: its sum
+        with others is right modulo 2^64, as every sum is.
+        """
+        values = np.asarray(numbers, dtype=np.float64)
+        seed = hashlib.sha256(question + values.tobytes()).digest()
+        rng, words = np.random.default_rng(np.frombuffer(seed, np.uint32)), []
+        levels = self.levels(bits, n_sites)
+        for i, (exponent, used) in enumerate(levels):
+            with np.errstate(over="ignore", under="ignore"):
+                scaled = np.nan_to_num(np.ldexp(values, used - exponent), posinf=0.0, neginf=0.0)
+            whole = np.floor(scaled)
+            whole += rng.random(values.shape) < scaled - whole
+            if i + 1 < len(levels):
+                whole += rng.integers(-(2**_HIDING), 2**_HIDING, values.shape)
+                with np.errstate(under="ignore"):
+                    values = values - np.ldexp(whole, exponent - used)
+            words.append(_modulo(whole).ravel())
+        return np.concatenate(words)
+
+    def decode(
+        self, words: np.ndarray, shape: tuple[int, ...], bits: int, n_sites: int
+    ) -> np.ndarray:
+        """The sum of numbers whose words add up to these."""
+        levels, total = self.levels(bits, n_sites), np.zeros(shape)
+        for part, (exponent, used) in zip(
+            np.split(words, len(levels))[::-1], levels[::-1], strict=True
+        ):
+            integers = part.view(np.int64).astype(np.float64).reshape(shape)
+            with np.errstate(under="ignore"):
+                total += np.ldexp(integers, exponent - used)
+        return total
+
+    def step(self, bits: int, n_sites: int) -> Any:
+        """The most by which a number of a site is rounded."""
+        (first, used), *_, (last, used_last) = self.levels(bits, n_sites) * 2
+        step = np.ldexp(1.0, last - used_last)
+        if np.all(last == first):
+            return step
+        return step + np.ldexp(1.0, first - used + _HIDING - 50)  # floats beside what hides words
+
+
+def _modulo(whole: np.ndarray) -> np.ndarray:
+    """Whole numbers modulo 2^64."""
+    rest = np.fmod(whole, _RING)
+    rest = np.where(rest >= _RING / 2, rest - _RING, rest)
+    return np.where(rest < -_RING / 2, rest + _RING, rest).astype(np.int64).view(np.uint64)
+
+
+Grids = Mapping[str, Grid]
+
+
+class Open(Task):
+    """Work that tells no number of a row: its answer is sent without a mask."""
+
+
+@dataclass(frozen=True)
+class Summed(Task):
+    """Work whose arrays are added up by secure sums.
+
+    Attributes
+    ----------
+    grids : callable
+        ``grids(bounds)`` returns the `Grid` of each array by name, from the bounds of all sites.
+    mean : int or None
+        Position of an argument that is a mean, which must be within the bounds.
+    on_grid : bool
+        Whether the numbers are on a grid already, as noise is, and must not be rounded again.
+    """
+
+    grids: Callable[[Bounds], Grids] = dict.fromkeys  # type: ignore[assignment]
+    mean: int | None = None
+    on_grid: bool = False
+
+
+def grids_of_sums(bounds: Bounds) -> Grids:
+    """Grids of the sum and the number of rows."""
+    return {
+        "sum": Grid(bounds.rows + bounds.mean + 1, (bounds.rows + bounds.scatter) // 2),
+        "count": Grid(bounds.rows),
+    }
+
+
+def grids_of_products(bounds: Bounds) -> Grids:
+    """Grids of products of an orthonormal basis with a scatter matrix about a mean, and the like.
+
+    Scalar bounds only.
+    """
+    own, between = bounds.scatter, bounds.about_mean
+    scatter = Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST))
+    deviation = Grid(bounds.rows + bounds.mean + 3, (bounds.rows + bounds.scatter) // 2)
+    return {
+        "products": scatter,
+        "scatter": scatter,
+        "rest": deviation,
+        "count": Grid(bounds.rows),
+    }
+
+
+def grids_of_second_moments(bounds: Bounds) -> Grids:
+    """Grids of the upper triangle of a scatter matrix about a mean, and of a sum."""
+    i, j = np.triu_indices(bounds.n_features)
+    if len(bounds.mean) == 1:
+        i, j = np.zeros(1, int), np.zeros(1, int)
+    own = -(-(bounds.scatter[i] + bounds.scatter[j]) // 2)
+    between = (bounds.about_mean[i] + bounds.about_mean[j]) // 2
+    return {
+        **grids_of_products(bounds),
+        "products": Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST)),
+    }
+
+
+def bounds_in(answer: Answer) -> Bounds:
+    """What a site announces beside its answer."""
+    vector = answer.array(BOUNDS, (None,))
+    try:
+        bounds = Bounds.read(vector)
+    except ValueError as error:
+        raise answer.refused(str(error)) from None
+    answer.agree("number of features", bounds.n_features)
+    answer.agree("number of bounds", len(vector))
+    return bounds
+
+
+def _exponents(values: Any) -> np.ndarray:
+    """Least e with an absolute value up to 2^e, from `LEAST` to `LARGEST`."""
+    fractions, exponents = np.frexp(np.abs(np.ravel(values).astype(np.float64)))
+    found = np.where(fractions == 0, LEAST, exponents - (fractions == 0.5))
+    return found.clip(LEAST, LARGEST).astype(np.int64)

@@ -1,50 +1,59 @@
-"""Fits by secure sums: what a site adds up for each estimator, and how the server goes on."""
+"""Secure sums of an estimator: what its sites add up, and how the server goes on.
+
+Moments, of which most fits are made, and rounds of queries are here; what is an estimator's own is
+registered beside what it does without secure sums.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, singledispatch, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
-from .._base.adjusting import adjusts
+from .._base.adjusting import adjusts, whole_model
 from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..communication._fixed_point import exponent_of
-from ..federated import DistributedPCA, TruncatedDistributedPCA
+from ..federated import FederatedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
-from ..rounds._queries import Moments, Query, TimesScatter, Variances
+from ..rounds._queries import Moments, Query
 from ..summary._triangle import Triangle
-from ._estimators import fit_estimator, know_columns, site_work, until_nobody_is_lost
+from ._estimators import fit_estimator, site_work
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._rounds import by_rounds
-from ._secure_bounds import (
+from ._secure import (
     BOUNDS,
+    KEYS,
+    SHARES,
+    UNMASK,
     Bounds,
     Grid,
     Grids,
+    Open,
+    SecureAggregation,
     Summed,
-    grids_of_products,
     grids_of_second_moments,
     grids_of_sums,
 )
-from ._secure_site import Open
 from ._secure_sums import SecureSums
-from ._secure_units import check_residuals, least_squares_told, units_of, without_variance
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
+# Largest exponent of a unit: squares of two and their inverses are finite.
+_LARGEST = 250
+# Sums of squares this much above their rounding errors tell deviations, to 1e-4.
+_TOLD = 1e4
 
 
 @singledispatch
-def secure_work(estimator: Any) -> dict[str, Task]:
+def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
 
     The first question is answered openly, with the `Bounds` of the site's rows; the others are
@@ -72,22 +81,37 @@ def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
 
 
+def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site does by kind of question, those that keys and shares come with included."""
+    private = getattr(estimator, "mechanism", None) is not None
+    if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA):
+        raise TypeError(
+            "secure sums with a mechanism need FederatedPCA or FederatedPowerPCA, got "
+            f"{type(estimator).__name__}."
+        )
+    tasks = secure_work(estimator, secure)
+    first = next(iter(tasks.values()))
+    nothing = Task(
+        lambda site, X: {},
+        sys.maxsize,
+        reads="nothing",
+        missing=first.missing,
+        batch_rows=first.batch_rows,
+    )
+    return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
+
+
 @singledispatch
 def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
     """Fit an estimator by secure sums, at the server; `fit_estimator` for secure sums."""
-
-    def fit() -> Any:
-        sums.begin()
-        sums.announce("bounds")
-        return fit_estimator(clone(estimator), sums)  # type: ignore[arg-type]
-
-    return until_nobody_is_lost(fit)
+    sums.announce("bounds")
+    return fit_estimator(estimator, sums)  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------- first and second moments
 
 
-def _moments(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
+def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
     *total, count = Moments().answer(own)
     return {"sum": np.array(total), "count": np.array([count])}
 
@@ -96,11 +120,11 @@ def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
     """What begins a fit: the bounds of a site, and the sum and number of its rows."""
 
     def bounds(site, own):
-        return {BOUNDS: Bounds.of(own, np.dtype(own.dtype), by_column).vector}
+        return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return {
         "bounds": Open(bounds, reads=MOMENTS),
-        Moments.kind: Summed(_moments, grids=grids_of_sums, reads=MOMENTS),
+        Moments.kind: Summed(sum_and_count, grids=grids_of_sums, reads=MOMENTS),
     }
 
 
@@ -123,22 +147,8 @@ def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 
 
-@secure_work.register
-def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
-    raise ValueError(
-        "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add up. "
-        "DistributedPCA is exact, and its sums do."
-    )
-
-
-@secure_work.register
-def _(estimator: DistributedPCA) -> dict[str, Task]:
-    return work_of_second_moments(estimator)
-
-
 def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
     """Begin a fit: mean and number of the rows of all sites."""
-    sums.begin()
     mean, count = moments_by_sum(SecureRounds(sums), [])
     check_at_most_features(estimator.n_components, len(mean))
     return mean, count
@@ -231,46 +241,94 @@ def triangle_about(
     return SummedTriangle(triangle, units, off, float(least.max()))
 
 
-@fit_by_sums.register
-def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    summed = until_nobody_is_lost(lambda: triangle_of(estimator, sums))
-    found = summed.triangle
-    estimator._start()
-    know_columns(estimator, sums.sites.columns)
-    estimator._merge_step({"all sites": (found, found.n_rows, sums.sites.dtype)})
-    summed.check(estimator)
-    estimator.communication_ = sums.sites.log
-    return estimator
+# -------------------------------------------------------------------- units
+#
+# Powers of two in which columns are alike, for sums of rows that are scaled or adjusted: each
+# column has a grid of its own, so that small columns keep their digits.
 
 
-# -------------------------------------------------------------------- rounds
+def units_of(squares: np.ndarray, least: np.ndarray, count: float) -> np.ndarray:
+    """Powers of two near the deviations of columns with these sums of squares.
+
+    Of a column that is too small beside its rounding errors to tell, what it can be at most.
+    """
+    deviations = np.sqrt(np.maximum(np.maximum(squares, least), np.finfo(float).tiny) / count)
+    return np.ldexp(1.0, np.frexp(deviations)[1].clip(-_LARGEST + 1, _LARGEST - 1))
 
 
-@secure_work.register
-def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
-    plain, steps = site_work(estimator), estimator.local_steps
-
-    def grids(bounds):
-        turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
-        return {**grids_of_products(bounds), **turned}
-
-    kinds = {kind.kind: summed(plain[kind.kind], kind, grids) for kind in (TimesScatter, Variances)}
-    return {**tasks_of_moments(), **kinds}
+def least_squares_told(
+    squares: np.ndarray, rest: np.ndarray, count: float, integers: np.ndarray
+) -> np.ndarray:
+    """What integers and floats may have rounded in sums of squares about the mean."""
+    floats = np.finfo(float).eps * np.sqrt(count) * (np.abs(squares) + count * rest**2)
+    return 2 * integers + 8 * floats
 
 
-def summed(
-    task: Task, query: type[Query], grids: Callable[[Bounds], Grids], mean: int | None = 1
-) -> Summed:
-    """A task whose message is the answer to a query, of which each part has a grid of its own."""
+def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Columns that count as constant, or an error where it cannot be told how much they vary."""
+    lost = squares <= least
+    (doubtful,) = np.nonzero(~lost & (squares < _TOLD * least))
+    if len(doubtful):
+        raise ValueError(
+            f"column {doubtful[0]} varies too little beside its mean for secure sums to tell how "
+            "much: give SecureAggregation more bits, or centre the column."
+        )
+    return lost
 
-    @wraps(task.work)
-    def work(*arguments, **named):
-        message = np.ravel(task.work(*arguments, **named)["message"])
-        sizes = sizes_of(query.parts, len(message))
-        ends = np.cumsum(list(sizes.values()))[:-1]
-        return dict(zip(sizes, np.split(message, ends), strict=True))
+
+def check_residuals(fitted: Any, factor: np.ndarray, units: np.ndarray, least: float) -> None:
+    """Raise where confounders leave less of a column than its scale can be told from.
+
+    Parameters
+    ----------
+    fitted : estimator
+    factor : ndarray of shape (m, d)
+        Whose scatter matrix is that of the rows.
+    units : ndarray of shape (d,)
+    least : float
+        Error of a sum of squares of a column, in units.
+    """
+    how, model = fitted._adjustment(), whole_model(fitted)
+    if not (fitted.scale and len(how.confounders)):
+        return
+    own = units[how.others]
+    effects = np.abs(how.effects * units[how.confounders][:, None] / own).sum(axis=0)
+    left = model.column_scatter * (how.scale / own) ** 2
+    there = factor[:, how.others].any(axis=0)
+    (lost,) = np.nonzero(there & (left < _TOLD * least * (1 + effects) ** 2))
+    if len(lost):
+        raise ValueError(
+            f"partial_out={fitted.partial_out!r} leaves less of column {how.others[lost[0]]} than "
+            "secure sums can tell, for scale=True: leave the column out, or fit without scale or "
+            "without secure sums."
+        )
+
+
+# -------------------------------------------------------------------- rounds of queries
+
+
+def summed(task: Task, grids: Callable[[Bounds], Grids], mean: int | None = 1) -> Summed:
+    """A task whose work makes a query, of which each part of the answer has a grid of its own."""
+    making = query_of(task)
+
+    @wraps(making)
+    def work(site, own, *arguments):
+        query = making(site, len(own.mean), *arguments)
+        return parts_of(query, np.ravel(query.answer(own)))
 
     return Summed(**{**vars(task), "work": work}, grids=grids, mean=mean)
+
+
+def query_of(task: Task) -> Callable[..., Any]:
+    """What makes the query of a task: ``making(site, d, *arguments)``."""
+    return task.work.__wrapped__  # type: ignore[attr-defined]
+
+
+def parts_of(query: Query, message: np.ndarray) -> dict[str, np.ndarray]:
+    """The parts of an answer, by name."""
+    sizes = sizes_of(query.parts, len(message))
+    ends = np.cumsum(list(sizes.values()))[:-1]
+    return dict(zip(sizes, np.split(message, ends), strict=True))
 
 
 def sizes_of(parts: Mapping[str, int | None], n: int | None) -> dict[str, int | None]:
@@ -285,31 +343,25 @@ class SecureRounds(Federation):
 
     def __init__(self, sums: SecureSums):
         super().__init__(log=sums.sites.log)
-        self.sums = sums
+        self.sums, self.sites = sums, sums.sites
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
-        query: Query = function
+        self.n_rounds += 1
+        return self.total(function)
+
+    def total(self, query: Any) -> np.ndarray:
+        """The same."""
         total = np.concatenate(list(self.parts(query).values()))
         return total.reshape([-1 if n is None else n for n in query.shape])
 
     def parts(self, query: Query) -> dict[str, np.ndarray]:
         """The parts of that sum."""
-        self.n_rounds += 1
         if query.kind == Moments.kind:
             self.sums.announce("bounds")
         n = None if None in query.shape else math.prod(query.shape)  # type: ignore[arg-type]
         shapes = {name: (size,) for name, size in sizes_of(query.parts, n).items()}
         found = self.sums.sum(query.kind, shapes, *query.arguments)
         return {name: found[name] for name in shapes}
-
-
-@fit_by_sums.register
-def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
-    def fit():
-        sums.begin()
-        return by_rounds(clone(estimator), sums.sites, SecureRounds(sums))
-
-    return until_nobody_is_lost(fit)

@@ -1,4 +1,4 @@
-"""The four questions of one secure sum at the server, and the masks that are left on it."""
+"""The questions of one secure sum at the server, and the masks that are left on it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from ..communication._fixed_point import check_room
 from ._masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._messages import Answer, arrays_of
 from ._private import with_spent
-from ._secure import SecureAggregation
-from ._secure_site import (
-    KEYS,
-    N_ZEROS,
-    SHARES,
-    UNMASK,
-    question_of,
-    session_of,
-)
+from ._secure import KEYS, SHARES, UNMASK, SecureAggregation
+from ._secure_site import N_ZEROS, question_of, session_of
 from ._sites import SiteLostError, Sites, as_sent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
@@ -209,7 +202,7 @@ def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:
     texts = answer.config.get(name)
     if not isinstance(texts, list) or len(texts) != n:
         raise answer.refused(f"as {name!r} no list for {n} sites")
-    if not all(isinstance(text, bytes) and len(text) <= _LONGEST for text in texts):
+    if set(map(type, texts)) - {bytes} or max(map(len, texts)) > _LONGEST:
         raise answer.refused(f"as {name!r} what is no list of texts")
     return texts
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
 from ..communication._fixed_point import check_room
-from ._answering import Seal
 from ._masks import (
-    create_shares,
     digest,
     is_public_key,
     key_pair,
@@ -21,27 +19,20 @@ from ._masks import (
     opened,
     sealed,
     shared_key,
+    signature,
     signed_masks,
+    signers,
 )
-from ._messages import OVER
-from ._questions import RUN, RefusedError, Task
-from ._records import Context, Message
-from ._secure import SecureAggregation
-from ._secure_bounds import BOUNDS, Bounds, Summed
-from ._signatures import signature, signers
+from ._messages import OVER, Context, Message
+from ._questions import RUN, RefusedError
+from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, Open, SecureAggregation, Summed
 
-# Kinds of the questions of a sum, beside the one for the masked numbers.
-KEYS, SHARES, UNMASK = "secure_keys", "secure_shares", "secure_unmask"
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
 # Records of the site's own state: secrets and peers of the sum that goes on; how many fits have
 # begun, and the sites of the last one. A process that is started for a message finds there what an
 # earlier one knew.
 _SUM, _FITS = "fedpca_sklearn.sum", "fedpca_sklearn.sums_begun"
-
-
-class Open(Task):
-    """Work that tells no number of a row: its answer is sent without a mask."""
 
 
 def session_of(
@@ -61,27 +52,18 @@ def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, An
     return digest([session, numbers, *texts])
 
 
-def protocol_tasks(tasks: dict[str, Task]) -> dict[str, Task]:
-    """Tasks for the other questions of sums, which tell nothing but what all answers tell."""
-    first = next(iter(tasks.values()))
-
-    def nothing(site, X):
-        return {}
-
-    task = Task(
-        nothing, sys.maxsize, reads="nothing", missing=first.missing, batch_rows=first.batch_rows
-    )
-    return dict.fromkeys((KEYS, SHARES, UNMASK), task)
-
-
 class SiteSums:
     """The steps of a secure sum at a site: each returns arrays, and what else is told."""
 
     def __init__(self, secure: SecureAggregation, tasks: dict[str, Any]):
         self.secure, self.tasks = secure, tasks
 
-    def step(self, kind: str) -> Seal:
-        """The step that a kind of question asks for."""
+    def step(self, kind: str) -> Callable[[Message, Context, dict], tuple[dict, dict]]:
+        """The step that a kind of question asks for.
+
+        ``step(message, context, numbers)`` takes the numbers of the task, before anything leaves
+        the site, and returns the arrays that are sent, and what else is told.
+        """
         steps = {KEYS: self.keys, SHARES: self.shares, UNMASK: self.unmask}
         work = self.open if isinstance(self.tasks[kind], Open) else self.masked
         return steps.get(kind, partial(work, kind))
@@ -101,56 +83,37 @@ class SiteSums:
     def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """New keys for one sum; what was left of another is forgotten."""
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
-        _keep(
-            context,
-            SHARES,
-            mask_secret=mask_secret,
-            box_secret=box_secret,
-            mask_key=mask_key,
-            box_key=box_key,
-        )
-        return {}, {"mask_key": mask_key, "box_key": box_key}
+        public = {"mask_key": mask_key, "box_key": box_key}
+        _keep(context, SHARES, {"mask_secret": mask_secret, "box_secret": box_secret, **public})
+        return {}, public
 
     def shares(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
         """A share of each of two secrets for every site, encrypted for it."""
-        own = _taken(context, SHARES)
-        config = _config(message)
-        mask_keys, box_keys = (_texts(config, name) for name in ("mask_keys", "box_keys"))
+        own, config = _taken(context, SHARES), message.config
+        mask_keys, box_keys = _texts(config, "mask_keys"), _texts(config, "box_keys")
         threshold = self._checked_threshold(mask_keys, box_keys, config.get("threshold"))
         pairs = list(zip(mask_keys, box_keys, strict=True))
-        if (own["mask_key"], own["box_key"]) not in pairs:
+        public = own["mask_key"], own["box_key"]
+        if public not in pairs:
             raise RefusedError("the keys of this site must be in the list of keys as it sent them")
-        at, n = pairs.index((own["mask_key"], own["box_key"])), len(pairs)
+        at, n = pairs.index(public), len(pairs)
         bounds = _texts(config, "bounds")
         common = _common_bounds(context, bounds, at, n)
         session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(32)
-        both = zip(
-            create_shares(seed, threshold, n),
-            create_shares(own["mask_secret"], threshold, n),
-            strict=True,
+        seed_shares, key_shares = (
+            create_shares(secret, threshold, n) for secret in (seed, own["mask_secret"])
         )
-        boxes, seed_shares, key_shares = [b""] * n, [b""] * n, [b""] * n
-        for to, pair in enumerate(both):
-            if to == at:
-                seed_shares[to], key_shares[to] = pair
-            else:
+        boxes = [b""] * n
+        for to, pair in enumerate(zip(seed_shares, key_shares, strict=True)):
+            if to != at:
                 key = shared_key(own["box_secret"], box_keys[to])
                 boxes[to] = sealed(key, session, at, to, pair)
-        _keep(
-            context,
-            "masked",
-            at=at,
-            threshold=threshold,
-            session=session,
-            bounds=_bytes_of(common.vector),
-            seed=seed,
-            mask_secret=own["mask_secret"],
-            box_secret=own["box_secret"],
-            mask_keys=mask_keys,
-            box_keys=box_keys,
-            seed_shares=seed_shares,
-            key_shares=key_shares,
-        )
+        kept = {"at": at, "threshold": threshold, "session": session, "seed": seed}
+        kept |= {"mask_secret": own["mask_secret"], "box_secret": own["box_secret"]}
+        kept |= {"mask_keys": mask_keys, "box_keys": box_keys, "bounds": _bytes_of(common.vector)}
+        for name, shares in (("seed_shares", seed_shares), ("key_shares", key_shares)):
+            kept[name] = [share if to == at else b"" for to, share in enumerate(shares)]
+        _keep(context, "masked", kept)
         signed = b""
         if self.secure.identity is not None:
             signed = signature(self.secure.identity(context.given)[0], session, at)
@@ -182,8 +145,7 @@ class SiteSums:
             raise RefusedError("the site has no such batch")
         others = self._signers(own, message, context)
         self._open_boxes(own, message)
-        config = _config(message)
-        bits, common = config.get("bits"), Bounds.read(np.frombuffer(own["bounds"], "<f8"))
+        bits, common = message.config.get("bits"), Bounds.read(np.frombuffer(own["bounds"], "<f8"))
         if bits != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
         arguments: Mapping[str, Any] = message.arrays
@@ -197,7 +159,7 @@ class SiteSums:
         peers = (peer for peer in range(len(own["mask_keys"])) if peer != at)
         integers += signed_masks(own["mask_secret"], at, own["mask_keys"], peers, question, n)
         kept = ("at", "threshold", "seed_shares", "key_shares")
-        _keep(context, UNMASK, signers=others, **{name: own[name] for name in kept})
+        _keep(context, UNMASK, {"signers": others, **{name: own[name] for name in kept}})
         return {"masked": integers}, {}
 
     def _check_restarts(self, context: Context, kind: str) -> None:
@@ -219,7 +181,7 @@ class SiteSums:
         """Who the other sites are, by place; an empty list where nobody is known."""
         if self.secure.identity is None:
             return []
-        signatures = _texts(_config(message), "signatures")
+        signatures = _texts(message.config, "signatures")
         _, known = self.secure.identity(context.given)
         found = None
         if len(signatures) == len(own["mask_keys"]):
@@ -230,9 +192,10 @@ class SiteSums:
 
     def _open_boxes(self, own: dict[str, Any], message: Message) -> None:
         """Take the shares for this site out of the boxes of all others."""
-        boxes = _texts(_config(message), "boxes")
+        boxes = _texts(message.config, "boxes")
         at = own["at"]
-        if [not box for box in boxes] != [other == at for other in range(len(own["mask_keys"]))]:
+        empty = [other for other, box in enumerate(boxes) if not box]
+        if empty != [at] or len(boxes) != len(own["mask_keys"]):
             raise RefusedError("boxes must be those of all other sites whose keys were listed")
         for other, box in enumerate(boxes):
             if other != at:
@@ -258,9 +221,9 @@ class SiteSums:
         grids, words, how = task.grids(bounds), [], (self.secure.bits, n_sites)
         for name, sent in sorted(arrays.items()):
             numbers = np.asarray(sent, dtype=np.float64)
-            words.append(grids[name].encode(numbers, *how, question + name.encode()))
-            rounded = grids[name].decode(words[-1], numbers.shape, *how)
-            if task.on_grid and (rounded != numbers).any():
+            grid = grids[name]
+            words.append(grid.encode(numbers, *how, question + name.encode()))
+            if task.on_grid and (grid.decode(words[-1], numbers.shape, *how) != numbers).any():
                 raise RefusedError("the grid of the noise is finer than the scale of secure sums")
         return np.concatenate(words)
 
@@ -271,7 +234,7 @@ class SiteSums:
         """
         own = _taken(context, UNMASK)
         at, n, threshold = own["at"], len(own["seed_shares"]), own["threshold"]
-        sent = _config(message).get("sent")
+        sent = message.config.get("sent")
         if not isinstance(sent, list) or sorted(set(sent) & set(range(n))) != sorted(sent):
             raise RefusedError(f"those who sent numbers must be some of {n} sites, each once")
         if at not in sent or len(sent) < threshold:
@@ -307,7 +270,7 @@ def _check_same_sites(context: Context, sites: list[bytes]) -> None:
     context.state[_FITS] = fits
 
 
-def _keep(context: Context, stage: str, **values: Any) -> None:
+def _keep(context: Context, stage: str, values: dict[str, Any]) -> None:
     """Keep what the next stage of a sum needs, in the state of the node, which stays there."""
     context.state[_SUM] = {"stage": stage, "run": str(context.run_id), **values}
 
@@ -323,14 +286,9 @@ def _taken(context: Context, stage: str) -> dict[str, Any]:
     return own
 
 
-def _config(message: Message) -> dict[str, Any]:
-    """What is sent with a question beside its arguments."""
-    return dict(message.config)
-
-
-def _texts(config: dict[str, Any], name: str) -> list[bytes]:
+def _texts(config: Mapping[str, Any], name: str) -> list[bytes]:
     """A list of bytes in a question."""
     found = config.get(name)
-    if not isinstance(found, list) or not all(isinstance(text, bytes) for text in found):
+    if not isinstance(found, list) or set(map(type, found)) - {bytes}:
         raise RefusedError(f"{name} must be a list of bytes")
     return found

@@ -11,9 +11,7 @@ import numpy as np
 
 from ..communication import CommunicationLog
 from ._messages import Answer
-from ._secure import SecureAggregation
-from ._secure_bounds import BOUNDS, Bounds
-from ._secure_session import Session
+from ._secure import Bounds, SecureAggregation, bounds_in
 from ._sites import Shapes, SiteLostError, Sites
 
 
@@ -36,6 +34,9 @@ class SecureSums:
     def __init__(self, sites: Sites, secure: SecureAggregation, tasks: Mapping[str, Any]):
         self.sites, self.secure, self.tasks, self.private = sites, secure, tasks, False
         self.n_ended = 0
+        from ._secure_session import Session  # whose masks need an optional dependency
+
+        self._session = Session
         if secure.threshold > sites.min_sites:
             sites.limit, sites.min_sites = "threshold", secure.threshold
         self._keys: dict[str, tuple[bytes, bytes]] = {}
@@ -99,7 +100,7 @@ class SecureSums:
             If a site of earlier sums is not in this one.
         """
         names = sorted(shapes)
-        session = Session(
+        session = self._session(
             self.sites,
             self.secure,
             self._keys,
@@ -110,7 +111,14 @@ class SecureSums:
         sizes = {name: _size(shapes[name], len(grids[name].levels(*how))) for name in names}
         known = sum(size for size in sizes.values() if size is not None)
         size = None if None in sizes.values() else known
-        total = self._integers(session, kind, size, arguments)
+        self._keys = {}
+        masked = session.masked(kind, size, arguments, self.private)
+        if self._members and self._members != set(masked):
+            raise SiteLostError
+        self._members = set(masked)
+        total = session.unmasked(masked)
+        self._keys = session.next_keys
+        session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
         for name in names:
             size, shape = sizes[name], shapes[name]
@@ -139,32 +147,6 @@ class SecureSums:
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""
         return self._steps[name] * len(self._members)
-
-    def _integers(
-        self, session: Session, kind: str, size: int | None, arguments: tuple
-    ) -> np.ndarray:
-        """One secure sum of integers modulo 2^64."""
-        self._keys = {}
-        masked = session.masked(kind, size, arguments, self.private)
-        if self._members and self._members != set(masked):
-            raise SiteLostError
-        self._members = set(masked)
-        total = session.unmasked(masked)
-        self._keys = session.next_keys
-        session.record(len(total), arguments, list(masked))
-        return total
-
-
-def bounds_in(answer: Answer) -> Bounds:
-    """What a site announces beside its answer."""
-    vector = answer.array(BOUNDS, (None,))
-    try:
-        bounds = Bounds.read(vector)
-    except ValueError as error:
-        raise answer.refused(str(error)) from None
-    answer.agree("number of features", bounds.n_features)
-    answer.agree("number of bounds", len(vector))
-    return bounds
 
 
 def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:

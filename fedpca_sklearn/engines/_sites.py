@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 from unicodedata import normalize
 
@@ -14,10 +13,8 @@ from .._validation.feature_names import check_names, check_same_names
 from .._validation.texts import check_text
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
-from ..rounds._queries import LARGEST
-from ._messages import Answer, BadMessageError, arrays_of, shown
+from ._messages import Answer, BadMessageError, Carrier, Message, arrays_of, shown
 from ._parameters import stated
-from ._records import Carrier, Message
 
 # Shape by name of the arrays that are summed; None for a length that the server does not know.
 Shapes = Mapping[str, tuple[int | None, ...]]
@@ -109,18 +106,21 @@ class Sites:
         read: Callable[[Answer], Any],
         batch: int,
         *arguments: Any,
-        there: Container[str] = (),
+        there: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return the same of the sites that have a batch of this number, which may be none.
 
-        Those in ``there`` have it, as they have answered about it before.
+        Those in ``there`` have it, as they have answered about it before; an error if one is lost.
         """
 
         def read_unless_over(answer: Answer) -> Any:
             return _OVER if answer.over and answer.site not in there else read(answer)
 
-        found = self._ask(kind, read_unless_over, (batch, *arguments))
-        return {name: found[node] for node, name in self.names.items() if found[node] is not _OVER}
+        of = self._ask(kind, read_unless_over, (batch, *arguments), {})
+        found = {name: of[node] for node, name in self.names.items() if of[node] is not _OVER}
+        if any(site not in found for site in there):
+            raise SiteLostError
+        return found
 
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
@@ -144,11 +144,9 @@ class Sites:
         """
 
         def read(answer: Answer) -> dict[str, np.ndarray]:
-            parts = {name: answer.array(name, shape) for name, shape in shapes.items()}
+            parts = {name: answer.summand(name, shape) for name, shape in shapes.items()}
             for name, part in parts.items():
                 answer.agree(f"shape of {name}", part.shape)
-                if np.abs(part).max() > LARGEST:
-                    raise answer.refused("values that are too large: their sum would overflow")
             return parts
 
         found = self.ask(kind, read, *arguments)
@@ -165,7 +163,7 @@ class Sites:
         kind: str,
         read: Callable[[Answer], Any],
         arguments: tuple[Any, ...],
-        configs: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        configs: Mapping[str, dict[str, Any]],
         spare: bool = False,
     ) -> dict[int, Any]:
         """What ``read`` makes of the answer of each node; ``names`` are sorted by site then."""
@@ -286,20 +284,6 @@ class SiteLostError(Exception):
     def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
         super().__init__()
         self.basis, self.n_products = basis, n_products
-
-
-def checked_parts(found: Mapping[str, Any], shapes: Shapes) -> dict[str, np.ndarray]:
-    """Arrays of an answer in double precision, which have these names and shapes, or an error."""
-    parts = {name: np.asarray(part, dtype=np.float64) for name, part in found.items()}
-    fits = parts.keys() == shapes.keys() and all(
-        len(shape) == parts[name].ndim
-        and all(m in (None, n) for m, n in zip(shape, parts[name].shape, strict=True))
-        for name, shape in shapes.items()
-    )
-    if not fits:
-        got = {name: part.shape for name, part in parts.items()}
-        raise ValueError(f"an answer has arrays of shapes {got}, expected {dict(shapes)}.")
-    return parts
 
 
 def as_sent(argument: Any) -> np.ndarray:

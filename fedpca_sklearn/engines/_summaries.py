@@ -1,7 +1,13 @@
-"""Estimators of which a site sends one summary of its rows, or of a batch of them."""
+"""`FederatedPCA` and `TruncatedDistributedPCA` at sites: one summary of each, and refinements.
+
+By secure sums `FederatedPCA` is fitted to second moments, or of many features by rounds of
+products.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any
 from zlib import crc32
@@ -10,35 +16,72 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import adjusting_of, with_confounders
+from .._base.adjusting import (
+    adjusting_of,
+    adjusts,
+    wanted_of_factor,
+    whole_model,
+    with_confounders,
+)
+from .._base.certified import certify
+from .._kernels import linalg
+from .._kernels.certificates import N_PROBES, Certificate
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
+from ..communication._federation import message_of
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
+from ..federated._client_refinement import most_rounds, refine_as_asked
 from ..federated._local_fit import Site, fit_site
 from ..federated._private import show_above_noise, shown_first
 from ..federated._summaries import work_of_clients
 from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
+from ..summary._refinement import certificate_of_summary, products_of
+from ..summary._triangle import subspace_of
 from ._estimators import (
-    check_count,
-    check_squares,
     fit_estimator,
     know_columns,
+    one_message,
     partial_fit_estimator,
     refuse_mechanism,
     rows_sent,
-    rows_told,
     site_work,
-    until_nobody_is_lost,
+    told,
 )
-from ._filling import fill_tasks, fit_by_filling
 from ._messages import Answer
-from ._pairs import fit_by_pairs, pair_tasks, partial_fit_by_pairs
-from ._private import private_summaries, show_spent, warn_of_noise, with_spent
-from ._questions import Task
-from ._refinements import refined, refinement_tasks
-from ._sites import Sites
+from ._missing import (
+    fill_tasks,
+    fit_by_filling,
+    fit_by_pairs,
+    fit_missing_by_sums,
+    missing_by_sums,
+    pair_tasks,
+)
+from ._private import (
+    fit_private_sum,
+    private_second_moments,
+    private_summaries,
+    show_spent,
+    warn_of_noise,
+    with_spent,
+)
+from ._questions import MOMENTS, Task, check_basis, check_mean
+from ._secure import SecureAggregation, Summed, grids_of_products
+from ._secure_fits import (
+    SummedTriangle,
+    are_too_many,
+    fit_by_sums,
+    mean_of_all,
+    secure_work,
+    triangle_about,
+    work_of_second_moments,
+)
+from ._secure_sums import SecureSums
+from ._sites import SiteLostError, Sites
+
+# Share by which the rows of a product may differ from those of the site's summary, in float32.
+_SAME = 1e-4
 
 
 def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
@@ -46,29 +89,25 @@ def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
     return {"summary": np.frombuffer(summary.to_bytes(), np.uint8)}
 
 
-def valid_summary(answer: Answer) -> Subspace:
-    """The summary in an answer, without names and without what it states about privacy."""
-    return _read_summary(answer)._replace(privacy=None)
-
-
-def _read_summary(answer: Answer) -> Subspace:
+def valid_summary(answer: Answer, private: bool = False) -> Subspace:
+    """The summary in an answer, without names; what it states about privacy counts if asked for."""
     data = answer.array("summary", (None,), "|u1")
     try:
         summary = Subspace.from_bytes(data)
     except ValueError as error:
         raise answer.refused(f"no valid summary: {error}") from None
-    check_count(answer, summary.n_samples)
+    answer.check_count(summary.n_samples)
     squares = summary.scatter / summary.n_samples
-    check_squares(answer, summary.mean, squares, summary.components.dtype)
-    return summary._replace(site=None, feature_names=None)
+    answer.check_squares(summary.mean, squares, summary.components.dtype)
+    if private and summary.privacy is None:
+        raise answer.refused("a summary that states nothing about its privacy")
+    privacy = summary.privacy if private else None
+    return summary._replace(site=None, feature_names=None, privacy=privacy)
 
 
-def summary_told(answer: Answer) -> Subspace:
+def summary_told(answer: Answer, private: bool = False) -> Subspace:
     """The summary of a site's rows in an answer, which must fit those of the others."""
-    return _like_the_others(answer, valid_summary(answer))
-
-
-def _like_the_others(answer: Answer, summary: Subspace) -> Subspace:
+    summary = valid_summary(answer, private)
     answer.agree("number of features", summary.n_features)
     answer.agree("centring", summary.centered)
     return summary
@@ -76,7 +115,7 @@ def _like_the_others(answer: Answer, summary: Subspace) -> Subspace:
 
 def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
     summary = summary_told(answer)
-    return summary, rows_told(answer, summary.n_samples)[1]
+    return summary, answer.n_rows(summary.n_samples)[1]
 
 
 # -------------------------------------------------------------------- FederatedPCA
@@ -106,11 +145,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         return pair_tasks(estimator.missing)
     own = estimator.estimator is not None
     reads = "rows: an estimator of one's own takes them" if own else "summary"
-    return {
-        "summary": Task(summary, reads=reads),
-        "summary_of_batch": Task(summary, reads=reads, begins=True, batches=True),
-        **refinement_tasks(estimator),
-    }
+    return one_message("summary", summary, reads=reads) | refinement_tasks(estimator)
 
 
 @fit_estimator.register
@@ -122,19 +157,17 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
-    def fit() -> FederatedPCA:
-        found = sites.ask("summary", _summary_and_rows)
-        fitted = clone(estimator)
-        fitted._start()
-        know_columns(fitted, sites.columns)
+    found = told(estimator, sites, "summary", _summary_and_rows, None)
+    fitted = _with_summaries(estimator, found)
+    if most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
-        return refined(_with_summaries(fitted, found), sites, sent)
-
-    return until_nobody_is_lost(fit)
+        fitted.communication_ = sites.log
+        refine_as_asked(fitted, lambda: partial(_multiply, sites, sent))
+    return fitted
 
 
 def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    summaries = sites.ask("summary", with_spent(sites, _private_summary)).items()
+    summaries = sites.ask("summary", with_spent(sites, partial(summary_told, private=True))).items()
     named = [summary._replace(site=site) for site, summary in summaries]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
@@ -146,13 +179,6 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     return fitted
 
 
-def _private_summary(answer: Answer) -> Subspace:
-    summary = _like_the_others(answer, _read_summary(answer))
-    if summary.privacy is None:
-        raise answer.refused("a summary that states nothing about its privacy")
-    return summary
-
-
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
     refuse_mechanism(estimator)
@@ -162,17 +188,11 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
             "anew: fit_sites does."
         )
     if estimator.missing is not None:
-        return partial_fit_by_pairs(estimator, sites, batch)
+        return fit_by_pairs(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
-    else:
-        estimator._start()
-    found = sites.ask_batch("summary_of_batch", _summary_and_rows, batch)
-    if not found:
-        return None
-    estimator._add_clients(list(found))
-    know_columns(estimator, sites.columns)
-    return _with_summaries(estimator, found)
+    found = told(estimator, sites, "summary", _summary_and_rows, batch)
+    return _with_summaries(estimator, found) if found else None
 
 
 def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> FederatedPCA:
@@ -222,3 +242,174 @@ def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
     if not summary.centered or summary.column_scatter is not None:
         raise answer.refused("another summary than of leading components")
     return summary._replace(scatter=float(s @ s)), n_rows
+
+
+# -------------------------------------------------------------------- refinements
+
+
+def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
+    """What a site answers after its summary, if the estimator is to be refined."""
+    n_rounds = most_rounds(estimator)
+    wanted = with_confounders(estimator, estimator._directions_needed())
+
+    def products(site, own, mean, block):
+        d = len(own.mean)
+        check_mean(mean, d, True)
+        kept = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else d
+        check_basis(block, d, min(d, kept + N_PROBES))
+        return {"message": products_of(own, mean, block)}
+
+    return {"products": Task(products, n_rounds, fixed=0, reads=MOMENTS)} if n_rounds else {}
+
+
+def _multiply(
+    sites: Sites, sent: Mapping[str, Subspace], mean: np.ndarray, block: np.ndarray
+) -> np.ndarray:
+    """Sums of products over the sites of these summaries; an error if one is lost."""
+
+    def read(answer: Answer) -> np.ndarray:
+        message = answer.array("message", (block.size + len(mean) + 2,))
+        _check_rows(answer, message, sent[answer.site], mean, block)
+        return message
+
+    messages = sites.ask("products", read, mean, block)
+    if len(messages) < len(sent):
+        raise SiteLostError
+    up, down = map(message_of, (next(iter(messages.values())), block))
+    sites.log.record([up] * len(messages), [down] * len(messages), summed=True)
+    return np.sum(list(messages.values()), axis=0)
+
+
+def _check_rows(
+    answer: Answer, message: np.ndarray, summary: Subspace, mean: np.ndarray, block: np.ndarray
+) -> None:
+    """Leave a site out whose products are of other rows than its summary."""
+    products, deviation, (scatter, count) = np.split(message, [block.size, -2])
+    n, apart = summary.n_samples, summary.mean.astype(np.float64) - mean
+    about = summary.scatter + n * float(apart @ apart)
+    reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
+    with np.errstate(over="ignore"):  # as liars can make it
+        size = float(np.linalg.norm(products))
+    same = (
+        abs(count - n) <= _SAME * n
+        and float(np.abs(deviation / n - apart).max()) <= _SAME * reach
+        and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
+        and size <= (1 + _SAME) * about * np.sqrt(len(block))
+    )
+    if not same:
+        raise answer.refused("products of other rows than those of its summary")
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+@secure_work.register
+def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    if estimator.mechanism is not None:
+        return private_second_moments(estimator, secure)
+    for name in ("estimator", "merge"):
+        if getattr(estimator, name) is not None:
+            raise ValueError(
+                f"{name} must be None with secure sums, which sum up second moments and merge no "
+                f"summaries, got {getattr(estimator, name)!r}."
+            )
+    if estimator.missing is not None:
+        return missing_by_sums(estimator, secure)
+    tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
+    if plain is None or adjusts(estimator):  # of few features, where no round is needed
+        return tasks
+
+    def scatter(site, own, mean):
+        check_mean(mean, len(own.mean), True)
+        return {"scatter": np.array([own.scatter_about(mean)])}
+
+    def products(site, own, mean, block):
+        message = plain.work(site, own, mean, block)["message"]
+        found, rest, scatter, count = np.split(message, [block.size, -2, -1])
+        found = found.reshape(block.shape)
+        return {"products": found, "rest": rest, "scatter": scatter, "count": count}
+
+    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_products)
+    return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
+
+
+@fit_by_sums.register
+def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    if estimator.mechanism is not None:
+        return fit_private_sum(estimator, sums)
+    if estimator.missing is not None:
+        return fit_missing_by_sums(estimator, sums)
+    mean, count = mean_of_all(estimator, sums)
+    if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
+        return _refined(estimator, sums, mean, count)
+    found = triangle_about(estimator, sums, mean, count)
+    summary = subspace_of(found.triangle, sums.dtype, wanted=wanted_of_factor(estimator))
+    fitted = _fitted(estimator, sums, summary)
+    found.check(fitted)
+    certify(fitted, _certificate(fitted, found))
+    return fitted
+
+
+def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> FederatedPCA:
+    """The estimator with a summary of all sites."""
+    adjusting = {"scale": estimator.scale, "partial_out": estimator.partial_out}
+    named = summary._named(sums.columns)
+    fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **adjusting)
+    fitted.communication_ = sums.log
+    return fitted.set_params(**clone(estimator).get_params(deep=False))
+
+
+def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
+    """What is certain about the components, beside what integers have rounded.
+
+    Scaled, an error of the share e of the least sum of squares is one of at most 2 e of the
+    scatter: e of the entries, and e of the deviations that they are divided by. Of effects of
+    confounders nothing is said.
+    """
+    model, off, rank = whole_model(fitted), found.off, fitted.n_components_
+    if fitted.partial_out is not None:
+        return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
+    if found.units is not None:
+        squares = np.square(found.triangle.factor / found.units).sum(axis=0)
+        off *= 2 * model.scatter / squares[squares > 0].min(initial=np.inf)
+    return certificate_of_summary(model, rank, 2 * off)
+
+
+def _refined(
+    estimator: FederatedPCA, sums: SecureSums, mean: np.ndarray, count: float
+) -> FederatedPCA:
+    """Random directions, refined by sums of products, as sites send no summaries."""
+    d, wanted = len(mean), estimator.n_components
+    if not isinstance(wanted, Integral):
+        raise ValueError(
+            f"n_components must be an integer to refine random directions of {d} features by "
+            f"secure sums, got {wanted!r}."
+        )
+    (scatter,) = sums.sum("scatter", {"scatter": (1,)}, mean)["scatter"]
+    V = linalg.random_basis(
+        kept_directions(int(wanted), d), d, check_random_state(estimator.random_state)
+    )
+    start = Subspace.empty(d, centered=True, dtype=sums.dtype)._replace(
+        components=V.astype(sums.dtype),
+        singular_values=np.full(len(V), np.sqrt(scatter / d)),
+        mean=mean,
+        n_samples=count,
+        scatter=float(scatter),
+    )
+    fitted = _fitted(estimator, sums, start)
+
+    def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
+        shapes = {"products": block.shape, "rest": mean.shape, "scatter": (1,), "count": (1,)}
+        found = sums.sum("products", shapes, mean, block)
+        return np.concatenate([found[name].ravel() for name in shapes])
+
+    refine_as_asked(fitted, lambda: multiply, float(np.max(sums.most_rounding("scatter"))))
+    return fitted
+
+
+@secure_work.register
+def _(estimator: TruncatedDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    raise ValueError(
+        "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add up. "
+        "DistributedPCA is exact, and its sums do."
+    )

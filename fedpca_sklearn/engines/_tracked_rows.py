@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from .._kernels.missing import fitted_numbers
 from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
 from .._kernels.too_large import check_squares
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._batch_sums import Misfits, observed_entries
-from ..rounds._client import Client
 from ..rounds._outlier_sums import Limits, sizes_of
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
@@ -26,6 +24,7 @@ from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import refuse_channel, site_work
 from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns
+from ._rows import dense
 
 # Why questions read rows.
 OBSERVED = "rows: each column has a mean or a median of the entries that are there"
@@ -176,6 +175,11 @@ class SiteBatch:
         return cls(Y, by, filled)
 
     @property
+    def rows_that_count(self) -> np.ndarray:
+        """Filled rows."""
+        return self.filled.rows[self.filled.counts]
+
+    @property
     def residuals(self) -> np.ndarray:
         """What the model does not explain of the rows that count."""
         return residuals(self.model.state, self.rows, self.filled)[self.filled.counts]
@@ -193,11 +197,6 @@ def moments_of(rows: np.ndarray) -> RowMoments:
     return SiteMoments.of(rows) if len(rows) else RowsAtHand(rows)
 
 
-def dense(X: Any) -> np.ndarray:
-    """Rows as the tracker takes them."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-
-
 @site_work.register
 def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     refuse_channel(estimator.channel)
@@ -211,9 +210,23 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     def batch(site, X):
         return {"count": [float(X.shape[0])], "columns": [float(X.shape[1])]}
 
-    def found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern):
-        models = [c, limits], [m, m_ridge]
-        return SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern)
+    def about_filled(answer):
+        """Work that answers about rows that models have cleaned and filled."""
+
+        def work(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
+            models = [c, limits], [m, m_ridge]
+            return answer(SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern))
+
+        return work
+
+    def filled(found):
+        return {"count": [float(found.filled.counts.sum())]}
+
+    def misfit(found):
+        return {"message": Misfits().answer(RowsAtHand(found.misfits))}
+
+    def moments(found):
+        return {"message": Moments().answer(RowsAtHand(found.rows_that_count))}
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -221,7 +234,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return {"message": Moments()(site, Client(site, observed_entries(Y, robust)))}
+        return {"message": Moments().answer(RowsAtHand(observed_entries(Y, robust)))}
 
     def low_rank(site, X, V, mean, *, min_rows_of_pattern=None):
         d = X.shape[1]
@@ -240,29 +253,17 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         _, mask, logs = sizes_of(site, Z, by.model.basis, tracker.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return {"message": Moments()(site, Client(site, logs))}
-
-    def filled(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
-        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
-        return {"count": [float(found.filled.counts.sum())]}
-
-    def misfit(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
-        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
-        return {"message": Misfits()(site, Client(site, found.misfits))}
-
-    def moments(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
-        found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
-        return {"message": Moments()(site, Client(site, found.filled.rows[found.filled.counts]))}
+        return {"message": Moments().answer(RowsAtHand(logs))}
 
     def sums(query, of_residuals):
         def work(site, X, c, m, m_ridge, limits, V, mean, *, min_rows, min_rows_of_pattern=None):
             d = X.shape[1]
             check_mean(mean, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
-            found = found_in(X, c, m, m_ridge, limits, min_rows, min_rows_of_pattern)
-            rows = found.filled.rows[found.filled.counts]
-            own = moments_of(found.residuals if of_residuals else rows)
-            return {"message": query(V, mean).answer(own)}
+            models = [c, limits], [m, m_ridge]
+            found = SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern)
+            rows = found.residuals if of_residuals else found.rows_that_count
+            return {"message": query(V, mean).answer(moments_of(rows))}
 
         return work
 
@@ -274,9 +275,9 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, estimator.init_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
-        "filled": same(filled, updates + 2),
-        "misfits": same(misfit, updates + 2),
-        "moments": same(moments, updates),
+        "filled": same(about_filled(filled), updates + 2),
+        "misfits": same(about_filled(misfit), updates + 2),
+        "moments": same(about_filled(moments), updates),
         "times_scatter": same(sums(TimesScatter, False), updates * rounds),
         "variances": same(sums(Variances, False), updates),
         "times_residuals": same(sums(TimesScatter, True), estimator.n_rounds),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,34 @@ from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._batch_sums import (
-    largest_eigenvalue,
     mean_by_counts,
-    misfit_by_sums,
-    r_svd_by_sums,
 )
 from ..rounds._client import Client
 from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sums
 from ..rounds._power_method import power_method
-from ..rounds._queries import LARGEST, Moments, Query, Variances
-from ..summary import Subspace
+from ..rounds._queries import Moments, Query, Variances
 from ..tracking._decomposition import known_thresholds
-from ..tracking._past import Misfit
-from ..tracking._stmiss import State, faded
+from ..tracking._stmiss import State
+from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import (
-    check_count,
     fit_batches,
-    fit_estimator,
     partial_fit_estimator,
+    site_work,
 )
 from ._messages import Answer
+from ._questions import Task
+from ._rows import dense
+from ._secure import BOUNDS, Bounds, Grid, Grids, Open, SecureAggregation, Summed, bounds_in
+from ._secure_fits import fit_by_sums, secure_work
+from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
+
+# Name of the sums that are numbers of rows and entries.
+_ROWS = "rows"
+# What the logarithm of a float can be, and powers of two by which rows that a model has filled may
+# exceed the entries that were observed.
+_LOG, _FILLED = 10, 20
 
 
 @dataclass(frozen=True)
@@ -91,26 +98,6 @@ class FilledAtSites:
         return arrays_of(self.batch.clean, self.model)
 
 
-@dataclass
-class GivenToSites:
-    """What sites were given about a batch, which stays where it begins anew without one of them.
-
-    Attributes
-    ----------
-    mean, basis : ndarray or None
-        By which the first batch is filled.
-    clean : tuple of Cleaning and ndarray, or None
-        How outliers are found, and the thresholds after the batch.
-    models : dict
-        What fills rows, by the number of the time, or "alone" for that of the batch by itself.
-    """
-
-    mean: np.ndarray | None = None
-    basis: np.ndarray | None = None
-    clean: tuple[Cleaning, np.ndarray] | None = None
-    models: dict[int | str, Model] = field(default_factory=dict)
-
-
 class BatchRounds(Federation):
     """Rounds of sums about rows that are at the sites.
 
@@ -139,8 +126,10 @@ class BatchRounds(Federation):
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
         query: Query = function
-        kind, arguments = self.asked(query)
-        yield from ask_of_batch(self.sites, self.batch, kind, self._read(query), *arguments)
+        (kind, arguments), read = self.asked(query), partial(self._read, query)
+        batch, there = self.batch.number, self.batch.counts
+        found = self.sites.ask_batch(kind, read, batch, *arguments, there=there)
+        yield from (found[site] for site in there)
 
     def asked(self, query: Query) -> tuple[str, tuple[np.ndarray, ...]]:
         """Kind and arguments of the question for a query."""
@@ -153,28 +142,13 @@ class BatchRounds(Federation):
         columns = {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind or "", d)
         return math.prod(columns + 1 if n is None else n for n in query.shape)
 
-    def _read(self, query: Query) -> Any:
-        def read(answer: Answer) -> np.ndarray:
-            message = answer.array("message", query.shape)
-            if np.abs(message).max() > LARGEST:
-                raise answer.refused("values that are too large: their sum would overflow")
-            if isinstance(query, (Moments, Variances)):
-                _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
-            if isinstance(query, Moments) and len(message) != self.length(query):
-                raise answer.refused(f"a sum of {len(message) - 1} columns")
-            return message
-
-        return read
-
-
-def ask_of_batch(
-    sites: Sites, batch: BatchAtSites, kind: str, read: Any, *arguments: Any
-) -> list[Any]:
-    """What the sites that have a batch answer about it; an error if one is lost."""
-    found = sites.ask_batch(kind, read, batch.number, *arguments, there=batch.counts)
-    if found.keys() < batch.counts.keys():
-        raise SiteLostError
-    return [found[site] for site in batch.counts]
+    def _read(self, query: Query, answer: Answer) -> np.ndarray:
+        message = answer.summand("message", query.shape)
+        if isinstance(query, (Moments, Variances)):
+            _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
+        if isinstance(query, Moments) and len(message) != self.length(query):
+            raise answer.refused(f"a sum of {len(message) - 1} columns")
+        return message
 
 
 def arrays_of(clean: Cleaning, model: Model) -> tuple[np.ndarray, ...]:
@@ -197,7 +171,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     """
 
     sites: Sites
-    given: GivenToSites
+    given: dict[Any, Any]
     largest: int
     # times that rows were filled since the batch began, and whether by the batch alone
     n_fills: int
@@ -205,7 +179,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
     def begin(self, batch: int) -> dict[str, tuple[int, int]]:
         """Rows and columns that each site has of a batch, by its name; empty where it ends."""
-        counts = self.sites.ask_batch("batch", count_in, batch)
+        counts = self.sites.ask_batch("batch", _count_in, batch)
         self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
         self.n_fills, self.alone = 0, False
         return counts
@@ -224,38 +198,42 @@ class TrackerOfSites(FederatedSubspaceTracker):
             _check_share(answer, count, batch.counts.get(answer.site, 0))
             return int(count)
 
-        return sum(ask_of_batch(self.sites, batch, "filled", read, *arrays))
+        of_sites = self.sites.ask_batch("filled", read, batch.number, *arrays, there=batch.counts)
+        return sum(of_sites[site] for site in batch.counts)
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
 
-    def _rounds(self, filled: FilledAtSites, **kinds: str) -> Federation:
-        return self._sums(filled.batch, kinds, filled.models)
+    def _once(self, what: Any, make: Callable[[], Any]) -> Any:
+        """What sites are given about a batch stays where it begins anew without one of them."""
+        if what not in self.given:
+            self.given[what] = make()
+        return self.given[what]
 
     def _first(self, state: State, Y: Any) -> State:
-        d, given = Y.shape[1], self.given
+        d, clients = Y.shape[1], Y.clients
         if self.center:
-            if given.mean is None:
-                rounds = self._sums(Y, {"moments": "observed"})
-                given.mean = mean_by_counts(rounds, Y.clients, d)
-            state = replace(state, mean=given.mean)
+            means = self._sums(Y, {"moments": "observed"})
+            mean = self._once("mean", lambda: mean_by_counts(means, clients, d))
+            state = replace(state, mean=mean)
         if self._by_altproj:
-            if given.basis is None:
-                rounds = self._sums(Y, {"times_scatter": "low_rank"})
-                start = self._start_from(state, state.basis)
-                found = power_method(rounds, Y.clients, state.mean, start, self.init_rounds)
-                given.basis = found.basis
-            state = replace(state, basis=given.basis)
+            rounds = self._sums(Y, {"times_scatter": "low_rank"})
+            start = self._start_from(state, state.basis)
+            options = rounds, clients, state.mean, start, self.init_rounds
+            basis = self._once("basis", lambda: power_method(*options).basis)
+            state = replace(state, basis=basis)
         return state
 
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
         d, model = Y.shape[1], Model(state.mean, state.basis)
-        if self.given.clean is None:
+
+        def cleaning() -> tuple[Cleaning, np.ndarray]:
             limits, after = None, np.zeros(d)
             if self.robust and len(state.basis):
                 limits, after = self._limits(state, Y, model)
-            self.given.clean = Cleaning(model, limits), after
-        clean, after = self.given.clean
+            return Cleaning(model, limits), after
+
+        clean, after = self._once("cleaning", cleaning)
         state = replace(state, outliers=np.zeros((0, d)), threshold=after)
         return replace(Y, clean=clean), state
 
@@ -277,9 +255,9 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
     def _fill(self, state: State, Y: Any) -> Any:
         self.n_fills += not self.alone
-        time: int | str = "alone" if self.alone else self.n_fills
+        time = "alone" if self.alone else self.n_fills
         new = Model(state.mean, state.basis, self._ridge_of(state))
-        model = self.given.models.setdefault(time, new)
+        model = self._once(("model", time), lambda: new)
         return FilledAtSites(Y, model, self._counting(Y, arrays_of(Y.clean, model)))
 
     def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
@@ -288,29 +266,12 @@ class TrackerOfSites(FederatedSubspaceTracker):
         self.alone = False
         return noise
 
-    def _level(self, state: State, Y: Any, filled: Any) -> tuple[float, float]:
-        rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
-        rounds = self._rounds(filled, times_scatter="times_residuals", variances="residuals")
-        return largest_eigenvalue(rounds, Y.clients, rng, self.n_rounds)
-
-    def _r_svd(self, state: State, filled: Any, V: np.ndarray) -> Subspace:
-        d, clients = V.shape[1], filled.batch.clients
-        started = state.summary.n_samples or len(state.basis) >= self._rank(d)
-        before = faded(state.summary, filled.n_counting, self.largest, self._factor)
-        n_rounds = self.n_rounds if started else self.init_rounds
-        start = self._start_from(state, V)
-        return r_svd_by_sums(self._rounds(filled), clients, before, start, n_rounds)
-
-    def _misfit(self, state: State, Y: Any, filled: Any) -> Misfit:
-        reply = np.empty(len(state.basis))
-        return misfit_by_sums(self._rounds(filled), Y.clients, reply)
-
-
-@fit_estimator.register
-def _(estimator: FederatedSubspaceTracker, sites: Sites) -> FederatedSubspaceTracker:
-    return fit_batches(
-        estimator, lambda estimator, batch: partial_fit_estimator(estimator, sites, batch)
-    )
+    def _rounds_about(
+        self, what: str, state: State, filled: Any, Y: Any = None
+    ) -> tuple[Federation, list[Client]]:
+        kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
+        kinds = kinds if what == "residuals" else {}
+        return self._sums(filled.batch, kinds, filled.models), filled.batch.clients
 
 
 @partial_fit_estimator.register
@@ -319,17 +280,17 @@ def _(
 ) -> FederatedSubspaceTracker | None:
     tracker = TrackerOfSites(**estimator.get_params(deep=False))
     tracker.sites = sites
-    return with_batch(estimator, tracker, batch)
+    return _with_batch(estimator, tracker, batch)
 
 
-def with_batch(
+def _with_batch(
     estimator: FederatedSubspaceTracker, tracker: TrackerOfSites, batch: int
 ) -> FederatedSubspaceTracker | None:
     """The estimator with a batch, which the tracker takes; None where no site has one."""
     stream = getattr(estimator, "_stream", None)
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
-    tracker.given = GivenToSites()
+    tracker.given = {}
     while True:
         counts = tracker.begin(batch)
         if not counts:
@@ -361,12 +322,148 @@ def with_batch(
     return estimator
 
 
-def count_in(answer: Answer) -> tuple[int, int]:
+def _count_in(answer: Answer) -> tuple[int, int]:
     """Rows of a site's batch, and their columns."""
     (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
     for number in (count, d):
-        check_count(answer, number)
+        answer.check_count(number)
         if number != number // 1:
             raise answer.refused(f"count={number}, expected a whole number")
     answer.agree("number of features", int(d))
     return int(count), int(d)
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+def _names_in(kind: str, d: int, n: int) -> np.ndarray:
+    """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
+    parts = {
+        "observed": [("total", d), (_ROWS, d + 1)],
+        "sizes": [("logs", d), (_ROWS, d), ("logs", 1), ("squares", 1), (_ROWS, 1)],
+        "misfits": [("residual", 1), ("square", 1), (_ROWS, n - 2)],
+        "moments": [("total", d), (_ROWS, 1)],
+        "filled": [(_ROWS, n)],
+        "variances": [("scatter", n - 1), (_ROWS, 1)],
+        "residuals": [("scatter", n - 1), (_ROWS, 1)],
+    }
+    return np.concatenate([[name] * m for name, m in parts.get(kind, [("products", n)])])
+
+
+def _grids_of_batch(bounds: Bounds) -> Grids:
+    """Grids of the sums over a batch, from the bounds of its observed entries."""
+    rows = bounds.rows + int(np.ceil(np.log2(bounds.n_features)))
+    observed = np.maximum(bounds.scatter, bounds.about_mean)
+    squares = Grid(observed + 2 * _FILLED, np.maximum(bounds.scatter, observed - 2 * _FILLED))
+    return {
+        _ROWS: Grid(rows),
+        "logs": Grid(rows + _LOG),
+        "total": Grid((rows + observed) // 2 + 1 + _FILLED, (rows + bounds.scatter) // 2),
+        **dict.fromkeys(("products", "scatter", "squares", "residual", "square"), squares),
+    }
+
+
+def _bounds_of_entries(Y: np.ndarray, n_rows: int) -> Bounds:
+    """Bounds of the observed entries of rows, of which there are at most so many."""
+    count = np.maximum((~np.isnan(Y)).sum(axis=0), 1)
+    mean = np.nansum(Y, axis=0) / count
+    scatter = np.nansum((Y - mean) ** 2)
+    return Bounds.of_numbers(n_rows, Y.shape[1], np.linalg.norm(mean), scatter, Y.dtype)
+
+
+@secure_work.register
+def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
+    plain, tracker = site_work(estimator), estimator
+
+    def batch(site, X):
+        size = STMissTracker._block_rows(tracker, X.shape[1], False)
+        return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
+
+    tasks: dict[str, Task] = {"batch": Open(**{**vars(plain["batch"]), "work": batch})}
+    for kind, task in plain.items():
+        if kind != "batch":
+            more = {**vars(task), "work": _named(kind, task)}
+            tasks[kind] = Summed(**more, grids=_grids_of_batch)
+    return tasks
+
+
+def _named(kind: str, task: Task) -> Any:
+    """Work of a task whose message is cut into parts of one grid each."""
+
+    @wraps(task.work)
+    def work(site, X, *arguments, **named):
+        (message,) = task.work(site, X, *arguments, **named).values()
+        message = np.ravel(message)
+        names = _names_in(kind, X.shape[1], len(message))
+        return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
+
+    return work
+
+
+class _SecureRounds(BatchRounds):
+    """Rounds of secure sums about a batch."""
+
+    def __init__(self, sums: SecureSums, *arguments: Any):
+        super().__init__(sums.sites, *arguments)
+        self.sums = sums
+
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        self.n_rounds += 1
+        kind, arguments = self.asked(function)
+        total = self.total(kind, self.length(function), arguments)
+        return total.reshape([-1 if n is None else n for n in function.shape])
+
+    def total(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
+        """One secure sum of n numbers."""
+        names = _names_in(kind, self.batch.shape[1], n)
+        shapes = {name: (int(np.sum(names == name)),) for name in dict.fromkeys(names.tolist())}
+        found, total = self.sums.sum(kind, shapes, self.batch.number, *arguments), np.empty(n)
+        for name, part in found.items():
+            total[names == name] = part
+        return total
+
+
+class TrackerOfSums(TrackerOfSites):
+    """The server's tracker, which learns sums over the sites only.
+
+    Attributes
+    ----------
+    sums : SecureSums
+    """
+
+    sums: SecureSums
+
+    def begin(self, batch: int) -> dict[str, tuple[int, int]]:
+        """Rows and columns of the sites that have a batch; empty where they are too few."""
+        counts: dict[str, tuple[int, int]] = self.sums.begin_batch("batch", batch, _counted)
+        self.n_fills, self.alone = 0, False
+        if not counts:
+            return {}
+        d = next(iter(counts.values()))[1]
+        n = STMissTracker._block_rows(self, d, False)  # whatever a site says
+        self.largest = (len(counts) + self.sums.n_ended) * n
+        return dict.fromkeys(counts, (n, d))
+
+    def _sums(
+        self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
+    ) -> _SecureRounds:
+        return _SecureRounds(self.sums, batch, self.communication_, kinds, models)
+
+    def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
+        (count,) = self._sums(batch, {}).total("filled", 1, arrays)
+        return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
+
+
+def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
+    """Rows of a site's batch and their columns, and what bounds their entries."""
+    return _count_in(answer), bounds_in(answer)
+
+
+@fit_by_sums.register
+def _(estimator: FederatedSubspaceTracker, sums: SecureSums) -> FederatedSubspaceTracker:
+    tracker = TrackerOfSums(**estimator.get_params(deep=False))
+    tracker.sites, tracker.sums = sums.sites, sums
+    fitted = fit_batches(estimator, lambda estimator, batch: _with_batch(estimator, tracker, batch))
+    fitted.communication_ = sums.sites.log
+    return fitted

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .._validation.checks import check_at_most_features
-from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..federated import DistributedPCA
 from ..federated._distributed_pca import factor_message
 from ..summary._triangle import Triangle, triangle_of_rows
 from ._estimators import (
-    check_count,
-    check_squares,
     fit_estimator,
     know_columns,
+    one_message,
     partial_fit_estimator,
     rows_sent,
-    rows_told,
     site_work,
+    told,
 )
 from ._messages import Answer
-from ._pairs import fit_by_pairs, pair_tasks, partial_fit_by_pairs
+from ._missing import (
+    fit_by_pairs,
+    fit_missing_by_sums,
+    missing_by_sums,
+    pair_tasks,
+)
 from ._questions import Task
+from ._secure import SecureAggregation
+from ._secure_fits import fit_by_sums, secure_work, triangle_of, work_of_second_moments
+from ._secure_sums import SecureSums
 from ._sites import Sites
 
 # The factor of a site, its number of rows and their dtype.
@@ -42,43 +46,23 @@ def _(estimator: DistributedPCA) -> dict[str, Task]:
         sent = {"factor": above, "mean": t.mean, "mean_rest": t.mean_rest, "count": [t.n_samples]}
         return sent | rows_sent(X, weight)
 
-    return {
-        "factor": Task(factor, reads="summary"),
-        "factor_of_batch": Task(factor, reads="summary", begins=True, batches=True),
-    }
+    return one_message("factor", factor, reads="summary")
 
 
 @fit_estimator.register
-def _(estimator: DistributedPCA, sites: Sites) -> DistributedPCA:
-    if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites)
-    found = sites.ask("factor", _triangle)
-    estimator._start()
-    know_columns(estimator, sites.columns)
-    return _with_triangles(estimator, found, sites.log)
-
-
 @partial_fit_estimator.register
-def _(estimator: DistributedPCA, sites: Sites, batch: int) -> DistributedPCA | None:
+def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> DistributedPCA | None:
     if estimator.missing is not None:
-        return partial_fit_by_pairs(estimator, sites, batch)
-    if not hasattr(estimator, "components_"):
-        estimator._start()
-    found = sites.ask_batch("factor_of_batch", _triangle, batch)
+        return fit_by_pairs(estimator, sites, batch)
+    found = told(estimator, sites, "factor", _triangle, batch)
     if not found:
         return None
-    estimator._add_clients(list(found))
-    know_columns(estimator, sites.columns)
-    return _with_triangles(estimator, found, estimator.communication_.copy())
-
-
-def _with_triangles(estimator: Any, found: dict[str, _Found], log: CommunicationLog) -> Any:
-    """Estimator that has merged the factors of sites, all of which went to the server."""
     parts = [part for part, _, _ in found.values()]
     d = len(parts[0].mean)
     check_at_most_features(estimator.n_components, d)
+    log = sites.log if batch is None else estimator.communication_.copy()
     estimator._merge_step(found)
-    estimator.communication_ = log
+    estimator.communication_ = log  # all factors went to the server
     sizes = [factor_message(part.factor) for part in parts]
     log.record([Size(m.n_floats + d + 1, m.nbytes + 16 * d + 8) for m in sizes])
     return estimator
@@ -86,10 +70,10 @@ def _with_triangles(estimator: Any, found: dict[str, _Found], log: Communication
 
 def _triangle(answer: Answer) -> _Found:
     (count,) = answer.array("count", (1,))
-    check_count(answer, count)
+    answer.check_count(count)
     if count != count // 1 and "rows" not in answer.arrays:
         raise answer.refused(f"count={count}, expected a whole number of rows")
-    there, n_rows = rows_told(answer, count)
+    there, n_rows = answer.n_rows(count)
     mean = answer.array("mean", (None,))
     d = len(mean)
     m = min(there, d)
@@ -97,8 +81,32 @@ def _triangle(answer: Answer) -> _Found:
     above = answer.array("factor", (m * d - m * (m - 1) // 2,))
     with np.errstate(over="ignore"):
         squares = float(above @ above) / count
-        check_squares(answer, np.abs(mean) + np.abs(rest), squares, answer.dtype)
+        answer.check_squares(np.abs(mean) + np.abs(rest), squares)
     answer.agree("number of features", d)
     factor = np.zeros((m, d))
     factor[np.triu_indices(m, m=d)] = above
     return Triangle(factor, mean, rest, float(count), there), n_rows, answer.dtype
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+@secure_work.register
+def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    if estimator.missing is not None:
+        return missing_by_sums(estimator, secure)
+    return work_of_second_moments(estimator)
+
+
+@fit_by_sums.register
+def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
+    if estimator.missing is not None:
+        return fit_missing_by_sums(estimator, sums)
+    summed = triangle_of(estimator, sums)
+    found = summed.triangle
+    estimator._start()
+    know_columns(estimator, sums.columns)
+    estimator._merge_step({"all sites": (found, found.n_rows, sums.dtype)})
+    summed.check(estimator)
+    estimator.communication_ = sums.log
+    return estimator

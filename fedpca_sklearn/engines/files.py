@@ -21,11 +21,10 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.texts import check_text
 from ._apps import SiteApp, Wanted, fit_over
-from ._constructors import constructed, construction_of
 from ._letters import Letter, digest_of, read_letter, write_bytes
-from ._messages import shown
+from ._messages import Array, Carrier, Context, Message, shown
+from ._parameters import constructed, construction_of
 from ._questions import RefusedError
-from ._records import Array, Carrier, Context, Message
 from ._rows import SiteRows
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
@@ -334,8 +333,12 @@ def answer(
         asked = constructed(str(about.get("estimator")), known)
         estimator = asked if estimator is None else estimator
         policy = policy or SitePolicy()
-        if getattr(asked, "mechanism", None) is not None and estimator is asked:
-            _check_owner(policy)
+        of_coordinator = getattr(asked, "mechanism", None) is not None and estimator is asked
+        if of_coordinator and policy.mechanism is None:
+            raise ValueError(
+                "the question is of a mechanism with a budget of the coordinator's choice: "
+                "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
+            )
         message = _replied(letter, site, rows, estimator, policy, secure)
         site.keep(about, digest, Letter({"asked": digest}, message).to_bytes())
     write_bytes(output, site.sent)
@@ -362,15 +365,6 @@ def _replied(
     if message.kind not in app.kinds:
         raise ValueError(f"a question of the kind {shown(message.kind)!r}, which nobody answers.")
     return app.reply(message, context)
-
-
-def _check_owner(policy: SitePolicy) -> None:
-    """Raise unless the owner says how much may be spent."""
-    if policy.mechanism is None:
-        raise ValueError(
-            "the question is of a mechanism with a budget of the coordinator's choice: "
-            "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
-        )
 
 
 def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:

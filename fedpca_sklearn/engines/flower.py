@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _secure_all  # noqa: F401  Flower comes with what secure sums need
+try:
+    from flwr.app import Array as FlowerArray
+    from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+    from flwr.app import Message as FlowerMessage
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ImportError as error:
+    raise ImportError(
+        "fedpca_sklearn.engines.flower needs Flower: pip install 'fedpca-sklearn[flower]'."
+    ) from error
+
 from ._apps import SiteApp, Wanted, fit_over, partial_fit_over
 from ._estimators import NoBatchError, fit_estimator, partial_fit_estimator, site_work
-from ._flwr import ClientApp, FlowerGrid, Grid, ServerApp, over_flower
-from ._flwr import FlowerContext as Context
+from ._messages import Array, Carrier, Message
+from ._messages import Context as SiteContext
 from ._questions import Given, RefusedError, Task
 from ._rows import SiteRows
 from ._secure import SecureAggregation
@@ -119,7 +129,7 @@ def client_app(
     site_app = SiteApp(load_rows, estimator, name_of, policy, secure)
     app = ClientApp()
     for kind in site_app.kinds:
-        app.query(kind)(over_flower(kind, site_app.reply))
+        app.query(kind)(_over_flower(kind, site_app.reply))
     return app
 
 
@@ -235,7 +245,7 @@ def fit_sites(
     authentication.
     """
     who = Wanted(min_sites, n_sites, wait, timeout)
-    return fit_over(FlowerGrid(grid), estimator, who, secure)
+    return fit_over(_FlowerGrid(grid), estimator, who, secure)
 
 
 def partial_fit_sites(
@@ -307,8 +317,101 @@ def partial_fit_sites(
     ...     return pca
     """
     who = Wanted(min_sites, n_sites, wait, timeout)
-    return partial_fit_over(FlowerGrid(grid), estimator, batch, who)
+    return partial_fit_over(_FlowerGrid(grid), estimator, batch, who)
 
 
 def _configured_site(context: Context) -> str:
     return str(context.node_config.get("site", f"node {context.node_id}"))
+
+
+# -------------------------------------------------------------------- Flower as a carrier
+
+# How the names of a site's own records begin, in the state that Flower keeps.
+_OWN = "fedpca_sklearn"
+# Names of the records of arrays in questions and in replies.
+_ASKED, _SENT = "arguments", "arrays"
+
+
+def _record(arrays: Any) -> ArrayRecord:
+    return ArrayRecord(
+        {name: FlowerArray(a.dtype, a.shape, a.stype, a.data) for name, a in arrays.items()}
+    )
+
+
+def _array(found: FlowerArray) -> Array:
+    return Array(found.data, found.shape, found.dtype, found.stype)
+
+
+def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Numbers and texts, and arrays, of a message that another party has made."""
+    arrays = {key: _array(a) for key, a in content.array_records.get(name, {}).items()}
+    return dict(content.config_records.get("config", {})), arrays
+
+
+def _content(message: Message, name: str) -> RecordDict:
+    config = ConfigRecord(dict(message.config))
+    return RecordDict({name: _record(message.arrays), "config": config})
+
+
+# -------------------------------------------------------------------- at a site
+
+
+def _over_flower(
+    kind: str, answer: Callable[[Message, SiteContext], Message]
+) -> Callable[[FlowerMessage, Context], FlowerMessage]:
+    """Handler of Flower's messages of a kind, from one of messages of any carrier."""
+
+    def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
+        own = SiteContext(
+            context.node_id, context.run_id, context, context.run_config, _state_of(context)
+        )
+        found = answer(Message(kind, *_read(message.content, _ASKED)), own)
+        for name, record in own.state.items():
+            arrays = set(map(type, record.values())) == {Array}
+            context.state[name] = _record(record) if arrays else ConfigRecord(record)
+        return FlowerMessage(_content(found, _SENT), reply_to=message)
+
+    return reply
+
+
+def _state_of(context: Context) -> dict[str, dict[str, Any]]:
+    state: dict[str, dict[str, Any]] = {}
+    for name, record in context.state.array_records.items():
+        state[name] = {key: _array(a) for key, a in record.items()}
+    state |= {name: dict(record) for name, record in context.state.config_records.items()}
+    return {name: record for name, record in state.items() if name.startswith(_OWN)}
+
+
+# -------------------------------------------------------------------- at the server
+
+
+class _FlowerGrid(Carrier):
+    """Flower's connection from the server to its nodes."""
+
+    def __init__(self, grid: Grid):
+        self.grid = grid
+
+    def nodes(self) -> list[int]:
+        """Numbers of the nodes that are connected."""
+        return list(self.grid.get_node_ids())
+
+    def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
+        """First reply of each node to the question that this node was asked."""
+        messages = [
+            FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
+            for node, asked in questions.items()
+        ]
+        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
+        asked_of = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+        first: dict[int, Message] = {}
+        for reply in replies:
+            node = asked_of.get(reply.metadata.reply_to_message_id)
+            if node is not None and reply.metadata.src_node_id == node and node not in first:
+                first[node] = _reply(reply, questions[node].kind)
+        return first
+
+
+def _reply(reply: FlowerMessage, kind: str) -> Message:
+    if reply.has_error():
+        return Message(kind, error=f"Flower's error {reply.error.code}: {reply.error.reason}")
+    return Message(kind, *_read(reply.content, _SENT))

@@ -6,13 +6,25 @@ then works in one process (`SumsInProcess`), over Flower, by files and, where it
 by secure sums over both. A carrier delivers messages, and knows no estimator.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .._kernels.row_moments import SiteMoments
+from .._validation.checks import check_rows
+from ..communication import CommunicationLog
+from ..communication._federation import Message as Size
+from ..communication._federation import named
 from ._apps import SiteApp, Wanted, fit_over
 from ._letters import Letter
-from ._questions import Given, RefusedError, Task
-from ._records import Carrier, Context, Message
+from ._messages import Carrier, Context, Message
+from ._questions import MOMENTS, Given, RefusedError, Task
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
-from ._sums_in_process import SumsInProcess
+from ._sites import Shapes
 
 __all__ = [
     "Carrier",
@@ -29,3 +41,91 @@ __all__ = [
     "Wanted",
     "fit_over",
 ]
+
+# Share of a bound by which rounding may exceed it.
+_ROUNDING = 1e-9
+
+
+class SumsInProcess:
+    """Clients of one process, of which a protocol sees sums only, as over a network.
+
+    Parameters
+    ----------
+    tasks : dict of str to Task
+        What a client does about each kind of question; all read "moments".
+    X : {ndarray, sparse array} of shape (n, d)
+    sample_weight : ndarray of shape (n,) or None
+    shards : list of tuple
+        Label and positions of the rows of each client.
+    log : CommunicationLog, default=None
+        Where the sums are recorded.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        X: Any,
+        sample_weight: np.ndarray | None,
+        shards: list[tuple[Any, Any]],
+        log: CommunicationLog | None = None,
+    ):
+        for kind, task in tasks.items():
+            if task.reads != MOMENTS:
+                raise ValueError(f"tasks must read 'moments', {kind!r} reads {task.reads!r}.")
+        self.tasks, self.dtype, self.columns = tasks, X.dtype, None
+        self.log = CommunicationLog() if log is None else log
+        weights = (None if sample_weight is None else sample_weight[at] for _, at in shards)
+        self._moments = {
+            label: named(_moments_of, label, X[at], weight)
+            for (label, at), weight in zip(shards, weights, strict=True)
+        }
+
+    def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
+        """Return the sums of what the clients answer, by name; as `Sites.sum`."""
+        task, sent = self.tasks[kind], [np.asarray(a, dtype=np.float64) for a in arguments]
+        totals: dict[str, np.ndarray] = {}
+        for label, own in self._moments.items():
+            found = named(_answer, label, task, own, sent, shapes)
+            for name, part in found.items():
+                totals[name] = part if name not in totals else totals[name] + part
+        size = sum(total.size for total in totals.values())
+        down = sum(array.size for array in sent)
+        up = [Size(size, 8 * size)] * len(self._moments)
+        self.log.record(up, [Size(down, 8 * down)] * len(self._moments), summed=True)
+        return totals
+
+
+def _moments_of(label: Any, rows: Any, weight: np.ndarray | None) -> SiteMoments:
+    return SiteMoments.of(check_rows(rows), weight)
+
+
+def _answer(
+    label: Any, task: Task, own: SiteMoments, sent: list[np.ndarray], shapes: Shapes
+) -> dict[str, np.ndarray]:
+    """What a client answers, within the bound that its author states."""
+    found = _checked_parts(task.work(str(label), own, *sent), shapes)
+    if task.bound is None:
+        return found
+    scatter = float(own.column_scatter.sum())
+    bounds = task.bound(own.n_samples, float(np.linalg.norm(own.mean)), scatter)
+    for name, part in found.items():
+        largest = float(np.abs(part).max())
+        if not largest <= bounds[name] * (1 + _ROUNDING):
+            raise ValueError(
+                f"bound of {name!r} must be at least {largest:g}, what is sent, got {bounds[name]}."
+            )
+    return found
+
+
+def _checked_parts(found: Mapping[str, Any], shapes: Shapes) -> dict[str, np.ndarray]:
+    """Arrays of an answer in double precision, which have these names and shapes, or an error."""
+    parts = {name: np.asarray(part, dtype=np.float64) for name, part in found.items()}
+    fits = parts.keys() == shapes.keys() and all(
+        len(shape) == parts[name].ndim
+        and all(m in (None, n) for m, n in zip(shape, parts[name].shape, strict=True))
+        for name, shape in shapes.items()
+    )
+    if not fits:
+        got = {name: part.shape for name, part in parts.items()}
+        raise ValueError(f"an answer has arrays of shapes {got}, expected {dict(shapes)}.")
+    return parts

@@ -97,26 +97,40 @@ class TrackerRounds(STMissTracker):
         found = list(Federation(self.n_jobs).map(_outliers_of, calls))
         return [mask for mask, _ in found], found[0][1]
 
+    def _rounds_about(
+        self, what: str, state: State, filled: Filled, Y: Any = None
+    ) -> tuple[Federation, list[Client]]:
+        """Rounds, and clients with rows that count: "filled", their "residuals" or "misfits"."""
+        rows, counts = filled.rows, filled.counts
+        if what == "residuals":
+            rows = residuals(state, Y, filled)
+        elif what == "misfits":
+            rows, counts = self._misfits(state, Y, filled), np.ones(len(rows), dtype=bool)
+        return self._federation(state), [
+            Client(label, rows[own[counts[own]]])
+            for label, own in shards_of(state.owners[: len(rows)])
+            if counts[own].any()
+        ]
+
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
-        clients = _clients(state, residuals(state, Y, filled), filled.counts)
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
-        return largest_eigenvalue(self._federation(state), clients, rng, self.n_rounds)
+        rounds, clients = self._rounds_about("residuals", state, filled, Y)
+        return largest_eigenvalue(rounds, clients, rng, self.n_rounds)
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Algorithm 2 by rounds of sums, from the last subspace."""
-        clients, d = _clients(state, filled.rows, filled.counts), V.shape[1]
+        rounds, clients = self._rounds_about("filled", state, filled)
+        d = V.shape[1]
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
         size = self._block_rows(d, not state.summary.n_samples)
         before = faded(state.summary, int(filled.counts.sum()), size, self._factor)
-        rounds = self.n_rounds if started else self.init_rounds
-        first = self._start_from(state, V)
-        return r_svd_by_sums(self._federation(state), clients, before, first, rounds)
+        n_rounds = self.n_rounds if started else self.init_rounds
+        return r_svd_by_sums(rounds, clients, before, self._start_from(state, V), n_rounds)
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """By a round of sums; the server answers with the ridge."""
-        rows = self._misfits(state, Y, filled)
-        clients = _clients(state, rows, np.ones(len(rows), dtype=bool))
-        return misfit_by_sums(self._federation(state), clients, np.empty(len(state.basis)))
+        rounds, clients = self._rounds_about("misfits", state, filled, Y)
+        return misfit_by_sums(rounds, clients, np.empty(len(state.basis)))
 
     def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
         """Basis that the rounds of a batch start from: one given, completed at random."""
@@ -133,15 +147,6 @@ class TrackerRounds(STMissTracker):
         return outliers_removed(self, X) if self.robust else X
 
     _usable = _outliers_removed
-
-
-def _clients(state: State, rows: np.ndarray, counts: np.ndarray) -> list[Client]:
-    """Clients with rows that count, and these rows."""
-    return [
-        Client(label, rows[own[counts[own]]])
-        for label, own in shards_of(state.owners[: len(rows)])
-        if counts[own].any()
-    ]
 
 
 def _with_squares(label: Any, rows: np.ndarray) -> None:

@@ -17,7 +17,7 @@ import fedpca_sklearn
 from fedpca_sklearn import FederatedPowerPCA, Subspace
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console import _row_files
-from fedpca_sklearn.engines._constructors import constructed
+from fedpca_sklearn.engines._parameters import constructed
 from fedpca_sklearn.engines.files import Study
 from fedpca_sklearn.engines.files import answer as answer_of_site
 

@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord
 
 from fedpca_sklearn.engines._masks import mask, recovered
 from fedpca_sklearn.engines._messages import arrays_of
-from fedpca_sklearn.engines._secure_bounds import Bounds, grids_of_sums
+from fedpca_sklearn.engines._secure import Bounds, grids_of_sums
 from fedpca_sklearn.engines._secure_site import question_of, session_of
 
 BITS = 50

@@ -16,7 +16,7 @@ from scipy.stats import ks_2samp
 from sklearn.base import clone
 
 from fedpca_sklearn import PrivacyBudgetError, PrivacyLedger, Subspace
-from fedpca_sklearn.engines import _site_privacy
+from fedpca_sklearn.engines import _site_policy
 from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy
 from fedpca_sklearn.privacy import PrivacyNoiseWarning
@@ -113,7 +113,7 @@ def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, tmp_pa
 @both
 def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypatch):
     """A message that comes again in a sum of other sites would be taken off by subtraction."""
-    made_here, release = [], _site_privacy.Site.release
+    made_here, release = [], _site_policy.Site.release
 
     def recorded(self, kind, mechanism, mu2, make, *arguments):
         made_here.append(release(self, kind, mechanism, mu2, make, *arguments))
@@ -121,7 +121,7 @@ def test_what_is_asked_twice_has_noise_of_its_own(estimator, tmp_path, monkeypat
         np.testing.assert_array_equal(again, made_here[-1])
         return made_here[-1]
 
-    monkeypatch.setattr(_site_privacy.Site, "release", recorded)
+    monkeypatch.setattr(_site_policy.Site, "release", recorded)
     private_fit(estimator, tmp_path)
     numbers = [tuple(np.ravel(array)) for array in made_here]
     assert len(set(numbers)) == len(numbers)
@@ -169,7 +169,7 @@ def test_a_lost_site_ends_the_fit(tmp_path):
 def test_noise_of_more_sites_than_the_threshold_is_seen_as_noise(tmp_path, monkeypatch):
     """Each of eight adds a half of the variance: the noise is twice as large as that of two."""
     seeds = count()
-    monkeypatch.setattr(_site_privacy, "seeds_of", lambda state: next(seeds))
+    monkeypatch.setattr(_site_policy, "seeds_of", lambda state: next(seeds))
     parts = {f"site {i}": 1e-3 * ROWS[20 * i : 20 * i + 20] for i in range(8)}
     with pytest.warns(PrivacyNoiseWarning):
         private_fit(SUMMARY, tmp_path, SecureAggregation(threshold=2, restarts=0), parts=parts)

@@ -27,8 +27,8 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
     VFedPCA,
 )
-from fedpca_sklearn.engines import _secure_fits, _secure_private
-from fedpca_sklearn.engines._secure_all import secure_tasks
+from fedpca_sklearn.engines import _secure_fits
+from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines.flower import SecureAggregation, Task, site_work
 
 CLIPPED = "each is cut to the length that the mechanism's noise is made for"
@@ -164,7 +164,6 @@ def test_every_estimator_is_in_the_list():
     registered = [
         (site_work, READ_ROWS),
         (_secure_fits.secure_work, SECURE),
-        (_secure_private.private_secure_tasks, SECURE),
     ]
     for function, cases in registered:
         known = {

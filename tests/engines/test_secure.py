@@ -25,8 +25,8 @@ from sklearn.base import clone
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
 from fedpca_sklearn.engines import _masks, _secure_fits, _secure_sums
 from fedpca_sklearn.engines._masks import key_pair
-from fedpca_sklearn.engines._secure_all import secure_tasks
-from fedpca_sklearn.engines._secure_bounds import Grid
+from fedpca_sklearn.engines._secure import Grid
+from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines._secure_session import Session
 from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
 from fedpca_sklearn.summary import PairMoments

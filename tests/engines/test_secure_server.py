@@ -20,10 +20,10 @@ from fedpca_sklearn.engines._masks import (
     recovered,
     sealed,
     shared_key,
+    signature,
     signed_masks,
 )
 from fedpca_sklearn.engines._secure_site import question_of, session_of
-from fedpca_sklearn.engines._signatures import signature
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 POWER = made("FederatedPowerPCA(3, random_state=0)")

@@ -343,12 +343,13 @@ def test_a_ledger_with_less_than_the_log_says(at):
 
 
 def test_the_line_of_the_ledger_comes_before_the_noise(at, monkeypatch):
-    from fedpca_sklearn.engines import _site_privacy
+
+    from fedpca_sklearn.engines import _site_policy
 
     def interrupted(state):
         raise KeyboardInterrupt  # as if the power failed
 
-    monkeypatch.setattr(_site_privacy, "seeds_of", interrupted)
+    monkeypatch.setattr(_site_policy, "seeds_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Site(PRIVATE, policy=at()).ask("summary")
     monkeypatch.undo()

@@ -33,9 +33,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import make_subspace_stream, subspace_distance
-from fedpca_sklearn.engines._constructors import construction_of
 from fedpca_sklearn.engines._estimators import check_parameters, site_work
-from fedpca_sklearn.engines._secure_all import secure_tasks
+from fedpca_sklearn.engines._parameters import construction_of
+from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines.flower import (
     NoBatchError,
     SecureAggregation,

@@ -1,0 +1,420 @@
+"""Rows with missing entries at sites: moments of pairs of columns, or of rows that are filled in.
+
+Sites fill missing entries in by what all of them say, over rounds. Both ways have secure sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._kernels.pair_moments import means_of_columns
+from .._validation.checks import check_at_most_features
+from ..federated import AvailablePairs, ConditionalFill, FederatedPCA
+from ..federated._available_pairs import take_pairs
+from ..federated._conditional_fill import (
+    Seen,
+    entries_of_client,
+    filled_rows,
+    means_only,
+    pooled_means,
+    with_covariance,
+)
+from ..federated._filling import check_filling, fill_in_rounds, record_means, take_filled
+from ..federated._local_fit import Site
+from ..summary import PairMoments, Subspace
+from ..summary._triangle import subspace_of
+from ._estimators import (
+    know_columns,
+    one_message,
+    rows_sent,
+    site_work,
+    told,
+)
+from ._messages import Answer
+from ._questions import Given, RefusedError, Task, check_patterns
+from ._rows import dense
+from ._secure import (
+    BOUNDS,
+    Bounds,
+    Grid,
+    Grids,
+    Open,
+    SecureAggregation,
+    Summed,
+    grids_of_second_moments,
+)
+from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
+from ._secure_sums import SecureSums
+from ._sites import Sites
+
+# What questions read.
+PAIRED = "rows: each pair of columns has moments of the rows that have both"
+OBSERVED = "rows: each column has a mean of the entries that are there"
+FILLED = "rows: holes are filled by a model of all sites"
+# Share by which the weight of a site's rows may differ from one answer to the next.
+_SAME_WEIGHT = 1e-9
+# Powers of two by which squares of rows that a model has filled may exceed those of the entries
+# that were observed.
+_FILLED = 40
+# Who all rows belong to, of which the server knows sums.
+_ALL = "all sites"
+
+
+# -------------------------------------------------------------------- pairs of columns
+
+
+def pair_tasks(missing: Any) -> dict[str, Task]:
+    """What a site does where ``missing`` is `AvailablePairs`."""
+    if not isinstance(missing, AvailablePairs):
+        raise ValueError(
+            f"missing must be None or AvailablePairs() over a network, got {missing!r}."
+        )
+
+    def pairs(site, X, *, weight, min_rows):
+        _check_rows_of_pairs(X, weight, min_rows)
+        moments = PairMoments.from_rows(X, sample_weight=weight)
+        sent = {"pairs": np.frombuffer(moments._replace(feature_names=None).to_bytes(), np.uint8)}
+        return sent | rows_sent(X, weight)
+
+    return one_message("pairs", pairs, reads=PAIRED, missing=True)
+
+
+def _check_rows_of_pairs(X: Any, weight: np.ndarray | None, min_rows: int) -> None:
+    """Raise where sums, or their differences, are of so few rows that they tell them."""
+    counts = PairMoments.from_rows(X if weight is None else X[weight > 0]).counts
+    lacking = np.diag(counts)[:, None] - counts  # rows with one column and without another
+    if any(((n > 0) & (n < min_rows)).any() for n in (counts, lacking)):
+        raise RefusedError(
+            f"fewer than {min_rows} rows have a pair of columns, or one column and not another: "
+            "their moments would tell them"
+        )
+
+
+def fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
+    """Fit an estimator of moments of all sites, or take a batch of each in; None without any."""
+    found = told(estimator, sites, "pairs", _pairs, batch)
+    if not found:
+        return None
+    check_at_most_features(estimator.n_components, next(iter(found.values())).summary.n_features)
+    estimator.communication_ = estimator.communication_.copy()
+    take_pairs(estimator, found.items())
+    return estimator
+
+
+def _pairs(answer: Answer) -> Site:
+    """The moments in an answer, which must fit those of the others."""
+    data = answer.array("pairs", (None,), "|u1")
+    try:
+        moments = PairMoments.from_bytes(data)
+    except ValueError as error:
+        raise answer.refused(f"no valid moments: {error}") from None
+    answer.check_count(moments.n_samples)
+    dtype = np.dtype(np.float32 if moments.single else np.float64)
+    answer.check_squares(moments.mean, moments.scatter / moments.n_samples, dtype)
+    answer.agree("number of features", moments.n_features)
+    named: Any = moments._replace(site=answer.site, feature_names=None)
+    return Site(None, answer.n_rows(moments.n_samples)[1], named)
+
+
+# -------------------------------------------------------------------- filled rows
+
+
+class _Entries(NamedTuple):
+    """First answer of a site: means of columns, weights of their entries, and of the rows."""
+
+    means: np.ndarray
+    counts: np.ndarray
+    n: float
+
+
+def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
+    """What a site does where ``missing`` is `ConditionalFill`.
+
+    ``summary(site, X, weight=, columns=, of_filled=)`` is what it sends of whole rows, after a last
+    function has changed their summary.
+    """
+    check_filling(estimator)
+
+    def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)
+        n = X.shape[0] if weight is None else weight.sum()
+        return {"entries": np.stack(entries_of_client(site, X, weight)), "count": [float(n)]}
+
+    def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)
+        query = _query_of(model, sums, X.shape[1], estimator.n_components)
+        return summary(
+            site,
+            filled_rows(X, query),
+            weight=weight,
+            columns=columns,
+            of_filled=partial(with_covariance, X=X, weight=weight, query=query),
+        )
+
+    times = estimator.missing.n_rounds + 1
+    models = Given("models that fill rows", lambda model, sums: [model, sums], times)
+    return {
+        "entries": Task(entries, reads=OBSERVED, missing=True),
+        "filled": Task(filled, times, reads=FILLED, given=(models,), missing=True),
+    }
+
+
+def _check_few(
+    X: Any, weight: np.ndarray | None, min_rows: int, min_rows_of_pattern: int | None
+) -> None:
+    """Raise where a column is there, or is not, in so few rows that sums tell them."""
+    rows = X if weight is None else X[weight > 0]
+    check_patterns(rows, min_rows_of_pattern)
+    _, there = entries_of_client(None, rows, None)
+    if any(((n > 0) & (n < min_rows)).any() for n in (there, rows.shape[0] - there)):
+        raise RefusedError(
+            f"a column that fewer than min_rows={min_rows} rows have, or have not: what is sent "
+            "would tell them"
+        )
+
+
+def fit_by_filling(
+    estimator: FederatedPCA, sites: Sites, read: Callable[[Answer], tuple[Subspace, int]]
+) -> FederatedPCA:
+    """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows.
+
+    Where a site is lost, the others go on: they were given a model of all, and take no other.
+    """
+    first = sites.ask("entries", _entries)
+    estimator._start()
+    know_columns(estimator, sites.columns)
+    means, _ = pooled_means([(site.means, site.counts) for site in first.values()])
+    n = sum(site.n for site in first.values())
+    check_at_most_features(estimator.n_components, len(means))
+    record_means(estimator, len(first), len(means))
+
+    def summarise(query: Subspace) -> tuple[list[str], Seen]:
+        def read_filled(answer: Answer) -> Site:
+            summary, n_rows = read(answer)
+            n = first[answer.site].n
+            if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
+                raise answer.refused("a summary of other rows than those of its first answer")
+            return Site(None, n_rows, summary._replace(site=answer.site))
+
+        found = sites.ask("filled", read_filled, *_sent(query))
+        take_filled(estimator, found.items())
+        seen, n_rows = ([getattr(first[site], what) for site in found] for what in ("counts", "n"))
+        return list(found), Seen(np.stack(seen), np.array(n_rows))
+
+    fill_in_rounds(estimator, means_only(means, n), summarise)
+    return estimator
+
+
+def _sent(query: Subspace) -> tuple[np.ndarray, list[float]]:
+    """What a question says of all rows: their mean above the directions; number, scatter, values.
+
+    `_query_of` reads it.
+    """
+    sums = [query.n_samples, query.scatter, *query.singular_values]
+    return np.vstack([query.mean, query.components]), sums
+
+
+def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) -> Subspace:
+    """What a question says of all rows, or a refusal if no rows have it."""
+    if model.ndim != 2 or model.shape[1] != d:
+        raise RefusedError(f"the model must have shape (1 + k, {d}), got {model.shape}")
+    if sums.shape != (len(model) + 1,):
+        raise RefusedError(f"the sums must have shape ({len(model) + 1},), got {sums.shape}")
+    most = min(int(n_components), d) if isinstance(n_components, Integral) else d
+    if len(model) - 1 > most:
+        raise RefusedError(f"the model must have at most {most} directions, got {len(model) - 1}")
+    try:
+        return Subspace(model[1:], sums[2:], model[0], sums[0], sums[1])
+    except ValueError as error:
+        raise RefusedError(f"the model is none of rows: {error}") from None
+
+
+def _entries(answer: Answer) -> _Entries:
+    """The first answer of a site, which must fit those of the others."""
+    means, counts = answer.array("entries", (2, None))
+    (n,) = answer.array("count", (1,))
+    answer.check_count(n)
+    answer.agree("number of features", len(means))
+    if (counts < 0).any() or (counts > n * (1 + _SAME_WEIGHT)).any():
+        raise answer.refused("counts of entries that no rows have")
+    answer.check_squares(means, 0.0)
+    return _Entries(means, counts, float(n))
+
+
+# -------------------------------------------------------------------- secure sums at a site
+
+
+def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site adds up where entries are missing, by kind of question."""
+    if isinstance(estimator.missing, ConditionalFill):
+        return _filled_by_sums(estimator, secure)
+    pair_tasks(estimator.missing)  # refuses what is neither
+
+    def check(X, weight, min_rows, min_rows_of_pattern):
+        _check_rows_of_pairs(X, weight, min_rows)
+
+    def pairs(site, X, mean, *, weight, min_rows):
+        _check_rows_of_pairs(X, weight, min_rows)  # rows may be others than before
+        own = PairMoments.from_rows(X, sample_weight=weight)
+        if mean.shape != own.origin.shape:
+            raise RefusedError(f"the mean must have shape {own.origin.shape}, got {mean.shape}")
+        gaps = own.means + (own.origin - mean)[:, None]
+        above = np.triu_indices(len(mean))
+        return {
+            "counts": own.counts[above],
+            "rest": (own.counts * gaps).ravel(),
+            "products": (own.products + own.counts * gaps * gaps.T)[above],
+        }
+
+    summed = Summed(pairs, reads=PAIRED, missing=True, mean=0, grids=_grids_of_pairs)
+    return {**_first_by_sums(check, PAIRED, False), "pairs": summed}
+
+
+def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site adds up where ``missing`` is `ConditionalFill`."""
+    plain = site_work(estimator)
+
+    def filled(site, X, model, sums, *, weight, min_rows, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)  # rows may be others than before
+        query = _query_of(model, sums, X.shape[1], estimator.n_components)
+        own = Subspace.from_rows(filled_rows(X, query), sample_weight=weight)
+        own = with_covariance(own, X, weight, query)
+        factor = own.singular_values[:, None] * own.components.astype(np.float64)
+        n, gap = own.n_samples, own.mean - query.mean
+        products = factor.T @ factor + n * np.outer(gap, gap)
+        above = np.triu_indices(len(gap))
+        return {"products": products[above], "rest": n * gap, "count": np.array([n])}
+
+    # where a site is lost, all begin again, with models of the others
+    of_one = plain["filled"].given[0]
+    given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
+    task = {**vars(plain["filled"]), "work": filled, "given": given}
+    entries = _first_by_sums(_check_few, OBSERVED, True)
+    return {**entries, "filled": Summed(**task, grids=_grids_of_filled)}
+
+
+def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
+    """What begins a fit: bounds of the observed entries, their sums and numbers.
+
+    With ``pairs`` also the `Seen.pairs` of each site.
+    """
+
+    def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
+        check(X, weight, min_rows, min_rows_of_pattern)
+        d = X.shape[1]
+        if d > MAX_FEATURES:
+            raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features")
+        means, _ = means_of_columns(X, weight)
+        roots = np.ones(X.shape[0]) if weight is None else np.sqrt(weight)
+        n = float(roots @ roots)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scatter = np.square(np.nan_to_num(dense(X) - means) * roots[:, None]).sum(axis=0)
+        return {BOUNDS: Bounds.of_numbers(n, d, means, scatter, X.dtype).vector}
+
+    def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
+        check(X, weight, min_rows, min_rows_of_pattern)
+        means, counts = means_of_columns(X, weight)
+        n = X.shape[0] if weight is None else weight.sum()
+        found = {"sum": means * counts, "seen": counts, "rows": np.array([float(n)])}
+        if pairs:
+            found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
+        return found
+
+    return {
+        "bounds": Open(bounds, reads=reads, missing=True),
+        "entries": Summed(entries, reads=reads, missing=True, grids=_grids_of_entries),
+    }
+
+
+def _grids_of_entries(bounds: Bounds) -> Grids:
+    total = Grid(bounds.rows + bounds.mean + 1, (bounds.rows + bounds.scatter) // 2)
+    return {"sum": total, **dict.fromkeys(("seen", "together", "rows"), Grid(bounds.rows))}
+
+
+def _grids_of_pairs(bounds: Bounds) -> Grids:
+    about = np.maximum(bounds.scatter, bounds.about_mean)
+    rest = np.repeat((bounds.rows + about) // 2 + 1, bounds.n_features)
+    products = grids_of_second_moments(bounds)["products"]
+    return {"counts": Grid(bounds.rows), "rest": Grid(rest), "products": products}
+
+
+def _grids_of_filled(bounds: Bounds) -> Grids:
+    grids = grids_of_second_moments(bounds)
+    wider = {"products": _FILLED, "rest": _FILLED // 2}
+    return {**grids, **{name: grids[name].wider(more) for name, more in wider.items()}}
+
+
+# -------------------------------------------------------------------- secure sums at the server
+
+
+class _Summed:
+    """Means of the columns of all sites, numbers of their entries, and of the rows."""
+
+    def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
+        sums.announce("bounds")
+        d = next(iter(sums.announced.values())).n_features
+        check_at_most_features(estimator.n_components, d)
+        shapes = {"sum": (d,), "seen": (d,), "rows": (1,)}
+        if pairs:
+            shapes["together"] = (d * (d + 1) // 2,)
+        found = sums.sum("entries", shapes)
+        self.seen, (self.n,) = found["seen"], found["rows"]
+        (lost,) = np.nonzero(self.seen < 0.5)
+        if len(lost):
+            raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
+        self.mean, self.n_rows = found["sum"] / self.seen, max(1, round(float(self.n)))
+        self.together = symmetric(found["together"], d) if pairs else None
+
+
+def fit_missing_by_sums(estimator: Any, sums: SecureSums) -> Any:
+    """Fit an estimator of rows with missing entries by secure sums, at the server."""
+    by_filling = isinstance(estimator.missing, ConditionalFill)
+    entries = _Summed(estimator, sums, by_filling)
+    moments = None if by_filling else _summed_pairs(entries, sums)
+    estimator._start()
+    know_columns(estimator, sums.columns)
+    if moments is None:
+        _fill_by_sums(estimator, sums, entries)
+    else:
+        take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
+    estimator.communication_ = sums.log
+    return estimator
+
+
+def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:
+    """Moments of the pairs of columns of all sites."""
+    d = len(entries.mean)
+    m = d * (d + 1) // 2
+    found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, entries.mean)
+    counts, products = (symmetric(found[name], d) for name in ("counts", "products"))
+    rest = found["rest"].reshape(d, d) / np.maximum(counts, 1e-9)
+    return PairMoments._trusted(
+        counts=counts,
+        means=rest,
+        products=products - counts * rest * rest.T,
+        origin=entries.mean,
+        n_samples=float(entries.n),
+        feature_names=None,
+        site=None,
+        sites=(),
+        single=sums.dtype == np.float32,
+    )
+
+
+def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> None:
+    """Let the sites fill their rows in, and add up moments of them, over rounds."""
+    record_means(fitted, 1, len(entries.mean))
+
+    def summarise(query: Subspace) -> tuple[list[str], Seen]:
+        n, arguments = float(entries.n), _sent(query)
+        told = triangle_about(fitted, sums, query.mean, n, kind="filled", arguments=arguments)
+        summary = subspace_of(told.triangle, sums.dtype)
+        take_filled(fitted, [(_ALL, Site(None, entries.n_rows, summary))])
+        return [_ALL], Seen(entries.seen[None], np.array([entries.n]), entries.together)
+
+    fill_in_rounds(fitted, means_only(entries.mean, float(entries.n)), summarise)
