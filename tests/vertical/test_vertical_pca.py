@@ -35,7 +35,7 @@ from fedpca_sklearn import (
     VFedPCA,
 )
 from fedpca_sklearn.communication import Federation
-from fedpca_sklearn.vertical._agreement import Agreement
+from fedpca_sklearn.vertical._vfedpca import Agreement
 
 examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
 seeds = st.integers(0, 2**31 - 1)
