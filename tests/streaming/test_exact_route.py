@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, Subspace, make_power_law, subspace_distance
-from fedpca_sklearn.streaming import _few_rows
+from fedpca_sklearn.streaming import _blocks
 from fedpca_sklearn.summary._updating import updated
 
 
@@ -222,9 +222,9 @@ def test_a_mean_of_1e11_spreads_costs_no_more_than_its_rounding(d, r):
 def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
     X = make_power_law(1000, 320, alpha=1.0, random_state=0)
     taken = []
-    take = _few_rows.take_buffer
+    take = _blocks.take_buffer
     monkeypatch.setattr(
-        _few_rows, "take_buffer", lambda *args: taken.append(args[1].n) or take(*args)
+        _blocks, "take_buffer", lambda *args: taken.append(args[1].n) or take(*args)
     )
     few = StreamingPCA(10)
     for rows in np.split(X, 50):

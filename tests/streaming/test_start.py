@@ -25,7 +25,7 @@ from fedpca_sklearn import (
     make_power_law,
 )
 from fedpca_sklearn.base import Tracker
-from fedpca_sklearn.streaming._memory import Memory
+from fedpca_sklearn.streaming._recursive_least_squares import Memory
 from fedpca_sklearn.streaming._start import filled, leading_directions
 
 STARTED = {

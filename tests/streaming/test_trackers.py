@@ -39,8 +39,7 @@ from fedpca_sklearn import (
     make_power_law,
 )
 from fedpca_sklearn._base.missing_entries import MissingEntriesMixin
-from fedpca_sklearn.streaming._fading import Fading
-from fedpca_sklearn.streaming._innovations import Features, innovations
+from fedpca_sklearn.streaming._innovations import Fading, Features, innovations
 from fedpca_sklearn.streaming._tracker import Tracker
 
 EPS = np.finfo(float).eps

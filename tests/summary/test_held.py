@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import DistributedPCA, FederatedPCA, StreamingPCA, Subspace, merge_subspaces
-from fedpca_sklearn.streaming import _few_rows
+from fedpca_sklearn.streaming import _blocks
 
 D = 12
 
@@ -158,9 +158,9 @@ def test_sites_far_apart(apart):
 def test_small_batches_wait_for_each_other(monkeypatch):
     X = rows_of(7)
     pca, calls = StreamingPCA(3, scale=True, partial_out=[2]), []
-    take = _few_rows.take_buffer
+    take = _blocks.take_buffer
     monkeypatch.setattr(
-        _few_rows, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
+        _blocks, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
     )
     for batch in np.split(X, 30):
         pca.partial_fit(batch)
