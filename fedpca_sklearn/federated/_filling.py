@@ -13,8 +13,8 @@ from .._dask import RowChunks
 from .._validation.intervals import Interval
 from ..communication._federation import Message
 from ..summary import Subspace
-from ..summary._held_out import HELD_OUT, held_out_components
 from ..summary._merging import in_float64
+from ..summary._rank_selection import HELD_OUT, held_out_components
 from ._available_pairs import MissingStrategy
 from ._clients import label_order, rows_of
 from ._conditional_fill import (

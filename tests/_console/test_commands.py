@@ -24,7 +24,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._units import unlike_units
-from fedpca_sklearn.summary._columns import select_columns
+from fedpca_sklearn.summary._scaling import select_columns
 
 __all__ = ["run"]
 PARTS = {"north": X[:20], "south": X[20:35], "west": X[35:]}

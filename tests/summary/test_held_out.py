@@ -17,7 +17,7 @@ from fedpca_sklearn import (
     make_spiked,
 )
 from fedpca_sklearn.federated._conditional_fill import filled_rows
-from fedpca_sklearn.summary._held_out import held_out_errors
+from fedpca_sklearn.summary._rank_selection import held_out_errors
 
 
 def predicted(X, train, r):
