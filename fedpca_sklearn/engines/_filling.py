@@ -14,13 +14,16 @@ from .._validation.checks import check_at_most_features
 from ..federated import FederatedPCA
 from ..federated._conditional_fill import (
     Seen,
+    check_filling,
     entries_of_client,
+    fill_in_rounds,
     filled_rows,
     means_only,
     pooled_means,
+    record_means,
+    take_filled,
     with_covariance,
 )
-from ..federated._filling import check_filling, fill_in_rounds, record_means, take_filled
 from ..federated._local_fit import Site
 from ..summary import Subspace
 from ._estimators import (

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from .._kernels.column_moments import ColumnMoments
 from ..federated import FederatedScaler
-from ..federated._column_sums import local_moments
+from ..federated._federated_scaler import local_moments
 from ._estimators import (
     check_squares,
     fit_estimator,

@@ -13,8 +13,15 @@ from .._kernels.pair_moments import means_of_columns
 from .._validation.checks import check_at_most_features
 from ..federated import AvailablePairs, ConditionalFill
 from ..federated._available_pairs import take_pairs
-from ..federated._conditional_fill import Seen, filled_rows, means_only, with_covariance
-from ..federated._filling import fill_in_rounds, record_means, take_filled
+from ..federated._conditional_fill import (
+    Seen,
+    fill_in_rounds,
+    filled_rows,
+    means_only,
+    record_means,
+    take_filled,
+    with_covariance,
+)
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of

@@ -14,10 +14,10 @@ from .._base.adjusting import adjusting_of, with_confounders
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
+from ..federated._distributed_pca import local_message
 from ..federated._local_fit import Site, fit_site
 from ..federated._private import show_above_noise, shown_first
 from ..federated._summaries import work_of_clients
-from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
 from ._estimators import (
