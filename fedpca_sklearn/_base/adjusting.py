@@ -19,8 +19,7 @@ from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import is_integer
 from ..summary import Subspace
 from ..summary._adjusted import Adjusting, adjusted
-from ..summary._adjusted_refinement import AdjustedRefinement
-from ..summary._refinement import Refinement
+from ..summary._refinement import AdjustedRefinement, Refinement
 from ..summary._scaling import shares_cut
 from ..summary._updating import lacks_directions
 from .fitted import computed

@@ -233,10 +233,6 @@ class FittedState:
         """The same with all arrays in numpy."""
         return _copy_with(self, as_numpy(self._visible()))
 
-    def _twin(self) -> Any:
-        """A copy that goes on without this one; both share what neither writes to."""
-        return _copy_with(self, dict(vars(self)))
-
     def __getstate__(self):
         return super(FittedState, self._published()).__getstate__()
 

@@ -47,26 +47,6 @@ def impute(self: Any, X: Any) -> np.ndarray:
     return fill_in(self, X, self._usable(X), np.isnan(X))
 
 
-def score_samples(self: Any, X: Any) -> np.ndarray:
-    """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n, d)
-        Rows with the columns of `fit`; NaN is a missing entry. All that are there count, those
-        that a robust estimator takes for outliers as well.
-
-    Returns
-    -------
-    log_likelihood : ndarray of shape (n,)
-        The normal density with the rows and columns of `get_covariance` that belong to what is
-        there: of a row without entries 0. Those of rows with unlike numbers of entries are not
-        on one scale. O(n d k) for whole rows; for rows with p patterns of missing entries O(p
-        k^2 (d + k)) more, and a sort.
-    """
-    return self._log_likelihood(self._check_X(X))
-
-
 def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
     """Share of the variation of hidden entries that the other entries of their row explain.
 

@@ -12,36 +12,38 @@ from .._kernels.bounded import is_bounded
 class RowBuffer:
     """Immutable value of some rows, and of their times if they have some.
 
-    Buffers that follow from each other share memory, of which each reads its own first rows, so
-    that to append a few costs a copy of these only.
+    Buffers that follow from each other share a list of blocks, of which each reads its own first
+    ones, so that to append a few rows costs a copy of these only.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
         Not copied.
     room : int
-        Rows that the memory of the next buffer is made for.
+        Rows from which on the buffer is full.
     times : ndarray of datetime64, shape (n,), default=None
     """
 
-    __slots__ = ("_memory", "n", "room")
+    __slots__ = ("_blocks", "_n_blocks", "n", "room")
 
     def __init__(self, rows: np.ndarray, room: int, times: np.ndarray | None = None):
-        self._memory, self.n, self.room = _Memory(rows, times, len(rows)), len(rows), room
+        self._blocks, self._n_blocks = [(rows, times)], 1
+        self.n, self.room = len(rows), room
 
     def __reduce__(self):
-        times = None if self.times is None else self.times.copy()
-        return RowBuffer, (self.rows.copy(), self.room, times)
+        return RowBuffer, (self.rows, self.room, self.times)
 
     @property
     def rows(self) -> np.ndarray:
         """The rows; nobody writes to them."""
-        return self._memory.rows[: self.n]
+        rows, _ = zip(*self._blocks[: self._n_blocks], strict=True)
+        return np.concatenate(rows)
 
     @property
     def times(self) -> np.ndarray | None:
         """Their times."""
-        return None if self._memory.times is None else self._memory.times[: self.n]
+        _, times = zip(*self._blocks[: self._n_blocks], strict=True)
+        return None if times[0] is None else np.concatenate(times)
 
     def takes(
         self,
@@ -64,7 +66,7 @@ class RowBuffer:
         takes_nan : bool
             Whether entries may be missing.
         """
-        rows, known = self._memory.rows, self._memory.times
+        rows, known = self._blocks[0]
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != (dtype or rows.dtype):
             return False
         m = len(X)
@@ -79,34 +81,13 @@ class RowBuffer:
 
     def with_rows(self, X: np.ndarray, times: np.ndarray | None = None) -> RowBuffer:
         """The buffer with copies of more rows after these, and their times if all have some."""
-        memory, end = self._memory, self.n + len(X)
-        # of two threads that write after the same rows one gets the memory
-        if len(memory.rows) < end or not memory.ends.pop(self.n, False):
-            memory = memory.copied(self.n, max(self.room, end))
-        memory.rows[self.n : end] = X
-        if memory.times is not None:
-            memory.times[self.n : end] = times
-        memory.ends[end] = True
+        blocks, at = self._blocks, self._n_blocks
+        block = X.copy(), None if times is None else times.copy()
+        if len(blocks) == at:
+            blocks.append(block)
+        if blocks[at] is not block:  # another buffer follows from this one
+            blocks = [*blocks[:at], block]
         longer = object.__new__(RowBuffer)
-        longer._memory, longer.n, longer.room = memory, end, self.room
+        longer._blocks, longer._n_blocks = blocks, at + 1
+        longer.n, longer.room = self.n + len(X), self.room
         return longer
-
-
-class _Memory:
-    """Rows and times; ``ends`` has the number that is written, unless somebody writes now."""
-
-    __slots__ = ("ends", "rows", "times")
-
-    def __init__(self, rows: np.ndarray, times: np.ndarray | None, n: int):
-        self.rows, self.times, self.ends = rows, times, {n: True}
-
-    def copied(self, n: int, room: int) -> _Memory:
-        """Memory for so many rows, with copies of the first n, after which somebody writes."""
-        rows, times = np.empty((room, self.rows.shape[1]), self.rows.dtype), self.times
-        rows[:n] = self.rows[:n]
-        if times is not None:
-            known, times = times, np.empty(room, times.dtype)
-            times[:n] = known[:n]
-        memory = _Memory(rows, times, n)
-        memory.ends.clear()
-        return memory

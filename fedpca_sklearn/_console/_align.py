@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..summary import Subspace
-from ..summary._columns import select_columns
+from ..summary._scaling import select_columns
 from ._rows import errors_of
 from ._texts import listed
 

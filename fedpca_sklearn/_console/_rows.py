@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._validation.feature_names import check_names, composed_names
-from ..summary._in_files import check_regular
+from ..summary._codec import check_regular
 from ._h5ad import H5adRows
 from ._progress import progress_bar
 from ._row_files import CsvRows, Limits, NpyRows, ParquetRows, RowFile

@@ -21,9 +21,9 @@ from .._validation.checks import check_at_most_features
 from ..rounds._queries import TimesScatter
 from ..summary import Subspace
 from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedPCA
-from ..vertical._left_vector_merge import left_factor
-from ..vertical._left_vectors import along_parts, principal_turn
-from ..vertical._operators import Columns
+from ..vertical._vertical_federated_pca import along_parts, principal_turn
+from ..vertical._vertical_method import left_factor
+from ..vertical._vfedpca import Columns
 from ._estimators import fit_estimator, refuse_channel, site_work
 from ._matching import (
     KEYS,

@@ -15,11 +15,12 @@ from sklearn.utils import check_random_state
 
 from ..communication import Federation
 from ..vertical import VerticalFederatedKernelPCA, VFedPCA
-from ..vertical._agreed_kernels import energies_of, kernel_operator
 from ..vertical._vertical_kernels import (
     ColumnClient,
     LinearScores,
     as_sent,
+    energies_of,
+    kernel_operator,
     of_unit_length,
     part_of,
 )

@@ -14,8 +14,7 @@ from ..communication import Federation
 from ..communication._topology import as_topology
 from ..rounds._client import Client
 from ..rounds._queries import Query
-from ..vertical._operators import Operator, Product, local_power, operator_of
-from ..vertical._periods import period
+from ..vertical._vfedpca import Operator, Product, local_power, operator_of, period
 from ._messages import Answer
 from ._questions import RefusedError
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys

@@ -18,13 +18,16 @@ from ..federated import AvailablePairs, ConditionalFill, FederatedPCA
 from ..federated._available_pairs import take_pairs
 from ..federated._conditional_fill import (
     Seen,
+    check_filling,
     entries_of_client,
+    fill_in_rounds,
     filled_rows,
     means_only,
     pooled_means,
+    record_means,
+    take_filled,
     with_covariance,
 )
-from ..federated._filling import check_filling, fill_in_rounds, record_means, take_filled
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of

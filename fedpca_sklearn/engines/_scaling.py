@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from .._kernels.column_moments import ColumnMoments
 from .._kernels.row_moments import SiteMoments
 from ..federated import FederatedScaler
-from ..federated._column_sums import local_moments
+from ..federated._federated_scaler import local_moments
 from ..rounds._power_method import moments_by_sum
 from ._estimators import fit_estimator, one_message, partial_fit_estimator, site_work, told
 from ._messages import Answer

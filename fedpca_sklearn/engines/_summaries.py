@@ -31,10 +31,10 @@ from .._validation.checks import check_at_most_features
 from ..communication._federation import message_of
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._client_refinement import most_rounds, refine_as_asked
+from ..federated._distributed_pca import local_message
 from ..federated._local_fit import Site, fit_site
 from ..federated._private import show_above_noise, shown_first
 from ..federated._summaries import work_of_clients
-from ..federated._truncated_distributed_pca import local_message
 from ..summary import Subspace
 from ..summary._metric import merged
 from ..summary._refinement import certificate_of_summary, products_of

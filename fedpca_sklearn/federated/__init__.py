@@ -1,18 +1,16 @@
 """Estimators and merge strategies for rows that belong to several clients, in one exchange."""
 
 from ._available_pairs import AvailablePairs
-from ._distributed_pca import DistributedPCA
+from ._conditional_fill import ConditionalFill
+from ._distributed_pca import DistributedPCA, TruncatedDistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
-from ._filling import ConditionalFill
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA
 from ._personalized_pca import PersonalizedPCA
 from ._projection_average import ProjectionAverage
-from ._robust_merge import RobustMerge
-from ._screening import SiteEvidence
-from ._truncated_distributed_pca import TruncatedDistributedPCA
+from ._robust_merge import RobustMerge, SiteEvidence
 
 __all__ = [
     "AvailablePairs",

@@ -27,7 +27,7 @@ from .._validation.checks import check_rows, number_or_none
 from .._validation.texts import check_text
 from ..communication._federation import Message
 from ..streaming import StreamingPCA
-from ..streaming._sizes import directions_kept
+from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._updating import updated
 from ._clients import label_order
@@ -116,15 +116,9 @@ class Summarised:
     prototype: StreamingPCA
     wanted: int | None = None
 
-    def kept(self, d: int) -> tuple[int | None, Any]:
-        """Bound on the directions kept of d features, and the function that chooses fewer."""
-        pca = self.prototype
-        beside = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
-        return directions_kept(pca.n_components, pca.oversampling, beside, d, None)
-
     def most(self, used: np.ndarray) -> int:
         """Directions that a summary may have of columns of which these are not constant."""
-        kept = self.kept(len(used))[0]
+        kept = Sizes(self.prototype).kept(len(used))[0]
         return min(len(used) if kept is None else kept, int(np.count_nonzero(used)))
 
     def after(self, site: Site | WaitingSite | None, X: Any) -> Site | WaitingSite | None:
@@ -190,7 +184,7 @@ class Summarised:
             X = X.astype(past._dtype, copy=False)
         else:
             past, n_rows = _no_rows(X.shape[1], X.dtype), 0
-        max_keep, keep = self.kept(X.shape[1])
+        max_keep, keep = Sizes(self.prototype).kept(X.shape[1])
         with np.errstate(all="ignore"):
             summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=self.wanted)
         return Site(self, n_rows + count_rows(X, weight), summary)
@@ -210,34 +204,14 @@ class Summarised:
             return StreamingPCA.from_subspace(summary, n_samples_seen=site.n_rows, **parameters)
 
 
-class Estimators(Mapping):
-    """Label -> fitted sub-estimator, which is made of a summary when somebody asks for it."""
-
-    def __init__(self, sites: Mapping[Any, Site]):
-        self._all = sites
-        self._made: dict[Any, Any] = {}
-
-    @computed_once
-    def _sites(self) -> dict[Any, Site]:
-        """Those with estimators."""
-        return {label: site for label, site in self._all.items() if site.estimator is not None}
-
-    def __getitem__(self, label: Any) -> Any:
-        site = self._sites[label]
-        if not isinstance(site.estimator, Summarised):
-            return site.estimator
-        if label not in self._made:
-            self._made[label] = site.estimator.fitted(site)
-        return self._made[label]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(sorted(self._sites, key=label_order))
-
-    def __len__(self) -> int:
-        return len(self._sites)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+def fitted_estimators(sites: Mapping[Any, Site]) -> dict[Any, Any]:
+    """Label -> fitted sub-estimator, of a client that keeps a summary one that goes on from it."""
+    found = {label: sites[label].estimator for label in sorted(sites, key=label_order)}
+    return {
+        label: estimator.fitted(sites[label]) if isinstance(estimator, Summarised) else estimator
+        for label, estimator in found.items()
+        if estimator is not None
+    }
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from .._validation.checks import check_n_components, is_integer, number_or_none,
 from .._validation.intervals import Interval
 from ..communication._federation import Message
 from ..summary import Subspace
-from ..summary._merge_methods import MERGE_METHODS
+from ..summary._directions import MERGE_METHODS
 from ..summary._merging import (
     check_subspaces,
     directions_between,
@@ -414,14 +414,6 @@ class LastMerge:
         sizes = [Message(*messages[i]._size()) for i in new]
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
-
-    def __getstate__(self):
-        return {"sent": self._held(), "made": [(*key, made) for key, made in self._made.items()]}
-
-    def __setstate__(self, state):
-        self._before = self._log = None
-        self._sent = state["sent"]
-        self._made = {(tuple(sources), how): made for sources, how, made in state["made"]}
 
     def done(self) -> LastMerge:
         """The same without the merge before it, to be kept."""

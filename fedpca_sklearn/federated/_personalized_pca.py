@@ -21,7 +21,6 @@ from ..summary._rayleigh_ritz import along
 from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions
-from ._without_rows import fitted_on
 
 __all__ = ["PersonalizedPCA"]
 
@@ -195,7 +194,7 @@ class PersonalizedPCA(FederatedPCA):
         pca : PersonalizedPCA
             As `FederatedPCA.from_subspaces` returns it.
         """
-        return fitted_on(cls(n_components, n_local_components), subspaces)
+        return cls(n_components, n_local_components)._fitted_on(subspaces)
 
     def _merge_all(self) -> None:
         super()._merge_all()

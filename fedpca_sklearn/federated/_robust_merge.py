@@ -1,21 +1,220 @@
-"""Merge strategy for sites of which some may be wrong, or lie."""
+"""Which sites stand apart from the majority, and a merge without them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._kernels.majority import STEPS, agreement_with_majority
 from .._validation.intervals import Interval
-from ..summary import merge_subspaces
+from ..summary import Subspace, merge_subspaces
 from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
 from ._projection_average import projection_average
-from ._screening import evidence, for_each_pair, most_bad, shares_trusted, trusted_parts
 
 __all__ = ["RobustMerge"]
+
+# A site is apart where it is so many times as far from the middle as the majority reaches, or as
+# the standard error of one site; in squares more.
+_REACH, _REACH_OF_SQUARES = 8.0, 16.0
+# Where the majority is alike, up to so many standard errors, so many of them are too far.
+_ALIKE, _ERRORS = 2.0, 4.0
+# Where it is not: of what the directions of others explain of a typical site, beyond chance, so
+# much less is apart however far the majority reaches, and nobody within this factor of variance.
+_LOST, _VARIANCES = 0.75, 4.0
+# Shares that are equal but for rounding: of all directions, each explains all.
+_ROUNDING = 1e-8
+# Factor of rows within which nobody is apart.
+_ROWS = 10.0
+
+
+class SiteEvidence(NamedTuple):
+    """How far a site stands apart, in units of the limit: a suspect is beyond 1 in some.
+
+    Parameters
+    ----------
+    directions : float
+        By how much less of its scatter the directions of others explain; negative: more.
+    variance : float
+        By the factor between its total variance and that of others, on a log scale.
+    mean : float
+        By its squared distance from the middle of the means.
+    rows : float
+        By the factor between its rows and those of others, on a log scale; 0: no more.
+
+    See Also
+    --------
+    RobustMerge : Finds it.
+    """
+
+    directions: float
+    variance: float
+    mean: float
+    rows: float
+
+
+def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvidence]:
+    """Evidence against each of the parts, of which at most ``max_bad`` are wrong."""
+    n = np.array([part.n_samples for part in parts])
+    n_core, found = len(parts) - max_bad, np.zeros((len(parts), 4))
+    found[:, 3] = _rows(n, n_core)
+    n = np.where(found[:, 3] > 1, np.median(n), n)  # a claim makes nothing more certain
+    n = np.maximum(n, min(np.median(n), 1.0))  # nor does that of no row excuse anything
+    spread = np.array([part.n_components > 0 and part.scatter > 0 for part in parts])
+    if spread.sum() > 1:
+        some = [part for part, there in zip(parts, spread, strict=True) if there]
+        # twice the inverse of the number of equal directions with as uncertain a variance
+        squares = [
+            share @ share + cut**2 * (part.n_features - len(share))
+            for part in some
+            for share, cut in [_shares(part)]
+        ]
+        uncertain = 2 * float(np.median(squares))
+        means, alike = _means(parts, n, n_core, uncertain)
+        found[:, 2] = means
+        found[spread, 0] = _directions(
+            some, n[spread], rank, min(n_core, len(some)), uncertain, alike
+        )
+        found[:, 1] = _variances(parts, n, n_core, uncertain, alike)
+    return [SiteEvidence(*values) for values in found.tolist()]
+
+
+def most_bad(max_bad: int | None, n_sites: int, of: str) -> int:
+    """Sites that may be wrong, at most; of one or two nobody can be told. ``of``: for an error."""
+    most = (n_sites - 1) // 2
+    if max_bad is None:
+        return most
+    if max_bad > most:
+        raise ValueError(f"max_bad={max_bad} must be fewer than half of {of}.")
+    return max_bad
+
+
+def shares_trusted(
+    parts: Sequence[Subspace], found: Sequence[SiteEvidence], max_bad: int
+) -> np.ndarray:
+    """Share of its rows with which each part counts: 0 for those left out, less than 1 for claims.
+
+    A claim of rows alone leaves nobody out: then as many count as others have.
+    """
+    worst = np.array([max(one.directions, one.variance, one.mean) for one in found])
+    out = [i for i in np.argsort(-worst, kind="stable")[:max_bad] if worst[i] > 1]
+    n = np.array([part.n_samples for part in parts])
+    shares = np.ones(len(parts))
+    claims = [one.rows > 1 for one in found]
+    shares[claims] = np.median(np.delete(n, out)) / n[claims]
+    shares[out] = 0.0
+    return shares
+
+
+def trusted_parts(parts: Sequence[Subspace], shares: np.ndarray) -> list[Subspace]:
+    """Parts without those left out, each with its share of its rows."""
+    return [
+        part if share == 1 else part.decay(share)
+        for part, share in zip(parts, shares.tolist(), strict=True)
+        if share
+    ]
+
+
+def _directions(
+    parts: Sequence[Subspace],
+    n: np.ndarray,
+    rank: int,
+    n_core: int,
+    uncertain: float,
+    alike: bool,
+) -> np.ndarray:
+    """By the share of a site's scatter that the directions of a typical other site explain."""
+    shares, chance = shares_explained(parts, rank), rank / parts[0].n_features
+    typical, core = agreement_with_majority(shares, n_core)
+    middle = float(np.median(typical[core]))
+    reach = middle - float(typical[core].min())
+    error = np.sqrt(uncertain * max(middle * (1 - middle), 0.0) / n)
+    limit = _ERRORS * error
+    if not alike or reach > _ALIKE * np.median(error):
+        few = np.sqrt(np.maximum(np.median(n) / n, 1.0))
+        wide = np.minimum(_LOST * (middle - chance), _REACH * (reach * few + error))
+        limit = np.maximum(wide, limit)
+    return (middle - typical) / np.maximum(limit, _ROUNDING)
+
+
+def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
+    """Share of the scatter of part i that the leading directions of part j explain."""
+
+    def explained(part: Subspace, U: np.ndarray) -> np.ndarray:
+        weights, cut = _shares(part)
+        return cut + (weights - cut) @ (part.components @ U.T) ** 2
+
+    return for_each_pair(explained, parts, [part.components[:rank] for part in parts])
+
+
+def for_each_pair(
+    of: Callable[[Any, np.ndarray], np.ndarray], parts: Sequence[Any], bases: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Sum of ``of(part, V)``, a value for each row of V, for each part and each basis V."""
+    U, ends = np.concatenate(bases), np.cumsum([0, *map(len, bases)])
+    sums = np.stack([np.append(0.0, np.cumsum(of(part, U))) for part in parts])
+    return sums[:, ends[1:]] - sums[:, ends[:-1]]
+
+
+def _shares(part: Subspace) -> tuple[np.ndarray, float]:
+    """Shares of the scatter along the components, and in each direction that was cut: the mean."""
+    shares = part.singular_values**2 / part.scatter
+    cut = max(1 - shares.sum(), 0.0) / max(part.n_features - len(shares), 1)
+    return shares, float(cut)
+
+
+def _variances(
+    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float, alike: bool
+) -> np.ndarray:
+    """By the factor between a site's total variance and that of a typical site."""
+    v = np.array([part.total_variance if part.n_components else 0.0 for part in parts])
+    apart = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
+    apart[[part.n_samples < 2 and not part.scatter for part in parts]] = 0.0  # a row has none
+    error = np.sqrt(uncertain / np.maximum(n - 1, 1.0))
+    reach = float(np.sort(apart)[n_core - 1])
+    limit = _REACH * np.maximum(reach, error)
+    if not alike or reach > _ALIKE * np.median(error):
+        limit = np.maximum(limit, np.log(_VARIANCES))
+    return apart / limit
+
+
+def _means(
+    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float
+) -> tuple[np.ndarray, bool]:
+    """By the squared distance of a site's mean from the middle of the means.
+
+    In units of what is expected of it: the variance of the site's mean, and that between sites. The
+    second result is whether the means of the majority differ by no more than the first.
+    """
+    means = np.stack([part.mean for part in parts])
+    sampling = np.median([part.total_variance for part in parts]) / n
+    centre, core = np.median(means, axis=0), np.arange(0)
+    apart, between = np.zeros(len(parts)), 0.0
+    for _ in range(STEPS):
+        with np.errstate(over="ignore"):  # infinitely far
+            squares = np.sum((means - centre) ** 2, axis=1)
+            between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
+            apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)
+        before, core = core, np.sort(np.argsort(apart, kind="stable")[:n_core])
+        if np.array_equal(before, core):
+            break
+        centre = means[core].mean(axis=0)
+    middle = float(np.median(apart[core]))
+    reach = max(float(apart[core].max()) - middle, float(np.sqrt(uncertain)))
+    alike = bool(between <= _ALIKE * np.median(sampling))
+    return apart / (middle + _REACH_OF_SQUARES * reach), alike
+
+
+def _rows(n: np.ndarray, n_core: int) -> np.ndarray:
+    """By the factor between the rows that a site claims and those of a typical site."""
+    apart = np.log(n) - np.log(np.median(n))
+    limit = max(np.log(_ROWS), _REACH * np.sort(np.abs(apart))[n_core - 1])
+    return np.maximum(apart, 0.0) / limit
+
 
 # Steps of Weiszfeld's algorithm, and the change of weights that ends them.
 _STEPS, _TOL = 200, 1e-8

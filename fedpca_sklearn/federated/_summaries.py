@@ -1,11 +1,11 @@
-"""What the clients of `FederatedPCA` send: summaries of their rows."""
+"""What the clients of `FederatedPCA` send: summaries of their rows, also of a few at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import signature
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -14,16 +14,133 @@ from sklearn.utils import check_random_state
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._base.batches import float_dtype
 from .._base.callbacks import has_callbacks
+from .._base.fitted import LEARNT, Learnt
+from .._kernels.bounded import is_bounded_state
 from .._kernels.routes import block_size
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
 from .._kernels.small_blocks import summaries_of_blocks
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, is_integer
+from ..communication._federation import log_fit
 from ..streaming import StreamingPCA
+from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._directions import are_alike
 from ..summary._merging import tighter_fraction
+from ._clients import StreamingClientsTransformer, label_order, shards_of
 from ._local_fit import Site, Summarised, fit_site, with_label_as_site
+from ._merge import LastMerge, MergeStrategy
+
+# Numbers of rows, with weights, that add up to a number whose products with variances are finite.
+_USUAL_WEIGHTS = 1e-30, 1e30
+
+
+class LaterMerge(NamedTuple):
+    """Clients whose summaries are merged when an attribute of the merge is read.
+
+    ``new``: what the next client does, if rows of clients need no check but that of their numbers.
+    """
+
+    strategy: MergeStrategy
+    clients: dict[Any, Any]
+    n_rows: int
+    new: Summarised | None
+
+
+def partial_fit(
+    self: Any, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
+) -> Any:
+    """Update the fit with more rows, of known or new clients.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d)
+        The next rows, with the columns of the first call.
+    y : Ignored
+        Not used; there because scikit-learn's pipelines pass it.
+    clients : array-like of shape (n,) or str, default=None
+        Label of the client that owns each row, as in `fit`.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each row; None: 1. Integer weights equal repeated rows.
+
+    Returns
+    -------
+    self : object
+        Unchanged if an error is raised, but for what private clients have spent by then.
+    """
+    if sample_weight is None and _are_taken(self, X, clients):
+        return self
+    return StreamingClientsTransformer.partial_fit(self, X, y, clients, sample_weight)
+
+
+def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
+    """Take rows of known clients, if nothing else has changed since the last call."""
+    merge = pca._state_without_checks()
+    if not isinstance(merge, LaterMerge) or merge.new is None or pca.n_refinements_:
+        return False
+    if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
+        return False
+    if X.shape[1] != pca.n_features_in_ or X.dtype not in (np.float64, np.float32):
+        return False
+    with pca._unchanged_on_error():
+        seen: dict[Any, Any] = pca._clients
+        after: dict[Any, Any] = {}
+        shards = shards_of(len(X), clients, pca.n_clients)
+        for label, rows in shards:
+            before = seen.get(label)
+            if before is None and len(shards) > 1:  # many are summarised at once
+                return False
+            site = (before.estimator if before else merge.new).after(before, X[rows])
+            if site is None:
+                return False
+            after[label] = site
+        log, now = pca.communication_.copy(), {**seen, **after}
+        log.record(site.message for site in after.values())
+        log.floats_pooled += X.size
+        same, n_rows = len(now) == len(seen), merge.n_rows + len(X)
+        pca.__dict__.update(
+            {
+                "_clients": now,
+                "clients_": pca.clients_ if same else sorted(now, key=label_order),
+                "communication_": log,
+                "_last_merge": LastMerge.of_clients(now),
+                LEARNT: Learnt(merge._replace(clients=now, n_rows=n_rows)),
+            }
+        )
+    log_fit(pca, len(after))
+    return True
+
+
+def merged_later(
+    pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
+) -> LaterMerge | None:
+    """The merge of all clients, to be made when somebody reads; None: it may be an error.
+
+    Clients then send all that they know at once. ``simple``: no subclass does more with rows.
+    """
+    if not strategy._adds_up or pca._trust is not None or adjusts(pca):
+        return None
+    if isinstance(pca.n_components, str):
+        return None
+    least, most = _USUAL_WEIGHTS
+    for summary in whole:
+        if not least < summary.n_samples < most:
+            return None
+        if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
+            return None
+    return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
+
+
+def _opened(pca: Any) -> Summarised | None:
+    """What the next client does, if clients keep sums and no parameter is an object."""
+    if hasattr(pca, "feature_names_in_") or pca.n_jobs not in (None, 1):
+        return None
+    if pca.estimator is not None or pca.merge is not None:
+        return None
+    sites = list(pca._clients.values())
+    known = {type(site.estimator) for site in sites} == {Summarised}
+    return sites[-1].estimator if known else None
+
 
 # Entries of the rows of a client up to which a call costs more than its arithmetic.
 _FEW_ENTRIES = 2**13
@@ -148,7 +265,7 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
     """Whether the rows of no client need units for its columns, as those of all are alike."""
     if not adjusts(clients.prototype):
         return True
-    max_keep, keep = clients.kept(X.shape[1])
+    max_keep, keep = Sizes(clients.prototype).kept(X.shape[1])
     if not isinstance(X, np.ndarray) or keep is not None or max_keep not in (None, X.shape[1]):
         return False
     squares = np.zeros(X.shape[1])
@@ -161,7 +278,7 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
 
 def _rows_and_directions(clients: Summarised, d: int) -> tuple[int, int]:
     """Rows up to which a client is small, and directions that are kept of it."""
-    kept, keep = clients.kept(d)
+    kept, keep = Sizes(clients.prototype).kept(d)
     if keep is not None:
         return 0, 0
     at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)

@@ -20,7 +20,6 @@ from .._kernels.bounded import are_bounded_rows
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace
-from ._judging import JudgingMixin
 from ._model import MonitorModel
 from ._recent import ByScores, ByVariances, DriftTest, Limit, RecentScores
 
@@ -31,6 +30,8 @@ _FOLDS = 5
 _ROWS_A_MODEL = 50
 # Limits of rows that come one by one wait for so many rows where many of these are flagged.
 _HOLD = 20
+# Scores are finite, also of rows whose squares overflow.
+_MOST_UNLIKE = 1e200
 
 
 def _apart(fitted: Any) -> Any:
@@ -38,7 +39,7 @@ def _apart(fitted: Any) -> Any:
     return copy(fitted) if isinstance(fitted, FittedState) else deepcopy(fitted)
 
 
-class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
+class LearningMixin(OutlierMixin, BaseEstimator):
     """The estimator of a monitor, and what is kept of the rows that it has scored."""
 
     _doc_link_module = FittedState._doc_link_module
@@ -56,6 +57,17 @@ class LearningMixin(JudgingMixin, OutlierMixin, BaseEstimator):
     _shown: tuple[tuple[int, float] | None, MonitorModel]
     _scores: RecentScores
     _drift: DriftTest
+    # How p-values are combined, and the limit of what is combined.
+    _scale: ByScores | ByVariances
+    _limit: Limit
+
+    def _unlike(self, surprises: np.ndarray) -> np.ndarray:
+        """Minus the logarithms of combined p-values."""
+        return np.minimum(self._scale.combined(surprises), _MOST_UNLIKE)
+
+    def _limits(self, model: MonitorModel, size: np.ndarray) -> np.ndarray:
+        """Limits of the three distances of rows with so many entries, (n, 3)."""
+        return model.limits(self._scale.parts(self._limit.value), size)
 
     def _take(self, X: Any, y: Any, **given: Any) -> None:
         first = not hasattr(self, "estimator_")

@@ -11,7 +11,13 @@ import numpy as np
 from .._validation.intervals import Interval
 from ..communication import Federation, PerfectChannel
 from ..federated._lack_of_fit import warn_of_suspects
-from ..federated._screening import SiteEvidence, evidence, most_bad, shares_trusted, trusted_parts
+from ..federated._robust_merge import (
+    SiteEvidence,
+    evidence,
+    most_bad,
+    shares_trusted,
+    trusted_parts,
+)
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ._client import Client

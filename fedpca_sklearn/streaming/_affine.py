@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .._base.missing_entries import impute, score, score_samples
+from .._base.missing_entries import impute, score
 from .._kernels.missing import noise_ridge
-from ._fading import Fading
-from ._innovations import Features, innovations
+from ._innovations import Fading, Features, innovations
 from ._start import START, first_basis
-from ._tracked import Tracked
-from ._tracker import Tracker
+from ._tracker import Tracked, Tracker
 
 # The constant entry of a row over the root of the total variance.
 _CONSTANT = 2.0
@@ -138,7 +136,6 @@ class AffineTracker(Tracker):
     _takes_missing = True
     impute = impute
     score = score
-    score_samples = score_samples
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         more = bool(first and self.center and self._from_rows)

@@ -9,12 +9,6 @@ import numpy as np
 
 __all__ = ["NpyRows"]
 
-# Readers of headers, by the version of the format.
-_HEADERS: dict[tuple[int, int], Any] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
 
 class NpyRows:
     """Rows of a ``.npy`` file that are read when they are sliced; the file is never mapped whole.

@@ -10,12 +10,11 @@ import numpy as np
 
 from .._kernels import linalg
 from .._validation.intervals import Interval
-from ._fading import Fading
 from ._half_life import HALF_LIFE
+from ._innovations import Fading
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
 from ._start import START
-from ._times import fit, partial_fit
-from ._tracker import Tracker
+from ._tracker import Tracker, fit, partial_fit
 
 __all__ = ["PAST"]
 

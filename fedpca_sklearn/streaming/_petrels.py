@@ -14,11 +14,19 @@ from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from .._validation.intervals import Interval
 from ._affine import AffineTracker, Move
-from ._fading import Fading
 from ._half_life import HALF_LIFE
-from ._memory import EMPTY, Memory, relative_residual
-from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
-from ._times import fit, partial_fit
+from ._innovations import Fading
+from ._recursive_least_squares import (
+    EMPTY,
+    LIMIT,
+    Memory,
+    age,
+    bound,
+    inverse_covariance,
+    recent_power,
+    relative_residual,
+)
+from ._tracker import fit, partial_fit
 
 __all__ = ["PETRELS"]
 

@@ -11,10 +11,9 @@ import numpy as np
 from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import Interval
-from ._fading import Fading
 from ._half_life import HALF_LIFE
-from ._times import fit, partial_fit
-from ._tracker import Tracker
+from ._innovations import Fading
+from ._tracker import Tracker, fit, partial_fit
 
 __all__ = ["SPIRIT"]
 

@@ -1,27 +1,168 @@
-"""Base class of the one-stream trackers; a subclass is an update rule."""
+"""Base class of the one-stream trackers, whose subclass is an update rule, and their state."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._base.block_transformer import BlockTransformer
+from .._base.callbacks import with_callbacks
 from .._base.fitted import computed
+from .._kernels import linalg
 from .._kernels.missing import coordinates
+from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from .._kernels.too_large import too_large
 from .._validation.intervals import Interval
-from ._fading import NO_TIMES, Fading
-from ._half_life import CAME_WITHOUT_TIMES, check_half_life, duration_of, factor_of
-from ._innovations import Features, has_weight, innovations
+from ..summary import Subspace
+from ..summary._rayleigh_ritz import along
+from ._half_life import CAME_WITHOUT_TIMES, check_half_life, duration_of, factor_of, times_of_rows
+from ._innovations import NO_TIMES, Clock, Fading, Features, has_weight, innovations
 from ._start import first_basis, start_from_rows
-from ._times import Times
-from ._tracked import Tracked
+
+# Share of the rows below which a feature has been missing for too long to tell its variance.
+_FORGOTTEN = 1e-12
+# Weight of the rows measured below which their variances are forgotten.
+_NO_WEIGHT = 1e-200
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """State of a stream after its full blocks.
+
+    ``rule_state`` is the rule's own, and ``begun`` whether it has seen a row that is not zero;
+    ``factor.T @ factor`` the scatter matrix of rows of the weight ``measured`` within ``basis``.
+    ``frame`` is what `_rows` needs besides ``known``, and ``noise`` the variance of an entry beyond
+    the basis in recent rows, where it is needed. ``clock`` has the times of rows that have times.
+    """
+
+    rule_state: Any
+    begun: bool
+    basis: np.ndarray
+    factor: np.ndarray
+    measured: float
+    known: Features
+    frame: Any = None
+    noise: float = math.nan
+    clock: Clock = NO_TIMES
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no basis yet in which rows have been measured."""
+        return self.measured == 0 or not self.begun
+
+    def with_coordinates(
+        self, C: np.ndarray, gain: np.ndarray, V: np.ndarray, fading: Fading
+    ) -> Tracked:
+        """State with rows of coordinates C measured, which turn along to the next basis V.
+
+        Rows of a large ``gain`` do not count, as their coordinates are uncertain.
+        """
+        root, past = fading.factor ** (fading.ages / 2), fading.past
+        root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
+        C = C * root[:, None]
+        if self.is_new:
+            factor = linalg.r_factor(C)
+        else:
+            rows = np.concatenate([self.factor * past**0.5, C])
+            factor = linalg.r_factor(rows) @ _turn(self.basis, V)
+        measured = self.measured * past + float(root @ root)
+        return replace(self, basis=V, factor=factor, measured=measured)
+
+    def summary(
+        self, V: np.ndarray, mean: np.ndarray, factor: np.ndarray, center: bool, dtype: np.dtype
+    ) -> Subspace:
+        """Summary of the rows, of which ``factor.T @ factor`` is the scatter matrix within V."""
+        known = self.known
+        n = known.n_rows
+        # a feature that was missing at times counts as if it had always been there
+        share = np.broadcast_to(known.weight, known.mean.shape) / n
+        there = share > _FORGOTTEN
+        scatter = float((known.squares[there] / share[there]).sum())
+        factor = factor * np.sqrt(n / self.measured if self.measured > _NO_WEIGHT else 0.0)
+        energy = float(np.einsum("ij,ij->", factor, factor))
+        if energy > scatter:  # coordinates of rows with holes are uncertain, their entries are not
+            factor *= np.sqrt(scatter / energy)
+        empty = np.zeros((0, len(mean)), dtype)
+        total = Subspace._trusted(empty, np.zeros(0), mean, n, scatter, center)
+        return along(total, V, factor)
+
+
+def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Coordinates in a basis to those in the next one, by the rotation between the two.
+
+    Not by projection, which would lose energy of earlier rows with every small move of the basis.
+    """
+    U, _, Vt = np.linalg.svd(old @ new.T, full_matrices=False)
+    return U @ Vt
+
+
+class Times(NamedTuple):
+    """Times of the rows of a call, and the number of rows before it."""
+
+    times: np.ndarray
+    n_before: int
+
+
+def _times_of_call(tracker: Any, times: Any, X: Any, stream: Any) -> Times | None:
+    """Times of the rows of a call, if the half-life is one."""
+    if times is None and tracker.half_life is None:
+        return None
+    found = times_of_rows(tracker.half_life, times, X)
+    return None if found is None else Times(found, 0 if stream is None else stream.n_rows)
+
+
+@with_callbacks
+def fit(self: Any, X: Any, y: Any = None, times: Any = None) -> Any:
+    """Fit from scratch.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+        Sparse rows are densified block by block.
+    y : Ignored
+        Not used; there because scikit-learn's pipelines pass it.
+    times : array-like of shape (n,), default=None
+        Time of each row, for a ``half_life`` that is a time: datetime64, or what numpy reads as
+        such, in order. Not for iterables.
+
+    Returns
+    -------
+    self : object
+        The fitted estimator; unchanged if an error is raised.
+    """
+    return self._process(X, None, _times_of_call(self, times, X, None))
+
+
+def partial_fit(self: Any, X: Any, y: Any = None, times: Any = None) -> Any:
+    """Update the fit with more rows; the result does not depend on the batches.
+
+    Parameters that give the state its shape, such as ``n_components``, cannot change
+    between calls.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
+        The next rows of the stream, with the columns of the first call.
+    y : Ignored
+        Not used; there because scikit-learn's pipelines pass it.
+    times : array-like of shape (n,), default=None
+        As in `fit`; none before the last one of the rows seen so far.
+
+    Returns
+    -------
+    self : object
+        Unchanged if an error is raised.
+    """
+    if times is None and self._buffered(X):
+        return self
+    return self._go_on(X, _times_of_call(self, times, X, self._stream))
+
 
 # Rows that a tracker sees at once unless its rule needs another number.
 _ROWS_AT_ONCE = 32

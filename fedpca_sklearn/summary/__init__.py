@@ -1,6 +1,5 @@
 """The subspace summary, and functions that make one from rows or from other summaries."""
 
-from . import _array_namespace as _array_namespace  # says how a summary is shown in other libraries
 from ._merging import merge_subspaces
 from ._pair_moments import PairMoments
 from ._rank_selection import ParallelAnalysis, n_components_by, parallel_analysis

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrf
 
 from .._kernels import linalg
-from .._kernels.tolerances import VALID_BASIS_TOL
+from .._kernels.threads import threads_for
+from .._kernels.tolerances import RANK_EPS, VALID_BASIS_TOL
 from .._validation.checks import float_array, nonnegative_float
 from .._validation.feature_names import check_names
 from ._codec import LAYOUTS, SUMMARY
-from ._derived import fits_columns
-from ._exact import Factor
+from ._exact import Factor, ScatterMatrix
 from ._provenance import check_model, check_privacy, check_sites
-
-_EPS = np.finfo(np.float64).eps
 
 
 def checked_arrays(kind: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -119,3 +119,53 @@ def _check_columns(columns: np.ndarray | None, scatter: float) -> None:
         raise ValueError(
             f"column_scatter must add up to scatter={scatter!r}, its sum is {total!r}."
         )
+
+
+# Share by which the sums of squares of a column may differ that are added up in two ways.
+_SAME_SQUARES = 1e-6
+_TINY, _EPS = np.finfo(np.float64).tiny, np.finfo(np.float64).eps
+# A Subspace, whose own methods call this module
+Summary: TypeAlias = Any
+
+
+def fits_columns(squares: np.ndarray, columns: np.ndarray | None) -> bool:
+    """Whether sums of squares of a factor's columns are those that are known, if any are."""
+    return columns is None or bool((np.abs(squares - columns) <= _SAME_SQUARES * columns).all())
+
+
+def is_whole(summary: Summary) -> bool:
+    """Whether a triangle stands for a summary of d directions: in float64, and all are certain.
+
+    Given directions are where none is a rounding error beside the largest.
+    """
+    d, held = len(summary.mean), summary._leading
+    if (summary.components if held is None else held).dtype != np.float64:
+        return False
+    if isinstance(held, ScatterMatrix):
+        squares = held.G.diagonal()
+    else:
+        rows = summary._rows
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.einsum("ij,ij->j", rows, rows)
+    if held is None:
+        s = summary.singular_values
+        if not s[-1] > d * RANK_EPS * _EPS * s[0]:
+            return False
+    return bool(squares.min() > _TINY) and fits_columns(squares, summary.column_scatter)
+
+
+def triangle_of(summary: Summary) -> np.ndarray:
+    """Upper triangle R, with a positive diagonal, of the scatter matrix R^T R of all directions."""
+    held, d = summary._leading, summary.n_features
+    with threads_for(d**3):
+        if isinstance(held, ScatterMatrix):
+            L, failed = dpotrf(held.G, lower=1, clean=1)
+            if not failed:
+                return L.T
+        rows = summary._rows
+        below = np.tri(d, k=-1, dtype=bool)
+        if len(rows) == d and (rows.diagonal() > 0).all() and not rows[below].any():
+            return rows
+        (R,) = scipy.linalg.qr(rows, mode="r", check_finite=False)
+    R = R[:d]
+    return np.where(R.diagonal() < 0, -1.0, 1.0)[:, None] * R

@@ -27,24 +27,96 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import struct
 import zlib
-from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from .._kernels.linalg import mirror
+from .._validation.files import written
 from .._validation.texts import check_text
-from . import _in_files
-from ._labels import MAX_NAMES, decode_labels, max_bytes_of_labels
+from ._provenance import MAX_NAMES, decode_labels, max_bytes_of_labels
+
+_PIECE = 2**20
+
+
+def write(file: Any, data: bytes) -> None:
+    """Write to a path, as a whole or not at all, or to a binary file object."""
+    if hasattr(file, "write"):
+        file.write(data)
+        return
+    file = _path(file)
+    new = not os.path.exists(file) or stat.S_ISREG(os.stat(file).st_mode)
+    with written(file) if new else nullcontext(file) as path, open(path, "wb") as stream:
+        stream.write(data)
+
+
+def read(file: Any, max_bytes: int) -> Any:
+    """Bytes of a path or of a binary file object; one more than allowed if there are more.
+
+    Of a regular file the size is looked at first, all else is read in pieces.
+    """
+    if not hasattr(file, "read"):
+        check_regular(_path(file))
+        with open(file, "rb") as stream:
+            return read(stream, max_bytes)
+    size = _size_left(file)
+    if size is not None and size > max_bytes:
+        raise ValueError(too_large(size, max_bytes))
+    data = bytearray()
+    while len(data) <= max_bytes:
+        piece = file.read(min(_PIECE, max_bytes + 1 - len(data)))
+        if not isinstance(piece, bytes | bytearray | memoryview):
+            return piece  # `view_of` names what it is
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def _path(file: Any) -> Any:
+    """What names a file; a number would be taken for a stream of the process, and close it."""
+    try:
+        return os.fspath(file)
+    except TypeError as error:
+        kind = type(file).__name__
+        raise TypeError(f"file must be a path or a binary file object, got {kind}.") from error
+
+
+def check_regular(path: Any) -> None:
+    """Raise for a path of a directory, a pipe, a device or a socket."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+        raise ValueError(f"file must be a regular file, {os.fspath(path)!r} is {kind}.")
+
+
+def _size_left(file: Any) -> int | None:
+    """Bytes from here to the end of a regular file; None where that is not known."""
+    try:
+        info = os.fstat(file.fileno())
+        return info.st_size - file.tell() if stat.S_ISREG(info.st_mode) else None
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
+
+
+def too_large(size: int, max_bytes: int) -> str:
+    """The message of data beyond a bound."""
+    return (
+        f"A summary of {size} bytes exceeds max_bytes={max_bytes}; raise max_bytes if it comes "
+        "from a trusted source."
+    )
+
 
 MAGIC, VERSION = b"FEDPCA\x00", 5
 PREFIX, CHECKSUM = struct.Struct("<7sBBB"), struct.Struct("<I")
 SUMMARY, PAIRS = 1, 4
 CENTRED, COLUMNS, SINGLE, TRIANGLE = 1, 2, 4, 8
-_SUMMARY_FLAGS = CENTRED | COLUMNS | SINGLE | TRIANGLE
 MAX_BYTES = 2**30
 Value = TypeVar("Value", bound="InFiles")
 _FLOAT32, _FLOAT64 = np.dtype("<f4"), np.dtype("<f8")
@@ -258,39 +330,26 @@ def view_of(data: Any, max_bytes: int) -> memoryview:
     except TypeError as error:
         raise TypeError(f"data must be bytes-like, got {type(data).__name__}.") from error
     if len(view) > max_bytes:
-        raise ValueError(_in_files.too_large(len(view), max_bytes))
+        raise ValueError(too_large(len(view), max_bytes))
     return view
 
 
 class InFiles:
     """What is written to files, and read from files, by the layout of its kind.
 
-    A subclass names its ``_kind`` in `_codec`, and what is stored.
+    A subclass has its ``_kind`` in `LAYOUTS`; ``_head``, flags and numbers that are stored;
+    ``_labels``, bytes of names and statements; ``_stored``, arrays, or a ValueError if a name may
+    not stand in a file; ``_read``, the valid value of what `decode` has found, or a ValueError; and
+    ``_replace``, the same with other values of some fields.
     """
 
     _kind: ClassVar[int]
     n_floats: Any
-
-    @abstractmethod
-    def _head(self) -> tuple[int, dict[str, Any]]:
-        """Flags and numbers that are stored."""
-
-    @abstractmethod
-    def _labels(self) -> bytes:
-        """Names and statements that are stored."""
-
-    @abstractmethod
-    def _stored(self) -> dict[str, np.ndarray]:
-        """Arrays that are stored; a ValueError if a name may not stand in a file."""
-
-    @classmethod
-    @abstractmethod
-    def _read(cls: type[Value], found: dict[str, Any]) -> Value:
-        """The valid value of what `decode` has found, or a ValueError."""
-
-    @abstractmethod
-    def _replace(self: Value, **changes: Any) -> Value:
-        """The same with other values of some fields."""
+    _head: Any
+    _labels: Any
+    _stored: Any
+    _read: Any
+    _replace: Any
 
     @property
     def nbytes(self) -> int:
@@ -311,8 +370,8 @@ class InFiles:
         ValueError
             If a name may not stand in a file, see `Subspace`: columns of a data frame have any.
         """
-        arrays = self._stored()
-        return encode(self._kind, *self._head(), arrays, self._labels())
+        arrays, (flags, numbers) = self._stored(), self._head()
+        return encode(self._kind, flags, numbers, arrays, self._labels())
 
     @classmethod
     def from_bytes(cls: type[Value], data: Any, *, max_bytes: int = MAX_BYTES) -> Value:
@@ -352,7 +411,7 @@ class InFiles:
             Who the rows belong to, written into the file. None: the ``site`` that is known.
         """
         named = self if site is None else self._replace(site=check_text("site", site))
-        _in_files.write(file, named.to_bytes())
+        write(file, named.to_bytes())
 
     @classmethod
     def load(
@@ -373,4 +432,4 @@ class InFiles:
         value : object of this class
             What was written.
         """
-        return cls.from_bytes(_in_files.read(file, max_bytes), max_bytes=max_bytes)
+        return cls.from_bytes(read(file, max_bytes), max_bytes=max_bytes)

@@ -1,12 +1,121 @@
-"""Directions of rows whose columns are of like sizes, and of any sizes."""
+"""Leading directions of stacked rows: methods of merges, and columns of like or of any sizes.
+
+A method takes the pairs ``(V, s)`` of the summaries, the rows ``corrections`` for the differences
+of their means, and the `Cut` that says how many directions to return.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
+import scipy.linalg
 from scipy.linalg.lapack import dgejsv
 
+from .._kernels import linalg
 from .._kernels.linalg import flip_signs
-from ._merge_methods import MERGE_METHODS, Cut
+from .._kernels.sizes import rank_for_fraction
+from .._kernels.stack import DenseBlock
+from .._kernels.tolerances import RANK_EPS
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Directions to return: at most a number of them, or those that explain a share of scatter."""
+
+    max_keep: int
+    fraction: float | None
+    scatter: float
+
+    def __call__(self, singular_values: np.ndarray, _: float = 0.0) -> int:
+        """Number of directions, from all singular values."""
+        if self.fraction is None:
+            return min(self.max_keep, len(singular_values))
+        return rank_for_fraction(singular_values, self.scatter, self.fraction)
+
+
+def stack(parts: list, corrections: np.ndarray) -> np.ndarray:
+    """All scaled directions, above the rows for the differences of the means."""
+    M = np.empty((sum(len(s) for _, s in parts) + len(corrections), corrections.shape[1]))
+    at = 0
+    for V, s in parts:
+        np.multiply(s[:, None], V, out=M[at : at + len(s)])
+        at += len(s)
+    M[at:] = corrections
+    return M
+
+
+def _merge_svd(parts, corrections, cut):
+    """Grammenos et al. (2019), Algorithm 4: SVD of the stacked, scaled bases."""
+    M = stack(parts, corrections)
+    _, s, Vt = scipy.linalg.svd(M, full_matrices=False, check_finite=False)
+    p = min(cut(s), linalg.numerical_rank(s))
+    return Vt[:p], s[:p]
+
+
+def _merge_qr(parts, corrections, cut):
+    """Grammenos et al. (2019), Algorithm 5: QR of the stack, then the SVD of its triangle."""
+    M = stack(parts, corrections)
+    return linalg.top_right_singular(M, cut)
+
+
+def _merge_gram(parts, corrections, cut, fallback=False):
+    """Eigenvectors of the small side of the stack's Gram matrix."""
+    M = stack(parts, corrections)
+    d = M.shape[1]
+    block = DenseBlock(np.zeros((0, d)), np.zeros(0), np.zeros(d), 0.0, M, None, False)
+    keep = None if cut.fraction is None else cut
+    return block.reduce(cut.max_keep, keep, solver="auto" if fallback else "gram")
+
+
+def _merge_auto(parts, corrections, cut):
+    """The Gram method, with QR where its certificate fails."""
+    return _merge_gram(parts, corrections, cut, fallback=True)
+
+
+def _merge_orthogonal(parts, corrections, cut):
+    """Grammenos et al. (2019), Algorithm 2: rotate within span(V1, what V2 adds to it).
+
+    Each further summary is projected on the complement of the basis so far; a pivoted QR of the
+    remainder leaves out what is dependent, so that the basis stays orthonormal for any ranks.
+    """
+    V, s = parts[0]
+    for i in range(1, len(parts)):
+        V2, s2 = parts[i]
+        B = np.concatenate([s2[:, None] * V2, corrections[i - 1 : i]])
+        C = B @ V.T
+        rest = B - C @ V
+        again = rest @ V.T
+        rest -= again @ V
+        C += again
+        Q, R, order = scipy.linalg.qr(rest.T, mode="economic", pivoting=True, check_finite=False)
+        scale = np.finfo(np.float64).eps * RANK_EPS * np.linalg.norm(B)
+        new = int(np.sum(np.abs(np.diag(R)) > scale))
+        Q = Q[:, :new]
+        if new:
+            Q -= V.T @ (V @ Q)
+            Q, T = scipy.linalg.qr(Q, mode="economic", check_finite=False)
+            R = T @ R[:new]
+        small = np.zeros((len(s) + len(B), len(s) + new))
+        small[: len(s), : len(s)] = np.diag(s)
+        small[len(s) :, : len(s)] = C
+        small[len(s) + order, len(s) :] = R[:new].T
+        _, s, Wt = np.linalg.svd(small, full_matrices=False)  # takes 1 x 0 as well
+        p = linalg.numerical_rank(s)
+        V, s = Wt[:p] @ np.concatenate([V, Q.T]), s[:p]
+    p = cut(s)
+    return V[:p], s[:p]
+
+
+MERGE_METHODS: dict[str, Callable] = {
+    "auto": _merge_auto,
+    "gram": _merge_gram,
+    "qr": _merge_qr,
+    "svd": _merge_svd,
+    "orthogonal": _merge_orthogonal,
+}
+
 
 # Ratio of the columns' sizes up to which an SVD leaves each column ten digits and more.
 ALIKE = 2.0**10

@@ -19,8 +19,8 @@ from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import Place, in_numpy, place_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
+from ._directions import MERGE_METHODS, Cut, stack
 from ._exact import Factor, ScatterMatrix, added
-from ._merge_methods import MERGE_METHODS, Cut, stack
 from ._provenance import check_each_site_once, pooled_privacy, pooled_sites
 from ._subspace import Subspace
 from ._updating import unit_of, was_truncated

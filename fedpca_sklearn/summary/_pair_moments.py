@@ -16,8 +16,7 @@ from .._validation.containers import checked_array
 from .._validation.feature_names import check_names, check_same_names, names_known, names_of
 from ._checked import checked_arrays
 from ._codec import PAIRS, SINGLE, InFiles
-from ._labels import encode_labels
-from ._provenance import check_sites, check_stored_names, pooled_sites
+from ._provenance import check_sites, check_stored_names, encode_labels, pooled_sites
 
 # What rounding may add to an inequality that holds for all rows, as a share of its larger side.
 _SLACK = VALID_BASIS_TOL[np.dtype(np.float64)]

@@ -1,16 +1,121 @@
-"""What is stated of a summary: sites, the privacy of its rows, the model that its file is of."""
+"""What is stated of a summary (sites, privacy, model of its file), and its labels in a file."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
 from .._validation.feature_names import check_names
-from .._validation.texts import check_text, composed
-from ._labels import MAX_NAMES, MAX_SITES
+from .._validation.texts import NAME_BYTES, check_text, composed
+from .._version import VERSION
+
+# The most names that a file holds, of columns or of sites; a Python string takes 50 bytes and more.
+MAX_NAMES = 2**20
+MAX_SITES = 2**16 - 1
+# Beyond names and sites: keys, version, the site's name once more, what is said of privacy, and
+# the numbers of a model.
+_OTHER_BYTES = 8 * NAME_BYTES
+# The position of a column, up to MAX_NAMES, and what stands between two.
+_POSITION_BYTES = 10
+_MODEL_NUMBERS = 3  # before the positions
+_UNREADABLE = "Corrupt subspace summary: its labels cannot be read."
+# One JSON object of at most 16 keys, whose values are scalars or lists of at most so many scalars.
+# It is checked before `json.loads` builds it, of which 20 MB of ``[],[],`` would make 700 MB.
+_TEXT = rb' {0,8}"(?>(?:[^"\\]|\\.){0,%d}+)"' % (2 * NAME_BYTES)
+_SCALAR = rb"(?>" + _TEXT + rb"| {0,8}(?:null|-?[0-9.eE+-]{1,30}))"
+_LIST = rb" {0,8}\[(?:" + _SCALAR + rb"(?: {0,8}," + _SCALAR + rb"){0,MOST}+)?+ {0,8}\]"
+_ENTRY = _TEXT + rb" {0,8}:(?>" + _SCALAR + rb"|" + _LIST + rb")"
+_LABELS = rb" {0,8}\{" + _ENTRY + rb"(?: {0,8}," + _ENTRY + rb"){0,15}+ {0,8}\}"
+
+
+def max_bytes_of_labels(n_features: int, n_sites: int) -> int:
+    """The most bytes that the labels of so many columns and sites take; a name may be escaped."""
+    names = (2 * NAME_BYTES + 4) * (n_features + n_sites)
+    return _OTHER_BYTES + names + _POSITION_BYTES * n_features
+
+
+def encode_labels(feature_names, site, sites, privacy, model=None) -> bytes:
+    """Serialise names, sites, privacy and a model; nothing if there are none."""
+    if feature_names is None and not sites and privacy is None and model is None:
+        return b""
+    if privacy is not None:
+        privacy = [x if isinstance(x, str) or _is_finite(x) else None for x in privacy]
+    labels = {
+        "library": f"fedpca_sklearn {VERSION}",
+        "feature_names": feature_names,
+        "site": site,
+        "sites": sites,
+        "privacy": privacy,
+    }
+    if model is not None:
+        bound = model.error_bound if _is_finite(model.error_bound) else None
+        labels["model"] = [model.n_components, int(model.scale), bound, *model.partial_out]
+    return json.dumps(labels, ensure_ascii=False).encode()
+
+
+def _is_finite(x: float | None) -> bool:
+    return x is not None and math.isfinite(x)
+
+
+def decode_labels(data: Any, n_features: int, n_sites: int) -> dict[str, Any]:
+    """Read what `encode_labels` wrote; anything else is a ValueError.
+
+    Parameters
+    ----------
+    data : bytes-like
+    n_features, n_sites : int
+        Bounds on the lengths of lists.
+
+    Returns
+    -------
+    labels : dict
+    """
+    if not data:
+        return {}
+    labels = _flat_object(data, max(n_features + _MODEL_NUMBERS, n_sites, 5))
+    names, site = labels.get("feature_names"), labels.get("site")
+    sites, privacy = labels.get("sites") or [], labels.get("privacy")
+    model = labels.get("model")
+    fits = isinstance(names, list | None) and isinstance(site, str | None)
+    fits = fits and isinstance(model, list | None) and isinstance(privacy, list | None)
+    if not (fits and isinstance(sites, list)):
+        raise ValueError("Corrupt subspace summary: its labels are not names and sites.")
+    return {
+        "feature_names": names,
+        "site": site,
+        "sites": sites,
+        "privacy": privacy,
+        "model": None if model is None else _model(model),
+    }
+
+
+def _model(model: list[Any]) -> tuple[Any, ...]:
+    """The fields of a stated model, not yet checked."""
+    if len(model) < _MODEL_NUMBERS:
+        raise ValueError("Corrupt subspace summary: its labels are those of no model.")
+    n_components, scale, error_bound, *partial_out = model
+    return n_components, scale, partial_out, error_bound
+
+
+def _flat_object(data: Any, max_items: int) -> dict[str, Any]:
+    """The JSON object of scalars and lists of scalars that data is."""
+    most = str(max_items - 1).encode()
+    if re.fullmatch(_LABELS.replace(b"MOST", most), data, re.DOTALL) is None:
+        raise ValueError(_UNREADABLE)
+    try:
+        pairs = json.loads(bytes(data), object_pairs_hook=list)
+    except ValueError:
+        raise ValueError(_UNREADABLE) from None
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(_UNREADABLE)
+    return found
+
 
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,11 +22,10 @@ from .._validation.checks import (
     nonnegative_float,
 )
 from .._validation.feature_names import check_same_names, composed_names, names_of
-from ._checked import checked_fields
-from ._codec import CENTRED
-from ._derived import DerivedValues
+from ._checked import checked_fields, is_whole, triangle_of
+from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE, InFiles
 from ._exact import ScatterMatrix
-from ._provenance import StatedModel, StatedPrivacy
+from ._provenance import StatedModel, StatedPrivacy, check_stored_names, encode_labels
 from ._updating import updated
 
 # Sum of squares below which a scatter matrix loses digits.
@@ -34,10 +34,18 @@ _LEAST_SCATTER = 2.0**-900
 _DIRECTIONS = {"components", "singular_values"}
 # Fields that say nothing of the rows' numbers.
 _LABELS = {"feature_names", "site", "sites", "privacy", "model"}
+# Fields that need not be given.
+_UNKNOWN = {
+    **dict.fromkeys(("site", "sites", "column_scatter", "_leading", "privacy", "model")),
+    "feature_names": None,
+    "_mean_low": 0.0,
+}
+# Sums of squares below which a square loses digits.
+_FEW_DIGITS = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Subspace(DerivedValues):
+class Subspace(InFiles):
     """Immutable summary of a set of rows by their leading principal directions.
 
     It is what a site sends in place of its rows, and all that `StreamingPCA` remembers of a stream:
@@ -130,62 +138,33 @@ class Subspace(DerivedValues):
     column_scatter: np.ndarray | None = None
     privacy: StatedPrivacy | None = None
     model: StatedModel | None = None
+    _kind = SUMMARY
     if TYPE_CHECKING:
         # `Factor` or a `ScatterMatrix`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
         _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
-        _in_namespace: ClassVar[Any]  # how it is shown in another library; a subclass sets it
 
     def __post_init__(self):
-        self._set(**checked_fields(vars(self)))
+        self._set(checked_fields(vars(self)))
 
-    def _set(
-        self,
-        components,
-        singular_values,
-        mean,
-        n_samples,
-        scatter,
-        centered,
-        feature_names=None,
-        site=None,
-        sites=None,
-        column_scatter=None,
-        privacy=None,
-        model=None,
-        _leading=None,
-        _mean_low=0.0,
-    ):
-        for array in (components, singular_values, mean, column_scatter, _mean_low):
-            if isinstance(array, np.ndarray):
-                array.flags.writeable = False
-        if not sites:
-            sites = () if site is None else (site,)
-        fields = (
-            components,
-            singular_values,
-            mean,
-            float(n_samples),
-            float(scatter),
-            centered,
-            feature_names,
-            site,
-            sites,
-            column_scatter,
-            privacy,
-            model,
-        )
-        known = dict(zip(self.__dataclass_fields__, fields, strict=True))
-        if _leading is not None:
+    def _set(self, values: dict[str, Any]) -> None:
+        for value in values.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        known = {**_UNKNOWN, **values}
+        site = known["site"]
+        known["sites"] = known["sites"] or (() if site is None else (site,))
+        known["n_samples"], known["scatter"] = float(known["n_samples"]), float(known["scatter"])
+        if known["_leading"] is not None:
             for name in _DIRECTIONS:
-                del known[name]
-        vars(self).update(known, _leading=_leading, _mean_low=_mean_low)
+                known.pop(name, None)
+        vars(self).update(known)
 
     @classmethod
     def _trusted(cls, *fields, **named):
         """Build without validation from arrays that nobody else will write to."""
         self = object.__new__(cls)
-        self._set(*fields, **named)
+        self._set({**dict(zip(cls.__dataclass_fields__, fields, strict=False)), **named})
         return self
 
     def _replace(self, **changes: Any) -> Subspace:
@@ -202,7 +181,7 @@ class Subspace(DerivedValues):
             changes.setdefault("model", None)
         if "mean" in changes:
             changes.setdefault("_mean_low", 0.0)
-        now = {**dict.fromkeys(_DIRECTIONS), **vars(self)}
+        now = dict(vars(self))
         given = _DIRECTIONS & changes.keys()
         if given:
             now["_leading"] = None
@@ -221,18 +200,12 @@ class Subspace(DerivedValues):
     def __deepcopy__(self, memo):
         return self
 
-    def __getstate__(self):
-        if self._leading is not None:  # which later merges read
-            return {**dict.fromkeys(_DIRECTIONS), **vars(self)}
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**fields, "_mean_low": self._mean_low}
-
     def __setstate__(self, state):
-        self._set(**state)
+        self._set(state)
 
     def _shown_in(self, place: Place) -> Subspace:
         """The summary with arrays of another library, on the device of rows."""
-        return self._in_namespace(self, place)
+        return NamespaceSubspace(self, place)
 
     def _in_numpy(self) -> Subspace:
         """The summary with arrays of numpy."""
@@ -248,6 +221,55 @@ class Subspace(DerivedValues):
             f"Subspace(n_components={self.n_components}, n_features={self.n_features}, "
             f"n_samples={self.n_samples:.6g}, explained={explained:.1%})"
         )
+
+    # ---------------------------------------------------------------- what follows from the fields
+
+    @property
+    def n_components(self) -> int:
+        """Number of directions kept."""
+        return len(self.components) if self._leading is None else self._leading.n_components
+
+    @property
+    def _rows(self) -> np.ndarray:
+        """Rows R with the scatter matrix R^T R of the directions, at most d; not to be written."""
+        if self._leading is not None:
+            return self._leading.rows
+        return self.singular_values[:, None] * self.components.astype(np.float64)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return len(self.mean)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """That of the components."""
+        return (self.components if self._leading is None else self._leading).dtype
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Divisor of variances: n - 1 as in scikit-learn, n / 2 below two (effective) samples."""
+        return max(self.n_samples - 1, self.n_samples / 2)
+
+    @property
+    def explained_variance(self) -> np.ndarray:
+        """Variance along each component."""
+        return self.singular_values**2 / (self.degrees_of_freedom or 1.0)
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the variances of all features."""
+        return self.scatter / (self.degrees_of_freedom or 1.0)
+
+    @property
+    def explained_variance_ratio(self) -> np.ndarray:
+        """Share of the total variance along each component; zero where there is no variance."""
+        with np.errstate(over="ignore"):  # numpy 1.25 warns where nothing overflows
+            s = self.singular_values
+            if len(s) and s[0] > 0 and self.scatter < _FEW_DIGITS:
+                squares = (s / s[0]) ** 2
+                return squares / max(self.scatter / s[0] / s[0], squares.sum())
+            return s**2 / (self.scatter or 1.0)
 
     # ---------------------------------------------------------------- construction
 
@@ -497,7 +519,105 @@ class Subspace(DerivedValues):
 
     # ---------------------------------------------------------------- storage
 
+    @property
+    def n_floats(self) -> int:
+        """Floats that a message with this summary carries.
+
+        They are d (d + 1) / 2 + 2 d + 2 where all d directions are kept in float64, k d + k + 2 d +
+        2 for k others, or d fewer where ``column_scatter`` is not known.
+        """
+        return self._size()[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `to_bytes`, without building it."""
+        return self._size()[1]
+
+    def _size(self) -> tuple[int, int]:
+        """Floats and bytes of a message with this summary."""
+        k = self.n_components
+        return self._size_with(k, k == len(self.mean) and is_whole(self))
+
+    def _size_with(self, k: int, whole: bool | None = None) -> tuple[int, int]:
+        """Floats and bytes of a message like this with k directions, a triangle if ``whole``."""
+        d, single = len(self.mean), self._dtype == np.float32
+        whole = k == d and not single if whole is None else whole
+        n_floats = d * (d + 1) // 2 if whole else k * (d + 1)
+        n_floats += (d if self.column_scatter is None else 2 * d) + 2
+        n_bytes = LAYOUTS[SUMMARY].frame + 8 * n_floats - 4 * k * d * single + len(self._labels())
+        return n_floats, n_bytes
+
+    def _head(self) -> tuple[int, dict[str, Any]]:
+        flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
+        flags += SINGLE * (self._dtype == np.float32)
+        flags += TRIANGLE * (self.n_components == self.n_features and is_whole(self))
+        sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
+        sums = {"n_samples": self.n_samples, "scatter": self.scatter}
+        return flags, sizes | sums
+
+    def _labels(self) -> bytes:
+        return encode_labels(self.feature_names, self.site, self.sites, self.privacy, self.model)
+
+    def _stored(self) -> dict[str, Any]:
+        check_stored_names(self)
+        if self.n_components == self.n_features and is_whole(self):
+            directions = {"triangle": triangle_of(self)}
+        else:
+            names = "singular_values", "components"
+            directions = {name: getattr(self, name) for name in names}
+        return {"mean": self.mean, "column_scatter": self.column_scatter, **directions}
+
     @classmethod
     def _read(cls, found: dict[str, Any]) -> Subspace:
         centered = found["flags"] & CENTRED
         return cls._trusted(**checked_fields({**found, "centered": centered}))
+
+
+# What is not that of the summary in numpy, shown elsewhere.
+_OWN = {"_home", "_place", "_shown_in", "_in_numpy", "update"}
+
+
+class NamespaceSubspace(Subspace):
+    """A summary in another library: what it shows are arrays there, what it computes is numpy's.
+
+    It keeps a summary in numpy, whose directions may not be known yet. Attributes and methods are
+    those of this one, and what they return is shown in the other library.
+    """
+
+    if TYPE_CHECKING:
+        _home: Subspace
+        _place: Place
+
+    def __init__(self, home: Subspace, place: Place):
+        vars(self).update(_home=home, _place=place)
+
+    def _shown_in(self, place: Place) -> Subspace:
+        return self._home._shown_in(place)
+
+    def _in_numpy(self) -> Subspace:
+        return self._home
+
+    @wraps(Subspace.update)
+    def update(self, *args, **kwargs):
+        """Return the summary of the rows seen before and of new ones, where these are."""
+        return self._home.update(*args, **kwargs)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OWN or name.startswith("__"):
+            return object.__getattribute__(self, name)
+        known = vars(self)
+        if name not in known:
+            value, shown = getattr(known["_home"], name), known["_place"].shown
+            if not callable(value):
+                return known.setdefault(name, shown(value))
+            return wraps(value)(lambda *args, **kwargs: shown(value(*args, **kwargs)))
+        return known[name]
+
+    def __repr__(self):
+        return repr(self._home)
+
+    def __getstate__(self):
+        return {"_home": self._home, "_place": self._place}
+
+    def __setstate__(self, state):
+        vars(self).update(state)

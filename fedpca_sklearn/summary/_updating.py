@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,75 +75,58 @@ def _beyond(subspace: Summary) -> float:
     return subspace.scatter - float(subspace.singular_values @ subspace.singular_values)
 
 
+class How(NamedTuple):
+    """What is kept after a block, and how it is found.
+
+    ``max_keep`` bounds the directions kept (None: no bound); ``keep`` may choose fewer from the
+    singular values and the scatter. The first ``wanted`` directions are what the caller is after,
+    the others reserves. ``passes``: by passes over the rows where they pay, and how many components
+    these are to find.
+    """
+
+    max_keep: int | None = None
+    keep: Keep | None = None
+    forgetting_factor: float = 1.0
+    svd_solver: str = "auto"
+    wanted: int | None = None
+    passes: int | None = None
+
+
 def updated(
     subspace: Summary,
     X: Any,
     weight: np.ndarray | None = None,
     *,
-    max_keep: int | None = None,
-    keep: Keep | None = None,
-    forgetting_factor: float = 1.0,
     block_size: int | None = None,
-    svd_solver: str = "auto",
-    wanted: int | None = None,
+    **options: Any,
 ) -> Summary:
-    """Update a summary with validated rows, block by block.
+    """Update a summary with validated rows, block by block; options are those of `How`.
 
-    ``max_keep`` bounds the directions kept after every block (None: no bound); ``keep`` may choose
-    fewer from the singular values and the scatter. The first ``wanted`` directions are what the
-    caller is after, the others reserves. ``block_size``: rows of a block, of which nothing is cut
-    before its end; None: as it costs least, also by passes.
+    ``block_size``: rows of a block, of which nothing is cut before its end; None: as it costs
+    least, also by passes.
     """
-    n, d = X.shape
-    passes = block_size is None and svd_solver == "auto"
+    (n, d), how = X.shape, How(**options)
     if block_size is None:
         kind = {"sparse": sp.issparse(X), "device": isinstance(X, DeviceRows)}
-        slices = block_slices(n, d, max_keep, passes=passes, **kind)
+        passes = how.svd_solver == "auto"
+        options["passes"] = (how.wanted or 1) if passes else None
+        slices = block_slices(n, d, how.max_keep, passes=passes, **kind)
     else:
         slices = slices_of(n, block_size)
     for at in slices:
         rows = X if at.stop - at.start == n else X[at]
         w = None if weight is None else weight[at]
-        subspace = updated_by_block(
-            subspace,
-            rows,
-            w,
-            max_keep=max_keep,
-            keep=keep,
-            forgetting_factor=forgetting_factor,
-            svd_solver=svd_solver,
-            wanted=wanted,
-            passes=(wanted or 1) if passes else None,
-        )
+        subspace = updated_by_block(subspace, rows, w, **options)
     return subspace
 
 
 def updated_by_block(
-    subspace: Summary,
-    Y: Any,
-    w: np.ndarray | None = None,
-    *,
-    max_keep: int | None = None,
-    keep: Keep | None = None,
-    forgetting_factor: float = 1.0,
-    svd_solver: str = "auto",
-    wanted: int | None = None,
-    passes: int | None = None,
+    subspace: Summary, Y: Any, w: np.ndarray | None = None, **options: Any
 ) -> Summary:
-    """Update a summary with one block of validated rows.
-
-    Where they pay by passes over them, if ``passes`` says how many components these are to find.
-    """
+    """Update a summary with one block of validated rows; options are those of `How`."""
+    max_keep, keep, forgetting_factor, svd_solver, wanted, passes = How(**options)
+    alike: Any = partial(updated_by_block, **options)
     d = Y.shape[1]
-    alike = partial(
-        updated_by_block,
-        max_keep=max_keep,
-        keep=keep,
-        forgetting_factor=forgetting_factor,
-        svd_solver=svd_solver,
-        wanted=wanted,
-        passes=passes,
-    )
     if w is not None:
         unit = unit_of(max(float(w.max()), subspace.n_samples))
         if unit < 1:

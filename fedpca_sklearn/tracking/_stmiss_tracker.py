@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
 from .._base.fitted import LEARNT, computed
-from .._base.missing_entries import impute, score, score_samples
+from .._base.missing_entries import impute, score
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
@@ -103,7 +103,6 @@ class STMissTracker(BlockTransformer):
     support_threshold_: Any
     impute = impute
     score = score
-    score_samples = score_samples
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
     init_size: int | Literal["auto"]

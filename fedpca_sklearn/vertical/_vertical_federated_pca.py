@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -12,21 +13,72 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
+from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
 from .._validation.intervals import InstanceOf, Interval
 from ..communication import Federation
-from ..communication._federation import log_fit
+from ..communication._federation import log_fit, message_of
+from ..communication._sum_of_all import sum_of_all
 from ..rounds._client import Client
 from ..summary import Subspace
-from ._left_vector_merge import LeftVectorMerge
-from ._left_vectors import along_left_vectors
-from ._power_rounds import PowerRounds
-from ._start import started
-from ._vertical_method import LeftVectors, VerticalMethod
+from ..summary._rayleigh_ritz import along
+from ._feature_groups import started
+from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod
 from ._vfedpca import VFedPCA
 
 __all__ = ["VerticalFederatedPCA"]
+
+
+def along_left_vectors(
+    federation: Federation,
+    clients: Sequence[Client],
+    groups: list[np.ndarray],
+    U: Sequence[np.ndarray] | np.ndarray,
+    total: Subspace,
+) -> Subspace:
+    """Summary along the principal axes of all rows within the span of U X, from two sums.
+
+    Variances are those of the scores, as left vectors may be inexact.
+    """
+    calls = [(c.label, u @ c.rows.T, c.rows) for u, c in zip(U, clients, strict=True)]
+    *inner, scatter = sum_of_all(federation, _inner_products, calls)
+    total = total._replace(scatter=float(scatter))
+    k = len(U[0])
+    turn = principal_turn(np.reshape(inner, (k, k)))
+    if turn is None:
+        return total
+    calls = [(label, turn.T @ part, rows) for label, part, rows in calls]
+    sums = sum_of_all(federation, _scores, calls, broadcast=turn)
+    gram, scores = sums[:, : len(sums)], sums[:, len(sums) :]
+    V = np.empty((len(sums), total.n_features))
+    for (_, part, _), columns in zip(calls, groups, strict=True):
+        V[:, columns] = part
+    federation.log.record((), [message_of(gram)] * len(clients))
+    return along_parts(total, gram, V, scores)
+
+
+def principal_turn(inner: np.ndarray) -> np.ndarray | None:
+    """Turn of directions with these inner products to orthonormal principal ones, if any."""
+    values, Y = np.linalg.eigh(inner)
+    keep = values > GRAM_ROUNDING * max(values.max(initial=0.0), np.finfo(float).tiny)
+    return Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1]) if keep.any() else None
+
+
+def along_parts(total: Subspace, gram: np.ndarray, V: np.ndarray, scores: np.ndarray) -> Subspace:
+    """Summary along directions V, nearly orthonormal, by their inner products and scores."""
+    root = np.linalg.cholesky(gram)  # the first sum's rounding errors, over the smallest variance
+    return along(total, np.linalg.solve(root, V), np.linalg.solve(root, scores).T)
+
+
+def _inner_products(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A client's share of the inner products of directions, and of the scatter."""
+    return np.append((part @ part.T).ravel(), np.einsum("ij,ij->", rows, rows))
+
+
+def _scores(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A client's share of the inner products of directions, and of the rows' scores."""
+    return np.concatenate([part @ part.T, part @ rows], axis=1)
 
 
 METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}

@@ -20,14 +20,13 @@ from .._validation.intervals import InstanceOf, Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
-from ._agreed_kernels import agreed_kernel_pca
-from ._feature_groups import finite_rows
-from ._start import started
+from ._feature_groups import finite_rows, started
 from ._vertical_kernels import (
     ColumnClient,
     ExactScores,
     Kernel,
     LinearScores,
+    agreed_kernel_pca,
     exact_kernel_pca,
     has_negative_trace,
     nystroem_kernel_pca,

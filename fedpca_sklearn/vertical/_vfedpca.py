@@ -2,16 +2,365 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from numbers import Integral
+from typing import Any
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.intervals import Interval
-from ._operators import operator_of
-from ._periods import common_vectors
+from ..communication import Federation
+from ..communication._federation import Message
+from ..rounds._client import Client
 from ._vertical_method import LeftVectors, VerticalMethod
 
 __all__ = ["VFedPCA"]
+
+Product = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """A symmetric matrix, n x n, that a client has: X_i X_i^T, or a kernel of its columns.
+
+    Parameters
+    ----------
+    label : hashable
+        The client's.
+    n_columns : int
+        Columns of the client; f_i of Cheung et al.
+    """
+
+    label: Any
+    n_columns: int
+
+    @abstractmethod
+    def product(self) -> tuple[Product, float]:
+        """Multiplication of a vector, and the largest eigenvalue that may be rounding errors.
+
+        A client calls it once in a round; a large matrix lives as long as the function.
+        """
+
+    @abstractmethod
+    def deflated(self, u: np.ndarray) -> Operator:
+        """The client without the direction of a vector of unit length."""
+
+    def updated(self, u: np.ndarray) -> Operator:
+        """The client after the update of its data by a common vector (eq. 14).
+
+        For X <- X m m^T with m the direction of X^T u, X X^T becomes A u u^T A / u^T A u with A =
+        X X^T. That needs A alone, so it is the update of a kernel's features too.
+        """
+        times, floor = self.product()
+        image = times(u)
+        size = float(u @ image)
+        scale = 1 / np.sqrt(abs(size)) if abs(size) > floor else 0.0
+        return RankOne(self.label, self.n_columns, image * scale, np.sign(size), floor)
+
+
+@dataclass(frozen=True)
+class Columns(Operator):
+    """X_i X_i^T of the columns of a client, as rows of shape (f_i, n)."""
+
+    rows: np.ndarray
+
+    def product(self) -> tuple[Product, float]:
+        """Two products with the columns; see `Operator.product`."""
+        rows = self.rows
+        return lambda a: (rows @ a) @ rows, 0.0
+
+    def deflated(self, u: np.ndarray) -> Columns:
+        """X_i - u u^T X_i; see `Operator.deflated`."""
+        return replace(self, rows=self.rows - np.outer(self.rows @ u, u))
+
+
+@singledispatch
+def operator_of(client: Client) -> Operator:
+    """The matrix of a client that holds columns; a function for each class of clients."""
+    return Columns(client.label, len(client.rows), client.rows)
+
+
+@dataclass(frozen=True)
+class RankOne(Operator):
+    """A vector's outer product with itself, or the negative of it."""
+
+    vector: np.ndarray
+    sign: float
+    floor: float
+
+    def product(self) -> tuple[Product, float]:
+        """Along the vector; see `Operator.product`."""
+        return lambda a: self.sign * (self.vector @ a) * self.vector, self.floor
+
+    def deflated(self, u: np.ndarray) -> RankOne:
+        """The vector without a direction; see `Operator.deflated`."""
+        return replace(self, vector=self.vector - u * (u @ self.vector))
+
+
+def local_power(operator: Operator, a: np.ndarray, iterations: int) -> tuple[float, np.ndarray]:
+    """Leading eigenvalue and vector of a client's matrix, by power iteration (eq. 5, 6).
+
+    Leading by size: the eigenvalue is negative where an indefinite matrix has it so. Zeros where
+    there are rounding errors only.
+    """
+    times, floor = operator.product()
+    for _ in range(iterations):
+        a = unit(times(a))
+    value = float(a @ times(a))
+    return (value, a) if abs(value) > floor else (0.0, np.zeros_like(a))
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """Vector of unit length, of zeros zeros."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not largest:
+        return vector
+    vector = vector / largest  # squares might overflow
+    return vector / np.linalg.norm(vector)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How clients weight and exchange vectors; see `VFedPCA`.
+
+    Parameters
+    ----------
+    weighting : str
+    weight_scaling : bool or "ceil"
+    neighbours_only : bool
+    """
+
+    weighting: str
+    weight_scaling: bool | str
+    neighbours_only: bool
+
+    def weights(self, values: np.ndarray, n_columns: np.ndarray) -> np.ndarray:
+        """Weights of the clients, over the largest, as only ratios count (eq. 13).
+
+        A client whose leading eigenvalue is not positive has none.
+        """
+        if self.weighting == "equal":
+            return np.where(values > 0, 1.0, 0.0)
+        weights = np.maximum(values, 0.0)
+        weights = weights / (weights.max() or 1.0)
+        if self.weighting == "eigenvalue_per_column":
+            weights = weights / n_columns
+            weights = weights / (weights.max() or 1.0)
+        return weights
+
+    def common(
+        self, federation: Federation, weights: np.ndarray, vectors: np.ndarray
+    ) -> list[np.ndarray]:
+        """Average of the vectors that a client has heard of, of unit length, as each has it.
+
+        Parameters
+        ----------
+        federation : Federation
+        weights : ndarray of shape (p,)
+        vectors : ndarray of shape (p, n)
+
+        Returns
+        -------
+        common : list of ndarray of shape (n,)
+            The same array for all clients that have heard of all.
+        """
+        heard = self._exchange(federation, vectors)
+        signs = common_signs(weights, vectors, heard)
+        if heard.all():
+            return [self._average(weights, vectors, signs)] * len(vectors)
+        return [self._average(weights[h], vectors[h], signs[h]) for h in heard]
+
+    def aligned(self, federation: Federation, vectors: list[np.ndarray]) -> list[np.ndarray]:
+        """Clients' own vectors, (k, n) each, with signs by a last exchange between neighbours."""
+        heard = self._heard(federation, len(vectors))
+        if heard.all():
+            return vectors
+        self._send_to_neighbours(federation, heard, vectors[0].size, len(vectors[0]))
+        V = np.array(vectors)
+        for j in range(V.shape[1]):
+            V[:, j] *= common_signs(np.ones(len(V)), V[:, j], heard)[:, None]
+        return list(V)
+
+    def _heard(self, federation: Federation, p: int) -> np.ndarray:
+        """Which clients' vectors each client gets, as a mask."""
+        if self.neighbours_only and federation.gossip is not None:
+            return federation.gossip.distances <= 1
+        return np.ones((p, p), dtype=bool)
+
+    def _exchange(self, federation: Federation, vectors: np.ndarray) -> np.ndarray:
+        """Log what is sent; which clients' vectors each client has then, as a mask."""
+        p, n = vectors.shape
+        heard, gossip = self._heard(federation, p), federation.gossip
+        size = n if self.weighting == "equal" else n + 1
+        sent = [Message(size, 8 * size)] * p
+        if gossip is None:
+            federation.log.record(sent, [Message(n, 8 * n)] * p)
+        elif heard.all():
+            for senders, receivers in gossip.relays():
+                federation.log.record([sent[i] for i in senders], receivers=receivers)
+        else:
+            self._send_to_neighbours(federation, heard, size, 1)
+        return heard
+
+    @staticmethod
+    def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
+        """Log vectors, once to neighbours, and then their k products with those, to all."""
+        federation.gossip.record(federation.log, size, 1)
+        known = [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)]
+        for senders, receivers in federation.gossip.relays():
+            federation.log.record([known[i] for i in senders], receivers=receivers)
+
+    def _average(self, weights: np.ndarray, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        if self.weight_scaling and self.weighting != "equal" and len(weights) > 1:
+            weights = scaled(weights, larger_half(weights, self.weight_scaling == "ceil"))
+        turned = signs[:, None] * vectors
+        average = weights @ turned
+        if self.weighting != "projection":
+            return unit(average)
+        rooted = np.sqrt(weights)[:, None] * turned
+        u = unit(leading(rooted @ rooted.T) @ rooted)
+        return -u if u @ average < 0 else u
+
+
+def common_signs(weights: np.ndarray, vectors: np.ndarray, heard: np.ndarray) -> np.ndarray:
+    """Signs of the clients' vectors, 1 or -1, as eigenvectors have none of their own.
+
+    Those of the leading eigenvector of the products of the weighted vectors, of all pairs of
+    clients that have heard of each other: of all signs about those that make the sum longest.
+    """
+    weighted = weights[:, None] * vectors
+    return np.where(leading(np.where(heard, weighted @ weighted.T, 0.0)) < 0, -1.0, 1.0)
+
+
+def leading(G: np.ndarray) -> np.ndarray:
+    """Eigenvector of the largest eigenvalue of a symmetric matrix."""
+    return np.linalg.eigh(G)[1][:, -1]
+
+
+def scaled(weights: np.ndarray, larger: np.ndarray) -> np.ndarray:
+    """Weights raised where they are larger and lowered elsewhere, by the share 1 / p (eq. 15)."""
+    p = len(weights)
+    return weights * np.where(larger, 1 + 1 / p, 1 - 1 / p)
+
+
+def larger_half(weights: np.ndarray, ceil: bool = False) -> np.ndarray:
+    """Mask of the half of the clients with the larger weights; of an odd number, the smaller half.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (p,)
+    ceil : bool, default=False
+        The larger half instead, as eq. 15 has it.
+    """
+    p = len(weights)
+    mask = np.zeros(p, dtype=bool)
+    mask[np.argsort(-weights, kind="stable")[: -(-p // 2) if ceil else p // 2]] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class CommonVectors:
+    """Vectors that p clients agreed on.
+
+    Parameters
+    ----------
+    vectors : list of ndarray of shape (k, n)
+        As each client has them.
+    values, weights : ndarray of shape (k, p)
+        Eigenvalues of the first period, of the clients' own matrices; weights of the last.
+    n_iter : int
+    own : bool
+        Whether clients have vectors of their own; otherwise all have the same array.
+    """
+
+    vectors: list[np.ndarray]
+    values: np.ndarray
+    weights: np.ndarray
+    n_iter: int
+    own: bool
+
+    @property
+    def disagreement(self) -> float:
+        """Largest distance between the vectors of two clients."""
+        if not self.own:
+            return 0.0
+        V = np.array(self.vectors)
+        return max(float(np.linalg.norm(V - u, axis=-1).max()) for u in V)
+
+
+def period(
+    label: object, operator: Operator, u: np.ndarray | None, a: np.ndarray, iterations: int
+) -> tuple[Operator, float, np.ndarray]:
+    """A client's period: update by the common vector (None: there is none), power iteration."""
+    if u is not None:
+        operator = operator.updated(u)
+    return operator, *local_power(operator, a, iterations)
+
+
+def common_vectors(
+    method: Any,
+    federation: Federation,
+    operators: Sequence[Operator],
+    n: int,
+    rank: int,
+    rounds: Callable[[int], Iterable[int]] = range,
+) -> CommonVectors:
+    """Vectors that clients agree on, one component after the other.
+
+    Parameters
+    ----------
+    method : VFedPCA
+    federation : Federation
+    operators : sequence of Operator
+        The clients' matrices, n x n.
+    n, rank : int
+    rounds : callable, default=range
+        As in `VerticalMethod.left_vectors`.
+    """
+    agreement = Agreement(method.weighting, method.weight_scaling, method.exchange == "neighbours")
+    n_columns = np.array([operator.n_columns for operator in operators])
+    p = len(operators)
+    found: list[list[np.ndarray]] = []
+    local: list[tuple[np.ndarray, np.ndarray]] = []
+    n_iter = 0
+    for turn in rounds(int(rank) * int(method.n_rounds)):
+        first = turn % method.n_rounds == 0
+        if first:  # the next component
+            if found:
+                pairs = zip(operators, found[-1], strict=True)
+                operators = [operator.deflated(u) for operator, u in pairs]
+            starts, current = [unit(federation.rng.standard_normal(n))] * p, operators
+            found.append(starts)
+            local.append((np.zeros(p), np.zeros(p)))
+        calls = [
+            (operator.label, operator, None if first else u, a, method.local_iterations)
+            for operator, u, a in zip(current, found[-1], starts, strict=True)
+        ]
+        updated, values, vectors = zip(*federation.map(period, calls), strict=True)
+        if method.update.startswith("cumulative"):
+            current = updated
+        weights = agreement.weights(np.array(values), n_columns)
+        local[-1] = np.array(values) if first else local[-1][0], weights
+        found[-1] = agreement.common(federation, weights, np.array(vectors))
+        if method.warm_start:
+            starts = found[-1]
+        n_iter += 1
+    own = agreement.neighbours_only and federation.gossip is not None
+    common = [np.array([of_all[0] for of_all in found])] * p
+    if own:
+        each = [np.array(vectors) for vectors in zip(*found, strict=True)]
+        common = agreement.aligned(federation, each)
+    return CommonVectors(
+        common,
+        np.array([values for values, _ in local]),
+        np.array([weights for _, weights in local]),
+        n_iter,
+        own,
+    )
 
 
 class VFedPCA(VerticalMethod):

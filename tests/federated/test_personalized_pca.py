@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from fedpca_sklearn import PersonalizedPCA, StreamingPCA, Subspace
-from fedpca_sklearn.federated._roys_root_test import _beyond, p_values, significant
+from fedpca_sklearn.federated._shared_and_local import _beyond, p_values, significant
 
 SIZES = (80, 60, 100, 40)
 SITES = np.repeat(["a", "b", "c", "d"], SIZES)

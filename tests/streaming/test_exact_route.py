@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from fedpca_sklearn import StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn._kernels.routes import rows_of_vectors
-from fedpca_sklearn.streaming import _few_rows, _sizes
+from fedpca_sklearn.streaming import _blocks, _sizes
 
 one_thread = threadpool_limits.wrap(1, user_api="blas")
 
@@ -140,9 +140,9 @@ def test_cuts_at_multiples_of_a_block_size_change_no_bit(n, d):
 
 def test_small_batches_of_many_features_wait_for_each_other(monkeypatch):
     X = make_power_law(1000, 320, alpha=1.0, random_state=0)
-    taken, take = [], _few_rows.take_buffer
+    taken, take = [], _blocks.take_buffer
     monkeypatch.setattr(
-        _few_rows, "take_buffer", lambda *args: taken.append(args[1].n) or take(*args)
+        _blocks, "take_buffer", lambda *args: taken.append(args[1].n) or take(*args)
     )
     few, asked = StreamingPCA(10), StreamingPCA(10)
     for rows in np.split(X, 50):

@@ -23,8 +23,7 @@ from tracker_helpers import centred_row_by_row, fading, fed, planted, seen_by_th
 from fedpca_sklearn import GROUSE, PETRELS, OjaPCA, excess_error, make_power_law
 from fedpca_sklearn._base.missing_entries import MissingEntriesMixin
 from fedpca_sklearn.base import Tracker
-from fedpca_sklearn.streaming._fading import Fading
-from fedpca_sklearn.streaming._innovations import Features, innovations
+from fedpca_sklearn.streaming._innovations import Fading, Features, innovations
 
 EPS = np.finfo(float).eps
 centred = pytest.mark.parametrize("center", [True, False])

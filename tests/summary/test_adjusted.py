@@ -24,7 +24,7 @@ from fedpca_sklearn import (
     make_power_law,
     merge_subspaces,
 )
-from fedpca_sklearn.streaming import _few_rows
+from fedpca_sklearn.streaming import _blocks
 from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
 from fedpca_sklearn.summary._directions import all_directions
 from fedpca_sklearn.summary._scaling import rescaled
@@ -274,10 +274,10 @@ def test_sites_far_apart(apart):
 
 
 def test_small_batches_wait_for_each_other(monkeypatch):
-    X, calls, take = rows_of(7), [], _few_rows.take_buffer
+    X, calls, take = rows_of(7), [], _blocks.take_buffer
     pca = StreamingPCA(3, scale=True, partial_out=[2])
     monkeypatch.setattr(
-        _few_rows, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
+        _blocks, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
     )
     for batch in np.split(X, 30):
         pca.partial_fit(batch)

@@ -29,7 +29,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn._kernels.minka import minka_evidence
 from fedpca_sklearn.federated._conditional_fill import filled_rows
-from fedpca_sklearn.summary._held_out import held_out_errors
+from fedpca_sklearn.summary._rank_selection import held_out_errors
 
 DIGITS = load_digits().data
 SPIKED = make_spiked(400, 20, spikes=[8, 5, 3], random_state=3)[0]

@@ -44,8 +44,8 @@ from fedpca_sklearn import (
 from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
 from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.communication._topology import adjacency
-from fedpca_sklearn.vertical._left_vector_merge import left_factor
-from fedpca_sklearn.vertical._operators import Columns, local_power
+from fedpca_sklearn.vertical._vertical_method import left_factor
+from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 
 
 def connected(p, seed):

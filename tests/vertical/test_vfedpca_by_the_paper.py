@@ -31,7 +31,7 @@ from fedpca_sklearn import (
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.rounds._client import Client
-from fedpca_sklearn.vertical._operators import Columns, local_power
+from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 
 examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
 seeds = st.integers(0, 2**31 - 1)
