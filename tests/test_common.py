@@ -110,7 +110,7 @@ SPIRIT()
 SPIRIT(2, forgetting_factor=1.0, hold_off=0)
 PETRELS(1, forgetting_factor=1.0, center=False, random_state=0)
 SubspaceTracker(1, batch_size=9, n_iter=2, detect_changes=True, store_subspaces=True)
-RobustSubspaceTracker(1, init="svd", batch_size=20, center=True)
+RobustSubspaceTracker(1, init="svd", batch_size=9, center=True)
 FederatedHeteroscedasticPCA(1, tol=0.01, n_clients=1, random_state=0)
 FederatedPowerPCA(1, random_state=0)
 FederatedPowerPCA(acceleration="krylov", random_state=0)
@@ -579,7 +579,7 @@ def test_a_failed_call_leaves_no_trace(code):
 @every_case
 def test_memory_does_not_grow_with_the_stream(code, caplog):
     caplog.set_level(logging.WARNING, "fedpca_sklearn")  # pytest keeps the records of this test
-    model, batches = made(code), [rows(20, 60, seed=i) for i in range(4)]
+    model, batches = made(code), [rows(30, 60, seed=i) for i in range(4)]
 
     def go_on():
         for batch in batches:
@@ -598,12 +598,12 @@ def test_memory_does_not_grow_with_the_stream(code, caplog):
     gc.freeze()  # what other tests have left is not walked through again and again
     tracemalloc.start()
     try:
-        before = most(3)
-        growth = most(3) - before
+        before = most(2)
+        growth = most(2) - before
     finally:
         tracemalloc.stop()
     # a log of ranks or of messages may grow, by less than a quarter of the rows that went through
-    assert growth < 12 * batches[0].nbytes / 4
+    assert growth < 8 * batches[0].nbytes / 4
 
 
 @pytest.mark.parametrize(
