@@ -594,16 +594,17 @@ def test_memory_does_not_grow_with_the_stream(code, caplog):
             sizes.append(tracemalloc.get_traced_memory()[0])
         return max(sizes)
 
-    go_on()
+    for _ in range(4):
+        go_on()
     gc.freeze()  # what other tests have left is not walked through again and again
     tracemalloc.start()
     try:
-        before = most(2)
-        growth = most(2) - before
+        before = most(3)
+        growth = most(3) - before
     finally:
         tracemalloc.stop()
     # a log of ranks or of messages may grow, by less than a quarter of the rows that went through
-    assert growth < 8 * batches[0].nbytes / 4
+    assert growth < 12 * batches[0].nbytes / 4
 
 
 @pytest.mark.parametrize(
