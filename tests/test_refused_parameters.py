@@ -1,6 +1,7 @@
 """A wrong parameter is an error that names it, and changes nothing; an extreme one as well.
 
-Each line of the table is a wrong parameter of the estimator above it and the words of the error.
+Each line of the table is a wrong parameter of the estimator above it and the words of the error, or
+wrong values of a parameter that the error names (`x as y: ...` where it names what x has inside).
 Two values of each parameter are in the golden file (-7 and a text of no meaning); here are those
 next to the allowed ones, those of objects in a parameter, and those that contradict the rows. Of a
 type that has the constraint of another (`_parameter_constraints`) one line is enough.
@@ -55,7 +56,6 @@ FederatedPCA(2, n_clients=3)
     n_components=10 | n_components=10 | n_features=9
     n_components=1.5 | n_components | Got 1.5
     n_clients=0 | n_clients | Got 0
-    estimator=StandardScaler() | StandardScaler
     estimator="pca" | 'estimator' parameter | 'pca'
     estimator=StreamingPCA(-1) | Client 0 | n_components | -1
     merge=SubspaceMerge | merge | SubspaceMerge
@@ -68,13 +68,9 @@ FederatedPCA(2, n_clients=3)
     merge=ProjectionAverage(1.5) | 'projection_dim' | Got 1.5
     merge=ProjectionAverage(weighting="variance") | 'weighting' parameter of | Got 'variance'
     merge=ProjectionAverage(weighting=None) | 'weighting' | Got None
+    estimator as StandardScaler: StandardScaler()
 TruncatedDistributedPCA(1)
-    local_threshold=0 | local_threshold | Got 0
-    local_threshold=0.0 | local_threshold | Got 0.0
-    local_threshold=1.5 | local_threshold | Got 1.5
-    local_threshold=2 | local_threshold | Got 2
-    local_threshold=nan | local_threshold | nan
-    local_threshold=None | local_threshold | Got None
+    local_threshold: 0; 0.0; 1.5; 2; nan; None
 OnlineDistributedPCA(2)
     n_components=0.9 | 'n_components' parameter of OnlineDistributedPCA | Got 0.9
     n_components=10 | n_components=10 | n_features=9
@@ -84,146 +80,129 @@ OnlineDistributedPCA(2)
     n_jobs="all" | 'n_jobs' | Got 'all'
 FederatedPowerPCA(2, n_clients=2, random_state=0)
     init=ones((3, 9)) | init must have shape (2, 9), got (3, 9)
-    init=full((2, 9), nan) | init
-    local_steps=0 | local_steps
     local_steps=2, acceleration="krylov" | acceleration='krylov' needs local_steps=1, got 2
-    channel=PerfectChannel(1.0) | dropout
-    channel=PerfectChannel(-0.1) | dropout
-    channel=PerfectChannel([0, 1]) | dropout
-    channel=PerfectChannel("often") | dropout
-    channel=PerfectChannel(zeros((0, 2))) | dropout
     channel=PerfectChannel(zeros((4, 3))) | dropout must have a column for each of 2 clients | 4, 3
-    channel=GaussianChannel(-1.0) | noise_std
-    channel=GaussianChannel("loud") | noise_std
-    channel=FadingChannel(-1.0) | noise_std
-    channel=FadingChannel(pilot_std=-1) | pilot_std
-    channel=FadingChannel(max_power=0) | max_power
-    channel=FadingChannel(max_delay=0.5) | max_delay
-    channel=FadingChannel(padding=-1) | padding
-    channel=PerfectChannel | channel
-    channel=zeros((1, 3)) | channel
+    init: full((2, 9), nan)
+    local_steps: 0
+    channel as dropout: PerfectChannel(1.0); PerfectChannel(-0.1); PerfectChannel([0, 1])
+    channel as dropout: PerfectChannel("often"); PerfectChannel(zeros((0, 2)))
+    channel as noise_std: GaussianChannel(-1.0); GaussianChannel("loud"); FadingChannel(-1.0)
+    channel as pilot_std: FadingChannel(pilot_std=-1)
+    channel as max_power: FadingChannel(max_power=0)
+    channel as max_delay: FadingChannel(max_delay=0.5)
+    channel as padding: FadingChannel(padding=-1)
+    channel: PerfectChannel; zeros((1, 3))
 FederatedSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False, random_state=0)
-    n_rounds=0 | n_rounds
-    init_rounds=0 | init_rounds
-    init_size=0 | init_size
-    forgetting_factor=1.1 | forgetting_factor
-    change_threshold=-1.0 | change_threshold
     init=ones((3, 8)) | init must have shape (k, 9)
-    batch_size=0 | batch_size
-    n_components=10 | n_components
-    channel=GaussianChannel("loud") | noise_std
+    n_rounds: 0
+    init_rounds: 0
+    init_size: 0
+    forgetting_factor: 1.1
+    change_threshold: -1.0
+    batch_size: 0
+    n_components: 10
+    channel as noise_std: GaussianChannel("loud")
 SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
-    n_components=2.5 | n_components
-    n_components=10 | n_components
-    batch_size=10.0 | batch_size
-    forgetting_factor=-0.1 | forgetting_factor
-    forgetting_factor=nan | forgetting_factor
-    n_iter=0 | n_iter
-    init=eye(3, 8) | init
-    init=ones((10, 9)) | init
-    init=ones(9) | init
-    init=full((3, 9), nan) | init
-    n_updates=0 | n_updates
-    change_threshold=-1.0 | change_threshold
-    center=None | center
-    store_subspaces=3.5 | store_subspaces
+    n_components: 2.5; 10
+    batch_size: 10.0
+    forgetting_factor: -0.1; nan
+    n_iter: 0
+    init: eye(3, 8); ones((10, 9)); ones(9); full((3, 9), nan)
+    n_updates: 0
+    change_threshold: -1.0
+    center: None
+    store_subspaces: 3.5
 RobustSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
-    init=eye(3, 8) | init
-    init=ones(9) | init
-    init_size=2.5 | init_size
-    xi=-1.0 | xi
-    xi=nan | xi
-    support_threshold=-1.0 | support_threshold
-    support_threshold=nan | support_threshold
+    init: eye(3, 8); ones(9)
+    init_size: 2.5
+    xi: -1.0; nan
+    support_threshold: -1.0; nan
 AlternatingProjections(3)
-    n_components=10 | n_components
-    threshold_scale=0.0 | threshold_scale
-    threshold_scale=nan | threshold_scale
-    tol=-1.0 | tol
-    max_iter=1.5 | max_iter
+    n_components: 10
+    threshold_scale: 0.0; nan
+    tol: -1.0
+    max_iter: 1.5
 FrequentDirections(2)
-    n_components=0 | n_components
-    sketch_size=0 | sketch_size
-    robust=0.5 | robust
+    n_components: 0
+    sketch_size: 0
+    robust: 0.5
 StreamingPowerMethod(2, random_state=0)
-    n_components=2.5 | n_components
-    block_size=0 | block_size
+    n_components: 2.5
+    block_size: 0
 OjaPCA(2, random_state=0)
-    learning_rate=0 | learning_rate
-    batch_size=0 | batch_size
-    random_state="x" | random_state
+    learning_rate: 0
+    batch_size: 0
+    random_state: "x"
 GROUSE(2, random_state=0)
-    n_components=0 | n_components
-    step_size=0.0 | step_size
+    n_components: 0
+    step_size: 0.0
 PAST(2, random_state=0)
-    forgetting_factor=0 | forgetting_factor
-    forgetting_factor=1.1 | forgetting_factor
-    deflation=None | deflation
+    forgetting_factor: 0; 1.1
+    deflation: None
 PETRELS(2, random_state=0)
-    forgetting_factor=-0.5 | forgetting_factor
-    regularization=0 | regularization
+    forgetting_factor: -0.5
+    regularization: 0
 SPIRIT(2)
-    n_components=None | n_components
-    lower=-0.1 | lower
-    upper=1.1 | upper
     lower=0.9, upper=0.8 | lower < upper
-    hold_off=-1 | hold_off
+    n_components: None
+    lower: -0.1
+    upper: 1.1
+    hold_off: -1
 VerticalFederatedPCA(2, feature_groups=3, random_state=0)
-    n_components=10 | n_components
-    feature_groups=[[0]] | feature_groups
-    method=VFedPCA | method
-    method=VFedPCA(local_iterations=0) | local_iterations
-    method=VFedPCA(n_rounds=0) | n_rounds
-    method=VFedPCA(weighting="none") | weighting
-    method=VFedPCA(weight_scaling="yes") | weight_scaling
-    method=LeftVectorMerge(local_components=0) | local_components
-    method=PowerRounds(n_rounds=0) | n_rounds
-    method=PowerRounds(tol=-1.0) | tol
-    method=PowerRounds(channel="gaussian") | channel
-    topology=zeros((2, 2)) | topology
-    topology=Ring(tol=-1.0) | tol
-    topology=Ring | topology
+    n_components: 10
+    feature_groups: [[0]]
+    method: VFedPCA
+    method as local_iterations: VFedPCA(local_iterations=0)
+    method as n_rounds: VFedPCA(n_rounds=0); PowerRounds(n_rounds=0)
+    method as weighting: VFedPCA(weighting="none")
+    method as weight_scaling: VFedPCA(weight_scaling="yes")
+    method as local_components: LeftVectorMerge(local_components=0)
+    method as tol: PowerRounds(tol=-1.0)
+    method as channel: PowerRounds(channel="gaussian")
+    topology: zeros((2, 2)); Ring
+    topology as tol: Ring(tol=-1.0)
 VerticalFederatedPCA(2, feature_groups=3, method="power", random_state=0)
-    n_components=10 | n_components
-    topology=Ring(tol=-1.0) | tol
-    random_state="x" | random_state
+    n_components: 10
+    topology as tol: Ring(tol=-1.0)
+    random_state: "x"
 VerticalFederatedPCA(2, feature_groups=3, method="merge")
-    n_components=10 | n_components
-    feature_groups=[[0]] | feature_groups
+    n_components: 10
+    feature_groups: [[0]]
 VerticalFederatedKernelPCA(2, feature_groups=2, random_state=0)
-    n_components=1.5 | n_components
-    kernel="cosine" | kernel
-    gamma=-1.0 | gamma
-    aggregation=VFedPCA | aggregation
-    aggregation=VFedPCA(local_iterations=0) | local_iterations
-    center=2 | center
-    gamma=inf | gamma
-    n_landmarks=0 | n_landmarks
-    feature_groups=0 | feature_groups
     feature_groups=10 | feature_groups=10 must be between 1 and n_features=9
     feature_groups=[[0, 1], range(1, 9)] | feature_groups | column 1 is held by 2
     feature_groups=[range(8)] | feature_groups | column 8 is held by 0
     feature_groups=[[], range(9)] | feature_groups must not hold an empty group
     feature_groups=[[-1], range(8)] | feature_groups | got -1
     feature_groups=[["ash"], range(1, 9)] | feature_groups | got 'ash'
-    feature_groups=[] | feature_groups
     kernel=rbf_kernel | kernel= | needs aggregation=VFedPCA
     aggregation=VFedPCA(), n_landmarks=5 | n_landmarks=5 needs aggregation='exact'
     kernel="poly", degree=0.5, gamma=9.0 | kernel='poly' is NaN or infinite
     kernel=lambda X, Y: X, aggregation=VFedPCA() | Client 0: kernel must return | got (60, 5)
     kernel=lambda *X: full((60, 60), nan), aggregation=VFedPCA() | Client 0: kernel= | is NaN
+    n_components: 1.5
+    kernel: "cosine"
+    gamma: -1.0; inf
+    aggregation: VFedPCA
+    aggregation as local_iterations: VFedPCA(local_iterations=0)
+    center: 2
+    n_landmarks: 0
+    feature_groups: 0; []
 """
 
 
 def rows_of_the_table():
     """Estimators as code, each with a wrong parameter and words."""
-    found, code = [], ""
+    code = ""
     for line in TABLE.strip().splitlines():
-        if line.startswith(" "):
-            found.append((code, *line.strip().split(" | ")))
-        else:
+        name, _, values = line.strip().partition(": ")
+        if not line.startswith(" "):
             code = line
-    return found
+        elif " | " in line:
+            yield code, *line.strip().split(" | ")
+        else:
+            name, _, word = name.partition(" as ")
+            yield from ((code, f"{name}={value}", word or name) for value in values.split("; "))
 
 
 def value_of(code):
