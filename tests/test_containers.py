@@ -91,6 +91,16 @@ def test_summaries_take_the_names(hold):
         summary.update(hold(FRAME[NAMES[::-1]]))
 
 
+@pytest.mark.parametrize(("n", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_names_that_differ_are_listed_up_to_five(n, more):
+    letters = np.array(list("abcdefgh"))
+    summary = Subspace.from_rows(pd.DataFrame(np.eye(8), columns=letters))
+    others = np.where(np.arange(8) < n, np.char.upper(letters), letters)
+    words = f"lacks 'a', 'b', 'c', 'd', 'e'{more} and has 'A', 'B', 'C', 'D', 'E'{more};"
+    with pytest.raises(ValueError, match=words):
+        summary.update(pd.DataFrame(np.eye(8), columns=others))
+
+
 # ------------------------------------------------------------------------------ what is refused
 
 
