@@ -5,7 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn import config_context
 
+from fedpca_sklearn import make_power_law
+from fedpca_sklearn._kernels import linalg, scatter, stack
 from fedpca_sklearn._validation.arrays import Place
+from fedpca_sklearn.summary import _exact
 
 strict = pytest.importorskip("array_api_strict")
 torch = pytest.importorskip("torch")
@@ -19,6 +22,33 @@ def dispatch(monkeypatch):
     torch.set_num_threads(1)
     with config_context(array_api_dispatch=True):
         yield
+
+
+@pytest.fixture
+def eigenproblems(monkeypatch):
+    """Orders of the eigenproblems that were solved at home, and how many pairs were found."""
+    found, eigh_top = [], linalg.eigh_top
+
+    def counted(G, max_keep, **options):
+        found.append((len(G), max_keep))
+        return eigh_top(G, max_keep, **options)
+
+    for module in (_exact, scatter, stack):
+        monkeypatch.setattr(module, "eigh_top", counted)
+    return found
+
+
+@pytest.fixture
+def come(monkeypatch):
+    """Sizes of what comes home."""
+    home, sizes = Place.numpy, []
+
+    def counted(place, array):
+        sizes.append(int(np.prod(array.shape)))
+        return home(place, array)
+
+    monkeypatch.setattr(Place, "numpy", counted)
+    return sizes
 
 
 def on_strict(X):
@@ -42,3 +72,7 @@ def as_numpy(array):
 def close(found, expected, tol=1e-12):
     """Assert that an array of another library is as expected."""
     assert_allclose(as_numpy(found), expected, rtol=tol, atol=tol * np.abs(expected).max())
+
+
+def power_law(n, d, seed=1):
+    return make_power_law(n, d, random_state=seed) + np.linspace(-5, 5, d)

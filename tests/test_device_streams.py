@@ -12,27 +12,22 @@ from device_helpers import (
     as_if_on_a_device,
     as_numpy,
     close,
+    come,
     dispatch,
+    eigenproblems,
     on_strict,
+    power_law,
     strict,
     torch,
 )
-from numpy.testing import assert_allclose
+from golden_cases import NAMES, made
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from fedpca_sklearn import (
-    EnergyBounds,
-    NpyRows,
-    StreamingPCA,
-    make_power_law,
-    on_device,
-    subspace_distance,
-)
-from fedpca_sklearn._kernels import linalg, scatter, stack
-from fedpca_sklearn._validation.arrays import Place
-from fedpca_sklearn.summary import _exact
+from fedpca_sklearn import NpyRows, StreamingPCA, on_device, subspace_distance
+from fedpca_sklearn._kernels import scatter
 
-__all__ = ["dispatch"]
+__all__ = ["come", "dispatch", "eigenproblems"]
 
 EPS = np.finfo(np.float64).eps
 
@@ -43,37 +38,6 @@ def put(request, monkeypatch):
         as_if_on_a_device(monkeypatch)
         return torch.asarray
     return on_strict
-
-
-@pytest.fixture
-def eigenproblems(monkeypatch):
-    """Orders of the eigenproblems that were solved at home, and how many pairs were found."""
-    found, eigh_top = [], linalg.eigh_top
-
-    def counted(G, max_keep, **options):
-        found.append((len(G), max_keep))
-        return eigh_top(G, max_keep, **options)
-
-    for module in (_exact, scatter, stack):
-        monkeypatch.setattr(module, "eigh_top", counted)
-    return found
-
-
-@pytest.fixture
-def come(monkeypatch):
-    """Sizes of what comes home."""
-    home, sizes = Place.numpy, []
-
-    def counted(place, array):
-        sizes.append(int(np.prod(array.shape)))
-        return home(place, array)
-
-    monkeypatch.setattr(Place, "numpy", counted)
-    return sizes
-
-
-def power_law(n, d, seed=1):
-    return make_power_law(n, d, random_state=seed) + np.linspace(-5, 5, d)
 
 
 def batches(X, *sizes):
@@ -121,62 +85,43 @@ def test_a_stream_has_an_eigenproblem_at_its_start_and_when_it_is_read(stream, p
     close(found.subspace_.singular_values, expected.singular_values, 1e-9)
 
 
-ROUTES = {
-    "far from zero": (StreamingPCA(10), batches(WIDE[:1200] + 1e6)),
-    "a mean that jumps": (StreamingPCA(3), [*batches(WIDE[:400]), WIDE[400:] + 1e6]),
-    "about the origin": (StreamingPCA(3, center=False), batches(power_law(900, 40))),
-    "by products": (StreamingPCA(3, svd_solver="gram"), batches(power_law(900, 40))),
-    "one row each": (StreamingPCA(3), batches(power_law(60, 8), *[1] * 60)),
-    "a constant column": (
-        StreamingPCA(3),
-        batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1),
-    ),
-    "no certificate": (StreamingPCA(8), batches(power_law(300, 12) * 10.0 ** -np.arange(12))),
-    "none after a while": (
-        StreamingPCA(5),
-        [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))],
-    ),
-    "more components than directions": (
-        StreamingPCA(30),
-        batches(power_law(200, 40)[:, :20] @ np.eye(20, 40)),
-    ),
-    "tiny numbers": (StreamingPCA(3), batches(1e-90 * power_law(300, 12))),
-    "huge numbers": (StreamingPCA(3), batches(1e90 * power_law(300, 12))),
-    "no scatter": (StreamingPCA(2), batches(np.ones((30, 4)))),
-}
+# estimator | batches
+ROUTES = """
+StreamingPCA(10) | batches(WIDE[:1200] + 1e6)
+StreamingPCA(3) | [*batches(WIDE[:400]), WIDE[400:] + 1e6]
+StreamingPCA(3, center=False) | batches(power_law(900, 40))
+StreamingPCA(3, svd_solver="gram") | batches(power_law(900, 40))
+StreamingPCA(3) | batches(power_law(60, 8), *[1] * 60)
+StreamingPCA(3) | batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1)
+StreamingPCA(8) | batches(power_law(300, 12) * 10.0 ** -np.arange(12))
+StreamingPCA(5) | [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))]
+StreamingPCA(30) | batches(power_law(200, 40)[:, :20] @ np.eye(20, 40))
+StreamingPCA(3) | batches(1e-90 * power_law(300, 12))
+StreamingPCA(3) | batches(1e90 * power_law(300, 12))
+StreamingPCA(2) | batches(np.ones((30, 4)))
+StreamingPCA() | batches(power_law(700, 40), 300, 400)
+StreamingPCA(0.9) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, block_size=400) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, forgetting_factor=0.999) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, half_life=1000) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9) | batches(power_law(700, 40))
+StreamingPCA(10, rank_rule=EnergyBounds()) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, oversampling=20) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, svd_solver="qr") | batches(power_law(700, 40), 300, 400)
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_stream_leads_where_that_at_home_does(route, put):
-    model, parts = ROUTES[route]
-    X = np.concatenate(parts)
-    found, expected = clone(model).fit(map(put, parts)), clone(model).fit(iter(parts))
+    code, parts = route.split(" | ")
+    parts = eval(parts, {**NAMES, "power_law": power_law, "batches": batches, "WIDE": WIDE})
+    found, expected = made(code).fit(map(put, parts)), made(code).fit(iter(parts))
     variance = expected.explained_variance_[expected.explained_variance_ > 0].min(initial=1e300)
-    tol = 1e-12 * max(1.0, np.abs(X).max() / np.sqrt(variance))  # rounding of the rows
+    size = np.abs(np.concatenate(parts)).max() / np.sqrt(variance)  # rounding of the rows
     for name in ("components_", "singular_values_", "mean_"):
-        close(getattr(found, name), getattr(expected, name), tol)
-    assert_allclose(found.subspace_.scatter, expected.subspace_.scatter, rtol=tol)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        StreamingPCA(),
-        StreamingPCA(0.9),
-        StreamingPCA(10, block_size=400),
-        StreamingPCA(10, forgetting_factor=0.999),
-        StreamingPCA(10, half_life=1000),
-        StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9),
-        StreamingPCA(10, rank_rule=EnergyBounds()),
-        StreamingPCA(10, oversampling=20),
-        StreamingPCA(10, svd_solver="qr"),
-    ],
-    ids=lambda model: str(model).replace(" ", ""),
-)
-def test_a_stream_with_other_parameters_is_that_at_home(model):
-    parts = batches(power_law(700, 40), 300, 400)
-    found = clone(model).fit(map(on_strict, parts))
-    close(found.components_, clone(model).fit(iter(parts)).components_, 1e-11)
+        close(getattr(found, name), getattr(expected, name), 1e-12 * max(1.0, size))
+    scatter_of = [model.subspace_.scatter for model in (found, expected)]
+    assert_allclose(*scatter_of, rtol=1e-12 * max(1.0, size))
 
 
 def test_a_device_without_float64_adds_up_at_home():
@@ -234,15 +179,14 @@ def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put):
         assert past.n_samples_ == expected.n_samples_
 
 
-def test_batches_of_several_places_are_taken_in_their_order(monkeypatch):
+@pytest.mark.parametrize("on_host", [True, False])
+def test_batches_of_several_places_are_taken_in_their_order(on_host, monkeypatch):
     X = power_law(600, 30)
-    parts = batches(X)
     kinds = [on_strict, on_strict, np.asarray, on_strict, torch.asarray, torch.asarray]
-    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, parts, strict=True))
+    if not on_host:
+        as_if_on_a_device(monkeypatch)
+    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, batches(X), strict=True))
     assert isinstance(found.components_, torch.Tensor)
-    close(found.components_, StreamingPCA(3).fit(X).components_)
-    as_if_on_a_device(monkeypatch)
-    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, parts, strict=True))
     close(found.components_, StreamingPCA(3).fit(X).components_)
 
 
@@ -287,62 +231,52 @@ def test_one_batch_is_alive_and_little_of_it_comes_home(put, come):
     assert 0 < sum(come) < X.size / 10
 
 
-def held_in(kind, X, folder):
-    """Rows of the host in something that is read."""
-    if kind == "memory map":
-        np.save(folder / "X.npy", X)
-        return np.load(folder / "X.npy", mmap_mode="r")
-    if kind == "file":
-        np.save(folder / "X.npy", X)
-        return NpyRows(folder / "X.npy")
-    if kind == "frame":
-        return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    if kind == "loader":
-        data = torch.utils.data.TensorDataset(torch.asarray(X), torch.arange(len(X)))
-        return torch.utils.data.DataLoader(data, batch_size=130)
-    if kind == "dask":
-        return pytest.importorskip("dask.array").from_array(X, chunks=(170, 5))
-    made = {
-        "array": lambda: X,
-        "other order": lambda: np.asfortranarray(X),
-        "tensor": lambda: torch.asarray(X),
-        "list": lambda: X.tolist(),
-        "iterable": lambda: iter(batches(X, 250, 1, 149)),
-        "numbers": lambda: np.arange(800, dtype=np.uint8).reshape(400, 2)[:, [0, 1, 0]],
-    }
-    return made[kind]()
+def saved(X, folder):
+    np.save(folder / "X.npy", X)
+    return folder / "X.npy"
 
 
+def loader(X):
+    data = torch.utils.data.TensorDataset(torch.asarray(X), torch.arange(len(X)))
+    return torch.utils.data.DataLoader(data, batch_size=130)
+
+
+HOLDERS = {
+    "array": lambda X, folder: X,
+    "other order": lambda X, folder: np.asfortranarray(X),
+    "numbers": lambda X, folder: np.round(9 * X).astype(np.int8),
+    "memory map": lambda X, folder: np.load(saved(X, folder), mmap_mode="r"),
+    "file": lambda X, folder: NpyRows(saved(X, folder)),
+    "frame": lambda X, folder: pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]),
+    "tensor": lambda X, folder: torch.asarray(X),
+    "list": lambda X, folder: X.tolist(),
+    "loader": lambda X, folder: loader(X),
+    "iterable": lambda X, folder: iter(batches(X, 250, 1, 149)),
+    "dask": lambda X, folder: pytest.importorskip("dask.array").from_array(X, chunks=(170, 5)),
+}
 LIBRARIES = [(strict, ON_A_DEVICE), (torch, "cpu"), (torch, None), (np, None)]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("array", "other order", "memory map", "file", "frame", "tensor", "list", "loader"),
-        *("iterable", "dask", "numbers"),
-    ],
-)
-@pytest.mark.parametrize("library", range(4), ids=["strict", "torch", "torch's default", "numpy"])
-def test_rows_of_the_host_are_sent_in_their_order(kind, library, tmp_path):
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize(("xp", "device"), LIBRARIES, ids=["strict", "torch", "default", "numpy"])
+def test_rows_of_the_host_are_sent_in_their_order(holder, xp, device, tmp_path):
     X = power_law(400, 20).astype(np.float32)
-    xp, device = LIBRARIES[library]
-    sent = list(on_device(held_in(kind, X, tmp_path), xp, device, batch_size=100))
+    sent = list(on_device(HOLDERS[holder](X, tmp_path), xp, device, batch_size=100))
     like = xp.empty(0) if device is None else xp.empty(0, device=device)
     for batch in sent:
         assert batch.shape[0] <= 100
         assert type(batch) is type(like)
         assert getattr(batch, "device", None) == getattr(like, "device", None)
     home = sent if xp is np else map(as_numpy, sent)
-    expected = held_in(kind, X, tmp_path) if kind == "numbers" else X
-    np.testing.assert_array_equal(np.concatenate(list(home)), expected)
-    assert sent[0].dtype == xp.asarray(expected[:1]).dtype or kind == "list"
+    expected = HOLDERS[holder](X, tmp_path) if holder == "numbers" else X
+    assert_array_equal(np.concatenate(list(home)), expected)
+    assert sent[0].dtype == xp.asarray(expected[:1]).dtype or holder == "list"
 
 
 def test_a_fit_of_rows_of_the_host_on_a_device_is_that_of_numpy(put, tmp_path, come, eigenproblems):
     xp, device = (strict, ON_A_DEVICE) if put is on_strict else (torch, "cpu")
     X = WIDE + 1e6
-    rows = held_in("memory map", X, tmp_path)
+    rows = HOLDERS["memory map"](X, tmp_path)
     found = StreamingPCA(10).fit(on_device(rows, xp, device, batch_size=500))
     assert found.n_components_ == 10
     assert len(eigenproblems) == 2
@@ -355,37 +289,30 @@ def test_a_fit_of_rows_of_the_host_on_a_device_is_that_of_numpy(put, tmp_path, c
     close(xp.concat(Z), expected.transform(X), 1e-6)
 
 
-def test_at_most_two_batches_are_on_the_device():
-    X, alive = power_law(600, 8), []
-    for batch in on_device(X, torch, "cpu", batch_size=100):
-        alive.append(weakref.ref(batch))
-        del batch
-        assert sum(there() is not None for there in alive) <= 1  # and the next one
-    in_numpy = []
+def test_at_most_two_batches_are_in_memory_and_a_buffer_that_is_filled_again_is_sent_before():
+    X, there, here = power_law(600, 8), [], []
 
     def parts():
         for part in batches(X):
             part = part.copy()
-            assert sum(there() is not None for there in in_numpy) <= 1
-            in_numpy.append(weakref.ref(part))
+            assert sum(held() is not None for held in here) <= 1
+            here.append(weakref.ref(part))
             yield part
             del part
 
-    found = StreamingPCA(3).fit(on_device(parts(), strict, ON_A_DEVICE))
-    close(found.components_, StreamingPCA(3).fit(X).components_)
+    for batch in on_device(parts(), torch, "cpu", batch_size=100):
+        there.append(weakref.ref(batch))
+        del batch
+        assert sum(held() is not None for held in there) <= 1  # and the next one
 
-
-def test_a_buffer_that_is_filled_again_is_sent_before():
-    X = power_law(600, 8)
-
-    def parts():
+    def filled():
         buffer = np.empty((100, 8))
         for part in batches(X):
             buffer[...] = part
             yield buffer
 
-    sent = [batch.clone() for batch in on_device(parts(), torch, "cpu")]
-    np.testing.assert_array_equal(torch.concat(sent), X)
+    sent = [batch.clone() for batch in on_device(filled(), torch, "cpu")]
+    assert_array_equal(torch.concat(sent), X)
 
 
 def test_rows_that_cannot_be_sent_are_refused():

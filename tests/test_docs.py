@@ -25,15 +25,12 @@ DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not MADE & set
 EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 
-OPTIONAL = {
-    "polars",
-    "pyarrow",
-    "skops",
-    "torch",
-}  # what the environment of the oldest releases lacks
+# what the environment of the oldest releases lacks
+OPTIONAL = {"polars", "pyarrow", "skops", "torch"}
 BASE = {"joblib", "numpy", "sklearn", "scipy", "threadpoolctl"}
 HOW_TO = sorted((ROOT / "docs/howto").glob("*.md"))
 GUIDES = [*sorted((ROOT / "docs/guide").glob("*.md")), ROOT / "docs/privacy.md"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RECIPES = [ROOT / "docs/extending.md", ROOT / "docs/extending_flower.md"]
 
 
@@ -93,22 +90,19 @@ def refused_at_the_prompt(code):
         typed = [] if done else typed
 
 
-def test_lines_that_the_prompt_refuses_are_seen():
-    assert list(refused_at_the_prompt("for i in 1, 2:\n    i\ni += 1\n")) == ["i += 1"]
-    assert not list(refused_at_the_prompt("for i in 1, 2:\n    i\n\ni += 1\n"))
-
-
 @pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO, *GUIDES], ids=lambda p: p.name)
 def test_code_can_be_pasted_at_the_prompt_of_python(page):
+    loop = "for i in 1, 2:\n    i\n{}i += 1\n"
+    assert list(refused_at_the_prompt(loop.format(""))) == ["i += 1"]
+    assert not list(refused_at_the_prompt(loop.format("\n")))
     assert not [line for code in blocks(page) for line in refused_at_the_prompt(code)]
 
 
 def installed_by(page):
     """Names in the lines of a page that say `pip install`, with the packages of extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     said = re.findall(r"pip install ([^`\n]+)", page.read_text())
     words = {word for line in said for word in re.findall(r"[\w-]+", line)}
-    extras = project["optional-dependencies"]
+    extras = PROJECT["optional-dependencies"]
     needed = [line for word in words & set(extras) for line in extras[word]]
     return words | {re.match(r"[\w-]+", line)[0] for line in needed}
 
@@ -141,38 +135,21 @@ def hidden_imports(code):
                 yield path
 
 
-def test_hidden_imports_are_seen():
-    assert list(hidden_imports("import a._b\nfrom a import _c, d\nfrom a._e.f import g")) == [
-        "a._b",
-        "a._c",
-        "a._e.f.g",
-    ]
-
-
 @pytest.mark.parametrize("page", [ROOT / "README.md", *RECIPES], ids=lambda p: p.name)
 def test_recipes_import_what_is_public(page):
+    seen = hidden_imports("import a._b\nfrom a import _c, d\nfrom a._e.f import g")
+    assert list(seen) == ["a._b", "a._c", "a._e.f.g"]
     assert not [path for code in blocks(page) for path in hidden_imports(code)]
 
 
-def classes_of_recipes():
-    """Syntax trees of the classes; line numbers are those of the block."""
+def test_every_base_has_a_short_recipe():
+    """A class of the pages has it as a base, or a class that has; at most 40 lines with imports."""
     trees = [ast.parse(code) for page in RECIPES for code in blocks(page)]
-    return [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-
-
-def test_recipes_are_short():
-    """At most 40 lines, with the imports and functions before the class."""
-    assert not [node.name for node in classes_of_recipes() if node.end_lineno > 40]
-
-
-def test_every_base_has_a_recipe():
-    """A class of the pages has it as a base, or a class that has."""
-    bases = (
-        getattr(base if hasattr(base, b.id) else protocols, b.id)
-        for node in classes_of_recipes()
-        for b in node.bases
-    )
-    shown = {above for kind in bases for above in kind.__mro__}
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert not [node.name for node in classes if node.end_lineno > 40]
+    names = {b.id for node in classes for b in node.bases}
+    kinds = [getattr(base if hasattr(base, name) else protocols, name) for name in names]
+    shown = {above for kind in kinds for above in kind.__mro__}
     abstract = {kind for kind in map(vars(base).get, base.__all__) if inspect.isabstract(kind)}
     assert abstract - shown == {base.StreamingClientsTransformer}  # one method more, `_reset`
 
@@ -216,39 +193,35 @@ def test_every_page_is_in_a_table_of_contents():
     assert missing == {ROOT / "docs/index"}
 
 
-def test_the_bill_of_materials_is_that_of_the_project():
-    bill = json.loads((ROOT / "fedpca_sklearn.cdx.json").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    itself = bill["metadata"]["component"]
-    assert (itself["name"], itself["version"]) == (project["name"], fedpca_sklearn.__version__)
-    assert itself["licenses"] == [{"license": {"id": project["license"]}}]
-    needed = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]]
-    assert [part["name"] for part in bill["components"]] == needed
+def test_bill_of_materials_recipe_and_citation_are_those_of_the_project():
+    bill, needed = (
+        json.loads((ROOT / "fedpca_sklearn.cdx.json").read_text()),
+        PROJECT["dependencies"],
+    )
+    itself, version = bill["metadata"]["component"], fedpca_sklearn.__version__
+    assert (itself["name"], itself["version"]) == (PROJECT["name"], version)
+    assert itself["licenses"] == [{"license": {"id": PROJECT["license"]}}]
+    names = [re.match(r"[\w-]+", line)[0] for line in needed]
+    assert [part["name"] for part in bill["components"]] == names
     (depends,) = bill["dependencies"]
     assert depends["ref"] == itself["purl"] == f"pkg:pypi/{itself['name']}@{itself['version']}"
     assert depends["dependsOn"] == [part["purl"] for part in bill["components"]]
-
-
-def test_recipe_and_citation_are_those_of_the_project():
-    """The recipe for conda has the project's version, least Python, and dependencies."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    recipe = (ROOT / "recipe/recipe.yaml").read_text()
+    recipe = (ROOT / "recipe/recipe.yaml").read_text()  # for conda
     for name, value in (
-        ("name", project["name"]),
-        ("version", f'"{fedpca_sklearn.__version__}"'),
-        ("python_min", f'"{project["requires-python"].removeprefix(">=")}"'),
+        ("name", PROJECT["name"]),
+        ("version", f'"{version}"'),
+        ("python_min", f'"{PROJECT["requires-python"].removeprefix(">=")}"'),
     ):
         assert f"  {name}: {value}\n" in recipe
     (run,) = re.findall(r"^  run:\n((?:    - .*\n)+)", recipe, re.MULTILINE)
-    first, *needed = re.findall(r"- (.*)", run)
+    first, *lines = re.findall(r"- (.*)", run)
     assert first == "python >=${{ python_min }}"
-    assert [line.replace(" ", "") for line in needed] == project["dependencies"]
+    assert [line.replace(" ", "") for line in lines] == needed
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     marked = re.findall(r": (\w+) # placeholder|- (\w+) # placeholder", recipe)
     assert all(f"`{''.join(name)}`" in contributing for name in marked)
     assert len(marked) == 3
-    about = (ROOT / "docs/about.md").read_text()
-    assert f"version = {{{fedpca_sklearn.__version__}}}" in about
+    assert f"version = {{{version}}}" in (ROOT / "docs/about.md").read_text()
 
 
 def test_the_first_page_is_short_and_narrow():

@@ -59,24 +59,16 @@ def by_the_book(parts):
 # ------------------------------------------------------------------------------ the jackknife
 
 
-def test_intervals_are_those_of_a_jackknife_of_equal_parts():
-    parts = np.split(rows() + 100.0, 6)
-    found = jackknife_intervals(summaries(parts), 2)
-    expected = by_the_book(parts)
-    assert_allclose(found.explained_variance_interval, expected[0], rtol=1e-8)
-    assert_allclose(found.explained_variance_ratio_interval, expected[1], rtol=1e-8)
-    assert_allclose(found.cumulative_ratio_interval, expected[2], rtol=1e-8)
+# of unlike parts the book's deviations are from an estimate, ours from the mean: 1 / n
+@pytest.mark.parametrize(("cuts", "tol"), [(6, 1e-8), ([50, 150, 300, 500, 550], 0.01)])
+def test_intervals_are_those_of_a_jackknife_of_the_rows(cuts, tol):
+    parts = np.split(rows() + 100.0, cuts)
+    found, expected = jackknife_intervals(summaries(parts), 2), by_the_book(parts)
+    assert_allclose(found.explained_variance_interval, expected[0], rtol=tol)
+    assert_allclose(found.explained_variance_ratio_interval, expected[1], rtol=tol)
+    assert_allclose(found.cumulative_ratio_interval, expected[2], rtol=tol)
     middle = np.sqrt(np.prod(found.explained_variance_interval, axis=1))
     assert_allclose(found.explained_variance, middle)
-
-
-def test_parts_of_unlike_sizes_count_by_their_rows():
-    X = rows(n=900)
-    parts = np.split(X, [50, 150, 300, 500, 600])
-    found, expected = jackknife_intervals(summaries(parts), 2), by_the_book(parts)
-    # the book's deviations are from an estimate, ours from the mean: alike but for a share of 1 / n
-    assert_allclose(found.explained_variance_interval, expected[0], rtol=0.01)
-    assert_allclose(found.explained_variance, np.sqrt(np.prod(expected[0], axis=1)), rtol=1e-3)
 
 
 def test_the_order_the_scale_and_the_basis_do_not_matter():
@@ -115,12 +107,6 @@ def test_about_the_origin_float32_and_weights():
     )
 
 
-def test_all_directions_have_no_angle():
-    found = jackknife_intervals(summaries(np.split(rows(d=3), 6)), 3)
-    assert found.subspace_sine_bound == 0
-    assert_allclose(found.cumulative_ratio_interval[-1], 1)
-
-
 # ------------------------------------------------------------------------------ blocks of sites
 
 
@@ -141,41 +127,32 @@ def test_blocks_of_sites_do_not_count_how_unlike_sites_are():
     assert_allclose(widths[0], 2 * 1.96 * np.sqrt(within / 2000), rtol=0.25)
 
 
-def test_blocks_of_one_site_are_as_sites_are():
+def test_blocks_of_one_site_are_as_sites_are_and_blocks_may_name_their_site():
     parts = summaries(np.split(rows(), 6))
     by_blocks, by_sites = jackknife_intervals([parts], 2), jackknife_intervals(parts, 2)
     assert_allclose(by_blocks.explained_variance, by_sites.explained_variance)
     assert_allclose(by_blocks.subspace_sine_bound, by_sites.subspace_sine_bound)
-
-
-def test_blocks_may_name_their_site():
-    parts = [summaries(np.split(site, 4)) for site in np.split(rows(), 3)]
-    expected = jackknife_intervals(parts, 1)
+    pairs = [parts[:2], parts[2:4], parts[4:]]
     named = [
-        [block._replace(site=name) for block in blocks]
-        for name, blocks in zip("abc", parts, strict=True)
+        [block._replace(site=name) for block in pair]
+        for name, pair in zip("abc", pairs, strict=True)
     ]
-    assert_allclose(jackknife_intervals(named, 1).explained_variance, expected.explained_variance)
-    with pytest.raises(ValueError, match="of site 'a', as is"):
-        jackknife_intervals([named[0], named[0]], 1)
-    with pytest.raises(ValueError, match="of site 'a', as is"):
-        jackknife_intervals(named[0], 1)
+    found, expected = (jackknife_intervals(blocks, 1) for blocks in (named, pairs))
+    assert_allclose(found.explained_variance, expected.explained_variance)
+    for twice in ([named[0], named[0]], named[0]):
+        with pytest.raises(ValueError, match="of site 'a', as is"):
+            jackknife_intervals(twice, 1)
 
 
 # ------------------------------------------------------------------------------ the angle
 
 
-def test_of_one_direction_the_bound_is_a_quantile_of_f():
+def test_the_bound_is_the_quantile_of_the_largest_singular_value():
     rng = np.random.default_rng(0)
     deviations = rng.standard_normal((2000, 30, 1)) / 1e3
-    trace = np.sum(deviations**2)
-    square = trace * stats.f.ppf(0.95, 30, 30 * 1999)
+    square = np.sum(deviations**2) * stats.f.ppf(0.95, 30, 30 * 1999)  # of one direction
     # the 95 % point of 4,000 draws, and the number of dimensions from 2,000 vectors
     assert sine_bound(deviations, 1999, 0.95) ** 2 == pytest.approx(square / (1 + square), rel=0.03)
-
-
-def test_the_bound_is_the_quantile_of_the_largest_singular_value():
-    rng = np.random.default_rng(1)
     scale = 0.01 * np.array([1.0, 0.7])
     draws = rng.standard_normal((4000, 20, 2)) * scale
     expected = np.quantile(np.linalg.norm(draws, 2, axis=(1, 2)), 0.95)
@@ -191,10 +168,10 @@ def test_no_deviation_has_no_angle():
     with pytest.warns(UserWarning, match="as 5.0 sites of equal size"):
         found = jackknife_intervals(summaries(np.split(along, 5)), 1)
     assert found.subspace_sine_bound < 1e-7
-
-
-def test_a_site_whose_blocks_are_all_alike():
-    constant = summaries(np.ones((2, 50, 12)))
+    found = jackknife_intervals(summaries(np.split(rows(d=3), 6)), 3)  # all directions
+    assert found.subspace_sine_bound == 0
+    assert_allclose(found.cumulative_ratio_interval[-1], 1)
+    constant = summaries(np.ones((2, 50, 12)))  # a site whose blocks are all alike
     found = jackknife_intervals([summaries(np.split(rows(), 2)), constant], 1)
     assert 0 < found.subspace_sine_bound < 1
     assert np.isfinite(found.explained_variance_interval).all()
@@ -203,18 +180,22 @@ def test_a_site_whose_blocks_are_all_alike():
 # ------------------------------------------------------------------------------ the population
 
 
+def hits_of(found, X, variance):
+    """Whether the intervals of two variances hold them, and the bound the angle to two axes."""
+    ends = found.explained_variance_interval
+    sample = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
+    angle = subspace_distance(sample, np.eye(2, X.shape[1]))
+    held = (ends[:, 0] <= variance) & (variance <= ends[:, 1])
+    return np.append(held, angle <= found.subspace_sine_bound)
+
+
 def test_intervals_have_the_populations_value_as_often_as_they_say():
-    rng, repetitions = np.random.default_rng(0), 100
-    d, variance = 20, np.array([10.0, 4.0])
+    rng, repetitions, variance = np.random.default_rng(0), 100, np.array([10.0, 4.0])
     hits = np.zeros(3)
     for _ in range(repetitions):
-        Z = rng.exponential(size=(1000, d)) - 1  # skewed
+        Z = rng.exponential(size=(1000, 20)) - 1  # skewed
         Z[:, :2] *= np.sqrt(variance)
-        found = jackknife_intervals(summaries(np.split(Z, 10)), 2)
-        ends = found.explained_variance_interval
-        hits[:2] += (ends[:, 0] <= variance) & (variance <= ends[:, 1])
-        sample = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)[2][:2]
-        hits[2] += subspace_distance(sample, np.eye(2, d)) <= found.subspace_sine_bound
+        hits += hits_of(jackknife_intervals(summaries(np.split(Z, 10)), 2), Z, variance)
     # `bench intervals` has 93 to 97 % in 500; a share in this range is here within these margins
     least, most = stats.binom(repetitions, [0.93, 0.97]).ppf([[1e-4], [1 - 1e-4]])[[0, 1], [0, 1]]
     assert np.all((least <= hits) & (hits <= most)), hits
@@ -236,20 +217,14 @@ def sites_that_differ(rng, sizes, d=12):
 
 
 def test_unequal_sites_whose_means_differ_are_as_uncertain_as_few():
-    rng, repetitions = np.random.default_rng(0), 100
-    hits = np.zeros(3)
+    rng, repetitions, hits = np.random.default_rng(0), 100, np.zeros(3)
     for _ in range(repetitions):
         parts, variance = sites_that_differ(rng, SIZES)
         with pytest.warns(UserWarning, match="as 4.* sites of equal size"):
             found = jackknife_intervals(summaries(parts), 2)
-        ends = found.explained_variance_interval
-        hits[:2] += (ends[:, 0] <= variance) & (variance <= ends[:, 1])
-        X = np.concatenate(parts)
-        sample = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
-        hits[2] += subspace_distance(sample, np.eye(2, 12)) <= found.subspace_sine_bound
+        hits += hits_of(found, np.concatenate(parts), variance)
     # `bench calibrated_models` has 91 to 97 % in 500; with the roots of shares it was 64 to 86 %
-    least = stats.binom(repetitions, 0.91).ppf(1e-4)
-    assert np.all(hits >= least), hits
+    assert np.all(hits >= stats.binom(repetitions, 0.91).ppf(1e-4)), hits
 
 
 def test_equal_sites_whose_means_differ_are_counted():

@@ -3,35 +3,22 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from golden_cases import NAMES, made
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
-    DistributedPCA,
-    FederatedHeteroscedasticPCA,
     FederatedPCA,
-    FederatedPowerPCA,
     FederatedScaler,
-    FederatedSubspaceTracker,
-    NoiseAwareMerge,
-    OnlineDistributedPCA,
-    PairMoments,
     PersonalizedPCA,
-    ProjectionAverage,
-    StreamingPCA,
     Subspace,
     SubspaceMerge,
-    TruncatedDistributedPCA,
     VerticalFederatedPCA,
     merge_subspaces,
 )
 
-STRATEGIES = [
-    None,
-    SubspaceMerge("qr"),
-    SubspaceMerge(fan_in=2),
-    ProjectionAverage(),
-    NoiseAwareMerge(),
-]
+STRATEGIES = ["None", 'SubspaceMerge("qr")', "SubspaceMerge(fan_in=2)", "ProjectionAverage()"]
+STRATEGIES += ["NoiseAwareMerge()"]
+SITES = ["east", "south", "north", "west", "centre", "coast"]
 EXTREMES = {
     "mean": {"mean": [0, -1e155, 0]},
     "count": {"n_samples": 1.7e308},
@@ -39,7 +26,7 @@ EXTREMES = {
 }
 
 
-def summaries(fields, at=3, n=6, **common):
+def summaries(fields, at=3, **common):
     """Summaries of which the one at a position is valid, and too large to be added to others."""
     valid = {
         "components": np.eye(3)[:1],
@@ -49,119 +36,118 @@ def summaries(fields, at=3, n=6, **common):
         "scatter": 1e308 if "scatter" in fields else 1.0,
         **common,
     }
-    return [Subspace(**(valid | (fields if i == at else {}))) for i in range(n)]
+    return [Subspace(**(valid | (fields if i == at else {}))) for i in range(6)]
+
+
+def of_sites(parts):
+    return [part._replace(site=name) for part, name in zip(parts, SITES, strict=False)]
 
 
 @pytest.mark.parametrize("kind", EXTREMES)
 @pytest.mark.parametrize("at", [0, 3, 5])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_merge_names_the_position_and_the_site(kind, at, strategy):
-    parts = summaries(EXTREMES[kind], at)
-    calls = [lambda parts: (strategy or SubspaceMerge()).merge(parts, 1)]
-    if strategy is None:
-        calls.append(lambda parts: merge_subspaces(parts, 1))
-    for merge in calls:
+    parts, strategy = summaries(EXTREMES[kind], at), made(strategy)
+    for merge in ((strategy or SubspaceMerge()).merge, merge_subspaces)[: 2 - bool(strategy)]:
         with pytest.raises(ValueError, match=rf"^subspaces\[{at}\]: .*too large to merge"):
-            merge(parts)
-        named = [part._replace(site=f"site {i}") for i, part in enumerate(parts)]
-        with pytest.raises(ValueError, match=rf"^subspaces\[{at}\] \(site 'site {at}'\): .*"):
-            merge(named)
+            merge(parts, 1)
+        named = rf"^subspaces\[{at}\] \(site '{SITES[at]}'\): .*"
+        with pytest.raises(ValueError, match=named):
+            merge(of_sites(parts), 1)
+    for files, name in ((parts, at), (of_sites(parts), f"'{SITES[at]}'")):
+        with pytest.raises(ValueError, match=f"^Client {name}: .*too large to merge"):
+            FederatedPCA.from_subspaces(files, 1, merge=strategy)
 
 
-@pytest.mark.parametrize("kind", EXTREMES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_files_of_sites_are_named(kind, strategy):
-    parts = summaries(EXTREMES[kind])
-    with pytest.raises(ValueError, match=r"^Client 3: .*too large to merge"):
-        FederatedPCA.from_subspaces(parts, 1, merge=strategy)
-    parts = [part._replace(site=name) for part, name in zip(parts, "abcdef", strict=True)]
-    with pytest.raises(ValueError, match=r"^Client 'd': .*too large to merge"):
-        FederatedPCA.from_subspaces(parts, 1, merge=strategy)
+def test_summaries_that_cannot_be_merged_are_named_with_what_is_wrong():
+    a, b, c = Subspace.empty(3), Subspace.empty(4), Subspace.empty(3, centered=False)
+    heavy = {"weights": [1, 1e10]}
+    for parts, options, error, words in [
+        (summaries(EXTREMES["mean"]), {}, ValueError, r"=5, scatter=1 and a mean of up to 1e\+155"),
+        (
+            of_sites(summaries({}, n_samples=1e300)[:2]),
+            heavy,
+            ValueError,
+            r"^subspaces\[1\] \(site 'south'\): weight=.*too large",
+        ),
+        (of_sites([a, b]), {}, ValueError, r"subspaces\[1\] \(site 'south'\) has 4 features"),
+        (of_sites([a, c]), {}, ValueError, r"all not centred.*\(site 'south'\)"),
+        ([a, 5], {}, TypeError, r"got int as subspaces\[1\]"),
+    ]:
+        with pytest.raises(error, match=words):
+            merge_subspaces(parts, **options)
 
 
-def test_the_error_says_what_is_too_large():
-    with pytest.raises(ValueError, match=r"n_samples=5, scatter=1 and a mean of up to 1e\+155"):
-        merge_subspaces(summaries(EXTREMES["mean"]))
-
-
-def test_a_weight_that_overflows_names_its_summary():
-    parts = summaries({}, n_samples=1e300)
-    names = "east", "south", "north", "west", "centre", "coast"
-    parts = [part._replace(site=name) for part, name in zip(parts, names, strict=True)]
-    with pytest.raises(ValueError, match=r"^subspaces\[2\] \(site 'north'\): weight=.*too large"):
-        merge_subspaces(parts, weights=[1, 1, 1e10, 1, 1, 1])
-
-
-def test_summaries_that_do_not_fit_are_named():
-    a, b = Subspace.empty(3)._replace(site="north"), Subspace.empty(4)._replace(site="west")
-    with pytest.raises(ValueError, match=r"subspaces\[1\] \(site 'west'\) has 4 features"):
-        merge_subspaces([a, b])
-    c = Subspace.empty(3, centered=False)._replace(site="west")
-    with pytest.raises(ValueError, match=r"all not centred.*\(site 'west'\)"):
-        merge_subspaces([a, c])
-    with pytest.raises(TypeError, match=r"got int as subspaces\[1\]"):
-        merge_subspaces([a, 5])
+CLIENTS = np.repeat(["a", "b", "c"], 20)
 
 
 def rows(value):
     """Rows of three clients, of which 'b' holds a value everywhere."""
     X = np.random.default_rng(0).standard_normal((60, 4))
     X[20:40] = value
-    return X, np.repeat(["a", "b", "c"], 20)
+    return X
+
+
+MODELS = """
+FederatedPCA(2)
+FederatedPCA(2, merge=SubspaceMerge(fan_in=2))
+FederatedPCA(2, merge=ProjectionAverage())
+DistributedPCA(2)
+TruncatedDistributedPCA(2)
+OnlineDistributedPCA(2)
+FederatedPowerPCA(2, random_state=0)
+FederatedPowerPCA(2, local_steps=3, random_state=0)
+FederatedPowerPCA(2, center=False, random_state=0)
+FederatedSubspaceTracker(2, batch_size=60, robust=True, random_state=0)
+FederatedSubspaceTracker(2, batch_size=60, robust=False, random_state=0)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("code", MODELS)
+def test_rows_far_out_name_their_client(code):
+    model = made(code)
+    for value in (1e155, -1e200, 1e300):
+        with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+            model.fit(rows(value), clients=CLIENTS)
+    if "Tracker" in code:
+        model.fit(np.random.default_rng(1).standard_normal((60, 4)), clients=CLIENTS)
+        with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+            model.partial_fit(rows(1e155), clients=CLIENTS)
+    if code in ("FederatedPCA(2)", "DistributedPCA(2)", "OnlineDistributedPCA(2)"):
+        X = rows(0.0)
+        X[20:40] += 5e18 * np.sign(np.arange(20) - 9.5)[:, None]
+        with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+            model.fit((8 * X).astype(np.float32), clients=CLIENTS)
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        FederatedPCA(2),
-        FederatedPCA(2, merge=SubspaceMerge(fan_in=2)),
-        FederatedPCA(2, merge=ProjectionAverage()),
-        DistributedPCA(2),
-        TruncatedDistributedPCA(2),
-        OnlineDistributedPCA(2),
-        FederatedPowerPCA(2, random_state=0),
-        FederatedPowerPCA(2, local_steps=3, random_state=0),
-        FederatedPowerPCA(2, center=False, random_state=0),
-    ],
-    ids=str,
+    "call",
+    """
+StreamingPCA(2).fit
+StreamingPCA(2, svd_solver="qr").fit
+StreamingPCA(2, svd_solver="qr", block_size=10).partial_fit
+FederatedPCA(2).fit
+FederatedScaler().fit
+FederatedPowerPCA(2, random_state=0).fit
+FederatedPowerPCA(2, acceleration="krylov", center=False, random_state=0).fit
+FederatedHeteroscedasticPCA(2, random_state=0).fit
+DistributedPCA(2).partial_fit
+OnlineDistributedPCA(2).fit
+PersonalizedPCA(2).fit
+TruncatedDistributedPCA(2).fit
+Subspace.from_rows
+PairMoments.from_rows
+""".strip().splitlines(),
 )
-@pytest.mark.parametrize("value", [1e155, -1e200, 1e300])
-def test_rows_far_out_name_their_client(model, value):
-    X, clients = rows(value)
-    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
-        model.fit(X, clients=clients)
-
-
-@pytest.mark.parametrize(
-    "fit",
-    [
-        StreamingPCA(2).fit,
-        StreamingPCA(2, svd_solver="qr").fit,
-        StreamingPCA(2, svd_solver="qr", block_size=10).partial_fit,
-        FederatedPCA(2).fit,
-        FederatedScaler().fit,
-        FederatedPowerPCA(2, random_state=0).fit,
-        FederatedPowerPCA(2, acceleration="krylov", center=False, random_state=0).fit,
-        FederatedHeteroscedasticPCA(2, random_state=0).fit,
-        DistributedPCA(2).partial_fit,
-        OnlineDistributedPCA(2).fit,
-        PersonalizedPCA(2).fit,
-        TruncatedDistributedPCA(2).fit,
-        Subspace.from_rows,
-        PairMoments.from_rows,
-    ],
-)
-def test_weights_that_overflow_are_named(fit):
+def test_weights_that_overflow_are_named(call):
     """Of rows near 1e5 it is not the values that are too large."""
-    X = 1e5 * np.random.default_rng(0).standard_normal((60, 4))
-    weight = np.full(60, 1e300)
-    for rows in (X, sp.csr_array(X)):
-        if sp.issparse(rows) and isinstance(getattr(fit, "__self__", None), FederatedScaler):
-            continue
+    X, fit = 1e5 * np.random.default_rng(0).standard_normal((60, 4)), eval(call, dict(NAMES))
+    dense_alone = isinstance(getattr(fit, "__self__", None), FederatedScaler)
+    for part in (X, sp.csr_array(X))[: 2 - dense_alone]:
         with pytest.raises(ValueError, match=r"sample_weight holds .* too large, up to 1\.0e\+300"):
-            fit(rows, sample_weight=weight)
+            fit(part, sample_weight=np.full(60, 1e300))
         with pytest.raises(ValueError, match=r"(^|: )X holds values"):
-            fit(1e160 * rows, sample_weight=np.ones(60))
+            fit(1e160 * part, sample_weight=np.ones(60))
 
 
 @pytest.mark.parametrize("unit", [1e30, 1e290])
@@ -170,27 +156,6 @@ def test_the_test_for_clients_that_differ_does_not_depend_on_the_unit_of_weights
     model = PersonalizedPCA(1, 1, n_clients=3)
     found = model.fit(X, sample_weight=np.full(90, unit)).components_
     assert_allclose(np.abs(found), np.abs(model.fit(X).components_), atol=1e-9)
-
-
-@pytest.mark.parametrize("model", [FederatedPCA(2), DistributedPCA(2), OnlineDistributedPCA(2)])
-def test_float32_that_overflows_names_the_largest_client(model):
-    X, clients = rows(0.0)
-    X[20:40] += 5e18 * np.sign(np.arange(20) - 9.5)[:, None]
-    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
-        model.fit((8 * X).astype(np.float32), clients=clients)
-
-
-@pytest.mark.parametrize("robust", [True, False])
-@pytest.mark.parametrize("value", [1e155, 1e200])
-def test_a_tracker_names_its_client(robust, value):
-    X, clients = rows(value)
-    tracker = FederatedSubspaceTracker(2, batch_size=60, robust=robust, random_state=0)
-    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
-        tracker.fit(X, clients=clients)
-    good = np.random.default_rng(1).standard_normal((60, 4))
-    tracker.fit(good, clients=clients)
-    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
-        tracker.partial_fit(X, clients=clients)
 
 
 @pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])

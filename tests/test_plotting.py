@@ -1,40 +1,41 @@
-"""Displays of fitted estimators: what the lines hold. Those of streams are in test_evaluation."""
+"""Displays of fitted estimators and of streams: what the lines hold."""
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from golden_cases import made
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
 from fedpca_sklearn import (
-    AnalyzeGauss,
+    SPIRIT,
     BiplotDisplay,
     CommunicationDisplay,
-    DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
     LoadingsDisplay,
+    RankDisplay,
     RefinementDisplay,
     RobustMerge,
     ScoresDisplay,
     ScreeDisplay,
+    StreamEvaluation,
     StreamingPCA,
     Subspace,
+    SubspaceErrorDisplay,
     SuspectsDisplay,
     jackknife_intervals,
     make_power_law,
 )
 
-mpl.use("agg")
+plt.switch_backend("agg")
 
 
 @pytest.fixture(autouse=True)
 def closed():
     yield
-    import matplotlib.pyplot as plt
-
     plt.close("all")
 
 
@@ -47,24 +48,79 @@ def shares(rows, k):
     return s[:k] / s.sum()
 
 
-def test_scree_of_all_rows_and_of_each_client():
-    display = ScreeDisplay.from_estimator(FederatedPCA(4).fit(X, clients=CLIENTS), color="red")
-    assert_array_equal(display.line_.get_xdata(), [1, 2, 3, 4])
-    assert_allclose(display.line_.get_ydata(), shares(X, 4), rtol=1e-10)
-    assert display.line_.get_color() == "red"
-    for line, label in zip(display.client_lines_, "abc", strict=True):
-        assert_allclose(line.get_ydata(), shares(X[label == CLIENTS], 4), rtol=1e-10)
-    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert names == ["FederatedPCA", "each client"]
+def texts_of(display):
+    return [text.get_text().strip() for text in display.ax_.get_legend().get_texts()]
+
+
+# ------------------------------------------------------------------------------ all displays
+
+
+@pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
+def test_axes_can_be_shared_and_ticks_are_counts(display):
+    first = display.from_estimator(FederatedPCA(2).fit(X), color="red")
+    again = display.from_estimator(FederatedPCA(3).fit(X), ax=first.ax_, name="other")
+    assert (again.ax_, again.figure_) == (first.ax_, first.figure_)
+    assert (first.line_.get_color(), again.line_.get_label()) == ("red", "other")
+    assert_array_equal(first.ax_.get_xticks(), np.round(first.ax_.get_xticks()))
+    with pytest.raises(NotFittedError):
+        display.from_estimator(FederatedPCA(2))
+
+
+STREAM = StreamEvaluation(
+    n_samples=np.array([10, 20, 30]),
+    ranks=np.array([1, 2, 2]),
+    errors=np.array([3.0, 2.0, 1.5]),
+    best_errors=np.array([1.5, 1.0, 1.5]),
+    prequential_errors=np.array([np.nan, 1.0, 1.0]),
+    seconds=np.array([0.1, 0.2, 0.3]),
+)
+
+
+@pytest.mark.parametrize(
+    ("display", "values", "label"),
+    [
+        (RankDisplay, [1, 2, 2], "components"),
+        (SubspaceErrorDisplay, [2, 2, 1], "error / best error"),
+    ],
+)
+def test_a_display_draws_a_stream_or_streams_an_estimator(display, values, label):
+    shown = display(STREAM, estimator_name="mine").plot(color="red")
+    assert_array_equal(shown.line_.get_data(), [[10, 20, 30], values])
+    assert (shown.line_.get_color(), shown.ax_.get_ylabel()) == ("red", label)
+    assert texts_of(shown) == ["mine"]
+    _, ax = plt.subplots()
+    again = display(STREAM).plot(ax=ax)
+    assert (again.ax_, again.figure_, ax.get_legend()) == (ax, ax.figure, None)
+    assert display(STREAM).plot(ax=ax, name="other").line_.get_label() == "other"
+    options = {"batch_size": 20, "n_checkpoints": 4}
+    shown = display.from_estimator(SPIRIT(), np.concatenate([X, X[:80]]), **options)
+    assert_array_equal(shown.line_.get_xdata(), [40, 100, 140, 200])
+    assert shown.line_.get_label() == "SPIRIT"
+    other = display.from_estimator(StreamingPCA(2), X, ax=shown.ax_, name="two")
+    assert (other.ax_, other.line_.get_label()) == (shown.ax_, "two")
+
+
+# ------------------------------------------------------------------------------ variances
+
+
+@pytest.mark.parametrize(
+    ("code", "clients"),
+    [
+        ("FederatedPCA(3)", {"clients": CLIENTS}),
+        ("FederatedPCA(3, mechanism=AnalyzeGauss(np.inf, 1e-3, 2.0))", {"clients": CLIENTS}),
+        ("PCA(3)", {}),
+        ("DistributedPCA(3)", {}),
+    ],
+)
+def test_scree_of_all_rows_and_of_each_client_but_private_ones(code, clients):
+    display = ScreeDisplay.from_estimator(made(code).fit(X, **clients), name="mine")
+    parts = [X[label == CLIENTS] for label in "abc"] if code == "FederatedPCA(3)" else []
+    for line, rows in zip([display.line_, *display.client_lines_], [X, *parts], strict=True):
+        assert_array_equal(line.get_xdata(), [1, 2, 3])
+        if "mechanism" not in code:
+            assert_allclose(line.get_ydata(), shares(rows, 3), rtol=1e-10)
+    assert texts_of(display) == ["mine", *["each client"] * bool(parts)]
     assert display.ax_.get_xlabel() == "component"
-
-
-@pytest.mark.parametrize("model", [PCA(3), DistributedPCA(3)], ids=repr)
-def test_scree_without_clients(model):
-    display = ScreeDisplay.from_estimator(model.fit(X), name="mine")
-    assert_allclose(display.line_.get_ydata(), shares(X, 3), rtol=1e-10)
-    assert display.client_lines_ == []
-    assert display.ax_.get_legend().get_texts()[0].get_text() == "mine"
 
 
 def test_scree_with_a_cumulative_line_and_bands():
@@ -78,21 +134,14 @@ def test_scree_with_a_cumulative_line_and_bands():
         for i, (low, high) in enumerate(expected, start=1):
             assert_allclose([y[x == i].min(), y[x == i].max()], [low, high])
         assert x.max() == 3
-    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert names == ["FederatedPCA", "each client", "90% intervals", "first components together"]
+    names = ["FederatedPCA", "each client", "90% intervals", "first components together"]
+    assert texts_of(display) == names
+    few = ScreeDisplay(shares(X, 2), intervals=intervals).plot()  # of the components it shows
+    assert few.bands_[0].get_paths()[0].vertices[:, 0].max() == 2
+    assert few.cumulative_line_ is None
 
 
-def test_scree_shows_intervals_of_the_components_that_it_shows():
-    parts = [Subspace.from_rows(part) for part in np.split(X, 6)]
-    display = ScreeDisplay(shares(X, 2), intervals=jackknife_intervals(parts, 4)).plot()
-    (band,) = display.bands_
-    assert band.get_paths()[0].vertices[:, 0].max() == 2
-    assert display.cumulative_line_ is None
-
-
-def test_scree_of_private_clients_is_of_all_only():
-    model = FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 2.0), random_state=0)
-    assert ScreeDisplay.from_estimator(model.fit(X, clients=CLIENTS)).client_lines_ == []
+# ------------------------------------------------------------------------------ messages and rounds
 
 
 def test_communication_adds_up_over_rounds():
@@ -100,48 +149,28 @@ def test_communication_adds_up_over_rounds():
     display = CommunicationDisplay.from_estimator(model.fit(X, clients=CLIENTS))
     # 3 clients: sums and counts; 4 rounds of a basis up and down; variances up, the basis down
     sent = np.cumsum([3 * 11, *[2 * 3 * 30] * 4, 3 * 11 + 3 * 30])
-    assert_array_equal(display.line_.get_ydata(), sent)
-    assert_array_equal(display.line_.get_xdata(), np.arange(1, 7))
+    assert_array_equal(display.line_.get_data(), [np.arange(1, 7), sent])
     assert_array_equal(display.pooled_line_.get_ydata(), [1200, 1200])
     assert display.ax_.get_ylabel() == "floats sent so far"
-
-
-def test_what_the_rows_would_cost_is_left_out_where_it_is_not_known():
-    summaries = [StreamingPCA(2).fit(X[c == CLIENTS]).subspace_ for c in np.unique(CLIENTS)]
-    display = CommunicationDisplay.from_estimator(FederatedPCA.from_subspaces(summaries))
-    assert display.pooled_line_ is None
-    assert display.line_.get_ydata() == [sum(s.n_floats for s in summaries)]
-
-
-@pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
-def test_axes_can_be_shared(display):
-    first = display.from_estimator(FederatedPCA(2).fit(X))
-    again = display.from_estimator(FederatedPCA(3).fit(X), ax=first.ax_, name="other")
-    assert again.ax_ is first.ax_
-    assert again.figure_ is first.figure_
-    assert again.line_.get_label() == "other"
-
-
-def test_communication_of_one_site_is_refused_by_name():
     with pytest.raises(TypeError, match="communication_, got StreamingPCA"):
         CommunicationDisplay.from_estimator(StreamingPCA(2).fit(X))
 
 
-def test_components_and_rounds_are_counted():
-    for display in (ScreeDisplay, CommunicationDisplay):
-        ticks = display.from_estimator(FederatedPCA(2).fit(X)).ax_.get_xticks()
-        assert_array_equal(ticks, np.round(ticks))
-
-
-@pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
-def test_what_is_not_fitted_is_refused(display):
-    with pytest.raises(NotFittedError):
-        display.from_estimator(FederatedPCA(2))
+def test_communication_of_one_round_is_a_line_and_that_of_files_knows_no_rows():
+    display = CommunicationDisplay.from_estimator(FederatedPCA(2).fit(X, clients=CLIENTS))
+    total = display.line_.get_ydata()[0]
+    flat = [line for line in display.ax_.lines if list(line.get_ydata()) == [total, total]]
+    assert [list(line.get_xdata()) for line in flat] == [[0.5, 1.5]]
+    assert texts_of(display) == ["FederatedPCA", "the rows themselves"]
+    files = [Subspace.from_rows(X[c == CLIENTS], 2) for c in "abc"]
+    display = CommunicationDisplay.from_estimator(FederatedPCA.from_subspaces(files))
+    assert display.pooled_line_ is None
+    assert display.line_.get_ydata() == [sum(file.n_floats for file in files)]
 
 
 def test_refinement_display_draws_bound_and_error_over_floats():
     X = make_power_law(2000, 300, alpha=1.0, random_state=0)
-    pooled = PCA(2, svd_solver="full").fit(X).components_
+    pooled = PCA(2, svd_solver="covariance_eigh").fit(X).components_
     pca = FederatedPCA(2, n_clients=10)
     display = RefinementDisplay.from_estimator(pca, X, pooled, n_refinements=3)
     assert not hasattr(pca, "components_")
@@ -157,8 +186,9 @@ def test_refinement_display_draws_bound_and_error_over_floats():
     alone = RefinementDisplay([1, 2], [np.inf, 0.1]).plot()
     assert alone.error_line_ is alone.pooled_line_ is None
     assert alone.ax_.get_yscale() == "log"
-    mpl.pyplot.close("all")
 
+
+# ------------------------------------------------------------------------------ planes and sites
 
 FLOWERS = load_iris(as_frame=True)
 PLANE = FederatedPCA(3).fit(FLOWERS.data, clients=FLOWERS.target)
@@ -168,19 +198,27 @@ def test_rows_and_columns_in_the_plane_of_two_components():
     Z = PLANE.transform(FLOWERS.data)
     shown = ScoresDisplay.from_estimator(PLANE, FLOWERS.data, labels=FLOWERS.target)
     points = np.concatenate([c.get_offsets() for c in shown.collections_])
-    np.testing.assert_allclose(points, Z[:, :2])  # rows are sorted by species
+    assert_allclose(points, Z[:, :2])  # rows are sorted by species
     other = ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=(2, 0))
-    np.testing.assert_allclose(other.collections_[0].get_offsets(), Z[:, [2, 0]])
+    assert_allclose(other.collections_[0].get_offsets(), Z[:, [2, 0]])
     expected = np.corrcoef(FLOWERS.data.to_numpy().T, Z.T)[:4, 4:6]
     for display in (
         LoadingsDisplay.from_estimator(PLANE),
         BiplotDisplay.from_estimator(PLANE, FLOWERS.data, labels=FLOWERS.target),
     ):
-        np.testing.assert_allclose(display.correlations, expected, atol=1e-10)
+        assert_allclose(display.correlations, expected, atol=1e-10)
         assert [text.get_text() for text in display.texts_] == list(FLOWERS.data.columns)
     bars = LoadingsDisplay.from_estimator(PLANE, kind="bars")
     heights = [bar.get_height() for bar in bars.ax_.patches]
-    np.testing.assert_allclose(heights, expected.T.ravel(), atol=1e-10)
+    assert_allclose(heights, expected.T.ravel(), atol=1e-10)
+    constant = np.column_stack([FLOWERS.data, np.full(150, 7.0)])
+    display = LoadingsDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(constant))
+    assert (display.correlations[4] == 0).all()
+    for components in ((0, 3), (0,), (-1, 0)):
+        with pytest.raises(ValueError, match="components must be two of 0 to 2"):
+            ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=components)
+    with pytest.raises(ValueError, match="kind must be 'circle' or 'bars', got 'pie'"):
+        LoadingsDisplay.from_estimator(PLANE, kind="pie")
 
 
 def test_names_that_others_chose_are_drawn_as_they_are():
@@ -190,8 +228,7 @@ def test_names_that_others_chose_are_drawn_as_they_are():
     sites = np.array(names)[FLOWERS.target]
     pca = FederatedPCA(2, merge=RobustMerge()).fit(rows, clients=sites)
     scores = ScoresDisplay.from_estimator(pca, rows, labels=sites)
-    legend = [text.get_text().strip() for text in scores.ax_.get_legend().get_texts()]
-    assert set(legend) == set(names[:3])
+    assert set(texts_of(scores)) == set(names[:3])
     for display in (
         scores,
         LoadingsDisplay.from_estimator(pca),
@@ -202,17 +239,6 @@ def test_names_that_others_chose_are_drawn_as_they_are():
         display.figure_.canvas.draw()
         drawn = [*getattr(display, "texts_", []), *display.ax_.get_xticklabels()]
         assert not any(text.get_parse_math() for text in drawn if "$" in text.get_text()[:1])
-
-
-def test_constant_columns_and_wrong_components_of_a_plane():
-    X = np.column_stack([FLOWERS.data, np.full(150, 7.0)])
-    display = LoadingsDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(X))
-    assert (display.correlations[4] == 0).all()
-    for components in ((0, 3), (0,), (-1, 0)):
-        with pytest.raises(ValueError, match="components must be two of 0 to 2"):
-            ScoresDisplay.from_estimator(PLANE, FLOWERS.data, components=components)
-    with pytest.raises(ValueError, match="kind must be 'circle' or 'bars', got 'pie'"):
-        LoadingsDisplay.from_estimator(PLANE, kind="pie")
 
 
 def inside(display, point):
@@ -234,9 +260,8 @@ def test_the_longest_arrow_of_a_biplot_stays_in_the_axes(turn):
 def test_ticks_of_evidence_are_plain_numbers(shift, scale):
     rows = np.random.default_rng(0).standard_normal((200, 5)) * [5, 4, 1, 1, 1]
     rows[:20] += shift
-    display = SuspectsDisplay.from_estimator(
-        FederatedPCA(2, merge=RobustMerge(), n_clients=10).fit(rows)
-    )
+    pca = FederatedPCA(2, merge=RobustMerge(), n_clients=10).fit(rows)
+    display = SuspectsDisplay.from_estimator(pca)
     display.figure_.canvas.draw()
     ticks = [text.get_text() for text in display.ax_.get_yticklabels()]
     assert [str(float(text)) for text in ticks]
@@ -245,12 +270,3 @@ def test_ticks_of_evidence_are_plain_numbers(shift, scale):
     assert display.ax_.get_ylim()[0] == 0
     assert inside(display, (0.5, 1.0))  # the limit
     assert all(inside(display, point) for point in display.line_.get_xydata())
-
-
-def test_communication_of_one_round_is_a_line():
-    display = CommunicationDisplay.from_estimator(FederatedPCA(2).fit(X, clients=CLIENTS))
-    total = display.line_.get_ydata()[0]
-    flat = [line for line in display.ax_.lines if list(line.get_ydata()) == [total, total]]
-    assert [list(line.get_xdata()) for line in flat] == [[0.5, 1.5]]
-    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert names == ["FederatedPCA", "the rows themselves"]

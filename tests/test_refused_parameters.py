@@ -1,299 +1,208 @@
-"""A wrong parameter is an error that names it, and changes nothing.
+"""A wrong parameter is an error that names it, and changes nothing; an extreme one as well.
 
-Each line of the table is a wrong parameter of the estimator above it and the words of the error.
+Each line of the table is a wrong parameter of the estimator above it and the words of the error, or
+wrong values of a parameter that the error names (`x as y: ...` where it names what x has inside).
 Two values of each parameter are in the golden file (-7 and a text of no meaning); here are those
-next to the allowed ones, those of objects in a parameter, and those that contradict the rows.
+next to the allowed ones, those of objects in a parameter, and those that contradict the rows. Of a
+type that has the constraint of another (`_parameter_constraints`) one line is enough.
 """
+
+import importlib
+import re
+from numbers import Integral, Real
+from operator import attrgetter
 
 import joblib
 import numpy as np
 import pytest
-from golden_cases import NAMES
+from golden_cases import NAMES, made
 from numpy import eye, full, inf, nan, ones, zeros
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 
+import fedpca_sklearn
+from fedpca_sklearn import FederatedPCA, Subspace, merge_subspaces
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::fedpca_sklearn.PrivacyNoiseWarning",
+    "ignore:.*:sklearn.exceptions.ConvergenceWarning",
+    "ignore:No entry of a batch is an outlier:UserWarning",
+)
 VALUES = {**NAMES, "StandardScaler": StandardScaler, "rbf_kernel": rbf_kernel}
+VALUES |= {"eye": eye, "full": full, "inf": inf, "nan": nan, "ones": ones, "zeros": zeros}
 # Read when a stream starts; where they change later is in tests/streaming and tests/tracking.
 AT_THE_START = {"init", "estimator", "rank_rule"}
-VALUES |= {"eye": eye, "full": full, "inf": inf, "nan": nan, "ones": ones, "zeros": zeros}
 
 TABLE = """
 StreamingPCA(2)
     n_components=0 | 'n_components' | Got 0 | [1, inf)
     n_components=1.5 | 'n_components' | Got 1.5 | (0.0, 1.0)
-    n_components="all" | 'n_components' | Got 'all' | int | 'mle' | 'parallel'
     n_components="mle", rank_rule=EnergyBounds() | n_components='mle' | integer
+    n_components=0.5, rank_rule=EnergyBounds() | n_components=0.5 | integer
     n_components=10 | n_components=10 | at most | n_features=9
     oversampling=-1 | 'oversampling' | Got -1 | [0, inf)
     block_size=0 | 'block_size' | Got 0 | [1, inf)
     forgetting_factor=0 | 'forgetting_factor' | Got 0 | (0.0, 1.0]
     forgetting_factor=1.1 | 'forgetting_factor' | Got 1.1 | (0.0, 1.0]
-    rank_rule="sapca" | 'rank_rule' | Got 'sapca' | RankRule
-    center="no" | 'center' | Got 'no' | bool
     whiten=2 | 'whiten' | Got 2 | bool
-    svd_solver="svd" | 'svd_solver' | Got 'svd' | 'gram'
-    n_components=0.5, rank_rule=EnergyBounds() | n_components=0.5 | integer
     rank_rule=EnergyBounds(0.9, 0.8) | lower=0.9 | upper=0.8 | lower < upper
     rank_rule=ContributionBounds(-1) | 'lower' | Got -1 | [0.0, 1.0]
     rank_rule=ContributionBounds(lower="low") | lower | 'low'
     rank_rule=ContributionBounds(growth="e_r") | growth | 'e_r' | 'canonical'
-    forgetting="weeks" | forgetting | 'weeks' | 'blocks'
     rank_rule=ContributionBounds(hold_off=-1) | hold_off | -1
-    rank_rule=ContributionBounds(hold_off="no") | hold_off | 'no'
     rank_rule=ContributionBounds | rank_rule | ContributionBounds
 FederatedPCA(2, n_clients=3)
     n_components=10 | n_components=10 | n_features=9
-    n_components=0 | n_components | Got 0
     n_components=1.5 | n_components | Got 1.5
     n_clients=0 | n_clients | Got 0
-    estimator=StandardScaler() | StandardScaler
     estimator="pca" | 'estimator' parameter | 'pca'
     estimator=StreamingPCA(-1) | Client 0 | n_components | -1
-    merge="flat" | 'merge' | 'flat'
     merge=SubspaceMerge | merge | SubspaceMerge
     merge=SubspaceMerge("median") | method | 'median' | 'qr'
     merge=SubspaceMerge(fan_in=1) | 'fan_in' | Got 1 | [2, inf)
     merge=SubspaceMerge(fan_in=2.5) | fan_in | 2.5
-    merge=SubspaceMerge(fan_in="two") | fan_in | 'two'
     merge=SubspaceMerge(truncate="yes") | truncate | 'yes'
     merge=SubspaceMerge(forgetting_factor=0) | forgetting_factor | Got 0
     merge=ProjectionAverage(0) | 'projection_dim' parameter of ProjectionAverage | Got 0
-    merge=ProjectionAverage(-3) | 'projection_dim' | Got -3
     merge=ProjectionAverage(1.5) | 'projection_dim' | Got 1.5
-    merge=ProjectionAverage("all") | 'projection_dim' | Got 'all'
     merge=ProjectionAverage(weighting="variance") | 'weighting' parameter of | Got 'variance'
     merge=ProjectionAverage(weighting=None) | 'weighting' | Got None
+    estimator as StandardScaler: StandardScaler()
 TruncatedDistributedPCA(1)
-    local_threshold=0 | local_threshold | Got 0
-    local_threshold=0.0 | local_threshold | Got 0.0
-    local_threshold=-0.5 | local_threshold | Got -0.5
-    local_threshold=1.5 | local_threshold | Got 1.5
-    local_threshold=2 | local_threshold | Got 2
-    local_threshold=nan | local_threshold | nan
-    local_threshold="most" | local_threshold | Got 'most'
-    local_threshold=None | local_threshold | Got None
+    local_threshold: 0; 0.0; 1.5; 2; nan; None
 OnlineDistributedPCA(2)
-    n_components=0 | 'n_components' parameter of OnlineDistributedPCA | Got 0
-    n_components=0.9 | 'n_components' | Got 0.9
+    n_components=0.9 | 'n_components' parameter of OnlineDistributedPCA | Got 0.9
     n_components=10 | n_components=10 | n_features=9
     projection_dim=0 | 'projection_dim' parameter of OnlineDistributedPCA | Got 0
     projection_dim=2.0 | 'projection_dim' | Got 2.0
     projection_dim=10 | projection_dim=10 must be at most n_features=9
-    weighting="median" | 'weighting' | Got 'median'
-    n_clients=0 | 'n_clients' | Got 0
     n_jobs="all" | 'n_jobs' | Got 'all'
-    average="time" | 'average' parameter of OnlineDistributedPCA | Got 'time'
-    center="no" | 'center' | Got 'no'
-    variances="exact" | 'variances' | Got 'exact'
 FederatedPowerPCA(2, n_clients=2, random_state=0)
     init=ones((3, 9)) | init must have shape (2, 9), got (3, 9)
-    init=ones((2, 8)) | init must have shape (2, 9), got (2, 8)
-    init=full((2, 9), nan) | init
-    local_steps=0 | local_steps
     local_steps=2, acceleration="krylov" | acceleration='krylov' needs local_steps=1, got 2
-    channel=PerfectChannel(1.0) | dropout
-    channel=PerfectChannel(-0.1) | dropout
-    channel=PerfectChannel([0, 1]) | dropout
-    channel=PerfectChannel("often") | dropout
-    channel=PerfectChannel(zeros((0, 2))) | dropout
     channel=PerfectChannel(zeros((4, 3))) | dropout must have a column for each of 2 clients | 4, 3
-    channel=GaussianChannel(-1.0) | noise_std
-    channel=GaussianChannel("loud") | noise_std
-    channel=FadingChannel(-1.0) | noise_std
-    channel=FadingChannel(pilot_std=-1) | pilot_std
-    channel=FadingChannel(max_power=0) | max_power
-    channel=FadingChannel(max_delay=-1) | max_delay
-    channel=FadingChannel(max_delay=0.5) | max_delay
-    channel=FadingChannel(padding=-1) | padding
-    channel="gaussian" | channel
-    channel=PerfectChannel | channel
-    channel=zeros((1, 3)) | channel
+    init: full((2, 9), nan)
+    local_steps: 0
+    channel as dropout: PerfectChannel(1.0); PerfectChannel(-0.1); PerfectChannel([0, 1])
+    channel as dropout: PerfectChannel("often"); PerfectChannel(zeros((0, 2)))
+    channel as noise_std: GaussianChannel(-1.0); GaussianChannel("loud"); FadingChannel(-1.0)
+    channel as pilot_std: FadingChannel(pilot_std=-1)
+    channel as max_power: FadingChannel(max_power=0)
+    channel as max_delay: FadingChannel(max_delay=0.5)
+    channel as padding: FadingChannel(padding=-1)
+    channel: PerfectChannel; zeros((1, 3))
 FederatedSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False, random_state=0)
-    n_rounds=0 | n_rounds
-    init_rounds=0 | init_rounds
-    robust="very" | robust
-    init="altprojection" | init
-    init_size=0 | init_size
-    forgetting_factor=1.1 | forgetting_factor
-    detect_changes="yes" | detect_changes
-    n_updates=0 | n_updates
-    change_threshold=-1.0 | change_threshold
-    center="mean" | center
     init=ones((3, 8)) | init must have shape (k, 9)
-    n_clients=0 | n_clients
-    batch_size=0 | batch_size
-    n_components=10 | n_components
-    channel=PerfectChannel(1.0) | dropout
-    channel=GaussianChannel("loud") | noise_std
-    channel=FadingChannel(max_delay=0.5) | max_delay
-    channel=PerfectChannel | channel
+    n_rounds: 0
+    init_rounds: 0
+    init_size: 0
+    forgetting_factor: 1.1
+    change_threshold: -1.0
+    batch_size: 0
+    n_components: 10
+    channel as noise_std: GaussianChannel("loud")
 SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    n_components=10 | n_components
-    batch_size=0 | batch_size
-    batch_size="all" | batch_size
-    batch_size=10.0 | batch_size
-    forgetting_factor=-0.1 | forgetting_factor
-    forgetting_factor=1.1 | forgetting_factor
-    forgetting_factor=nan | forgetting_factor
-    n_iter=0 | n_iter
-    fill="mean" | fill
-    init="random" | init
-    init=eye(3, 8) | init
-    init=ones((10, 9)) | init
-    init=ones(9) | init
-    init=full((3, 9), nan) | init
-    detect_changes="yes" | detect_changes
-    n_updates=0 | n_updates
-    change_threshold=-1.0 | change_threshold
-    change_threshold="none" | change_threshold
-    center=None | center
-    store_subspaces=3.5 | store_subspaces
+    n_components: 2.5; 10
+    batch_size: 10.0
+    forgetting_factor: -0.1; nan
+    n_iter: 0
+    init: eye(3, 8); ones((10, 9)); ones(9); full((3, 9), nan)
+    n_updates: 0
+    change_threshold: -1.0
+    center: None
+    store_subspaces: 3.5
 RobustSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
-    init="random" | init
-    init=eye(3, 8) | init
-    init=ones(9) | init
-    init=full((3, 9), nan) | init
-    init_size=0 | init_size
-    init_size=2.5 | init_size
-    init_size="all" | init_size
-    xi=-1.0 | xi
-    xi=nan | xi
-    xi="none" | xi
-    support_threshold=-1.0 | support_threshold
-    support_threshold=nan | support_threshold
-    support_threshold="none" | support_threshold
+    init: eye(3, 8); ones(9)
+    init_size: 2.5
+    xi: -1.0; nan
+    support_threshold: -1.0; nan
 AlternatingProjections(3)
-    n_components=0 | n_components
-    n_components=10 | n_components
-    threshold_scale=0.0 | threshold_scale
-    threshold_scale=-1.0 | threshold_scale
-    threshold_scale=nan | threshold_scale
-    threshold_scale="small" | threshold_scale
-    tol=-1.0 | tol
-    tol=nan | tol
-    max_iter=0 | max_iter
-    max_iter=1.5 | max_iter
-    center="mean" | center
+    n_components: 10
+    threshold_scale: 0.0; nan
+    tol: -1.0
+    max_iter: 1.5
 FrequentDirections(2)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    sketch_size=0 | sketch_size
-    robust=0.5 | robust
+    n_components: 0
+    sketch_size: 0
+    robust: 0.5
 StreamingPowerMethod(2, random_state=0)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    block_size=0 | block_size
-    block_size="all" | block_size
+    n_components: 2.5
+    block_size: 0
 OjaPCA(2, random_state=0)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    learning_rate=0 | learning_rate
-    learning_rate="optimal" | learning_rate
-    batch_size=0 | batch_size
-    random_state="x" | random_state
+    learning_rate: 0
+    batch_size: 0
+    random_state: "x"
 GROUSE(2, random_state=0)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    step_size=0.0 | step_size
-    step_size="fast" | step_size
+    n_components: 0
+    step_size: 0.0
 PAST(2, random_state=0)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    forgetting_factor=0 | forgetting_factor
-    forgetting_factor=1.1 | forgetting_factor
-    deflation=None | deflation
+    forgetting_factor: 0; 1.1
+    deflation: None
 PETRELS(2, random_state=0)
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    forgetting_factor=-0.5 | forgetting_factor
-    regularization=0 | regularization
+    forgetting_factor: -0.5
+    regularization: 0
 SPIRIT(2)
-    n_components=None | n_components
-    n_components=0 | n_components
-    n_components=2.5 | n_components
-    center="yes" | center
-    lower=-0.1 | lower
-    upper=1.1 | upper
     lower=0.9, upper=0.8 | lower < upper
-    hold_off=-1 | hold_off
-    forgetting_factor=2 | forgetting_factor
+    n_components: None
+    lower: -0.1
+    upper: 1.1
+    hold_off: -1
 VerticalFederatedPCA(2, feature_groups=3, random_state=0)
-    n_components=10 | n_components
-    n_components=0 | n_components
-    feature_groups=[[0]] | feature_groups
-    method="svd" | method
-    method=VFedPCA | method
-    method=VFedPCA(local_iterations=0) | local_iterations
-    method=VFedPCA(n_rounds=0) | n_rounds
-    method=VFedPCA(weighting="none") | weighting
-    method=VFedPCA(weight_scaling="yes") | weight_scaling
-    method=LeftVectorMerge(local_components=0) | local_components
-    method=PowerRounds(n_rounds=0) | n_rounds
-    method=PowerRounds(tol=-1.0) | tol
-    method=PowerRounds(channel="gaussian") | channel
-    topology=zeros((2, 2)) | topology
-    topology=Ring(tol=-1.0) | tol
-    topology=Ring | topology
-    random_state="x" | random_state
+    n_components: 10
+    feature_groups: [[0]]
+    method: VFedPCA
+    method as local_iterations: VFedPCA(local_iterations=0)
+    method as n_rounds: VFedPCA(n_rounds=0); PowerRounds(n_rounds=0)
+    method as weighting: VFedPCA(weighting="none")
+    method as weight_scaling: VFedPCA(weight_scaling="yes")
+    method as local_components: LeftVectorMerge(local_components=0)
+    method as tol: PowerRounds(tol=-1.0)
+    method as channel: PowerRounds(channel="gaussian")
+    topology: zeros((2, 2)); Ring
+    topology as tol: Ring(tol=-1.0)
 VerticalFederatedPCA(2, feature_groups=3, method="power", random_state=0)
-    n_components=10 | n_components
-    feature_groups=[[0]] | feature_groups
-    topology=Ring(tol=-1.0) | tol
-    random_state="x" | random_state
+    n_components: 10
+    topology as tol: Ring(tol=-1.0)
+    random_state: "x"
 VerticalFederatedPCA(2, feature_groups=3, method="merge")
-    n_components=10 | n_components
-    feature_groups=[[0]] | feature_groups
+    n_components: 10
+    feature_groups: [[0]]
 VerticalFederatedKernelPCA(2, feature_groups=2, random_state=0)
-    n_components=0 | n_components
-    n_components=1.5 | n_components
-    kernel="cosine" | kernel
-    gamma=-1.0 | gamma
-    gamma="scale" | gamma
-    degree=-1 | degree
-    coef0="a" | coef0
-    aggregation="mean" | aggregation
-    projection="rows" | projection
-    aggregation=VFedPCA | aggregation
-    aggregation=VFedPCA(local_iterations=0) | local_iterations
-    center=2 | center
-    gamma=inf | gamma
-    n_landmarks=0 | n_landmarks
-    random_state="a" | random_state
-    feature_groups=0 | feature_groups
     feature_groups=10 | feature_groups=10 must be between 1 and n_features=9
     feature_groups=[[0, 1], range(1, 9)] | feature_groups | column 1 is held by 2
     feature_groups=[range(8)] | feature_groups | column 8 is held by 0
     feature_groups=[[], range(9)] | feature_groups must not hold an empty group
     feature_groups=[[-1], range(8)] | feature_groups | got -1
     feature_groups=[["ash"], range(1, 9)] | feature_groups | got 'ash'
-    feature_groups=[] | feature_groups
     kernel=rbf_kernel | kernel= | needs aggregation=VFedPCA
     aggregation=VFedPCA(), n_landmarks=5 | n_landmarks=5 needs aggregation='exact'
     kernel="poly", degree=0.5, gamma=9.0 | kernel='poly' is NaN or infinite
     kernel=lambda X, Y: X, aggregation=VFedPCA() | Client 0: kernel must return | got (60, 5)
     kernel=lambda *X: full((60, 60), nan), aggregation=VFedPCA() | Client 0: kernel= | is NaN
+    n_components: 1.5
+    kernel: "cosine"
+    gamma: -1.0; inf
+    aggregation: VFedPCA
+    aggregation as local_iterations: VFedPCA(local_iterations=0)
+    center: 2
+    n_landmarks: 0
+    feature_groups: 0; []
 """
 
 
 def rows_of_the_table():
     """Estimators as code, each with a wrong parameter and words."""
-    found, code = [], ""
+    code = ""
     for line in TABLE.strip().splitlines():
-        if line.startswith(" "):
-            found.append((code, *line.strip().split(" | ")))
-        else:
+        name, _, values = line.strip().partition(": ")
+        if not line.startswith(" "):
             code = line
-    return found
+        elif " | " in line:
+            yield code, *line.strip().split(" | ")
+        else:
+            name, _, word = name.partition(" as ")
+            yield from ((code, f"{name}={value}", word or name) for value in values.split("; "))
 
 
 def value_of(code):
@@ -305,7 +214,6 @@ def fitted(model):
     return joblib.hash({n: v for n, v in vars(model).items() if n not in model.get_params()})
 
 
-@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
 @pytest.mark.parametrize("row", rows_of_the_table(), ids=" | ".join)
 def test_a_wrong_parameter_is_named_and_changes_nothing(row):
     code, wrong, *words = row
@@ -324,3 +232,206 @@ def test_a_wrong_parameter_is_named_and_changes_nothing(row):
         for word in words:
             assert word in str(error.value)
         assert (fitted(model), list(vars(model))) == (before, names)
+
+
+# ------------------------------------------------------------------------------ extreme values
+
+HUGE = [2**63, 10**40, 10**400]
+TINY, LARGE = [5e-324, 1e-320, 1e-300, np.float32(1e-45)], [1e155, 1.7e308, np.float32(1e38)]
+LARGE = [*LARGE, 10**400]
+PRIVATE = """
+FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-3, 20.0), random_state=0)
+FederatedPCA(2, mechanism=ModSuLQ(1.0, 1e-3, 20.0), random_state=0)
+FederatedPCA(2, mechanism=StreamingModSuLQ(1.0, 1e-3, 20.0), random_state=0)
+FederatedPowerPCA(2, n_rounds=2, mechanism=FedPowerNoise(1.0, 1e-3, 20.0), random_state=0)
+""".strip().splitlines()
+FADING = "FederatedPowerPCA(2, n_rounds=3, channel=FadingChannel(), random_state=0)"
+FIXED = "FederatedPowerPCA(2, n_rounds=3, channel=FixedPointChannel(), random_state=0)"
+EXTREME = [
+    ('SubspaceMonitor(StreamingPCA(2), limits="quantile")', "contamination", TINY),
+    ("SubspaceMonitor(StreamingPCA(2))", "drift_window", [2**31, *HUGE]),
+    ("StreamingPCA(2)", "forgetting_factor", TINY),
+    ("StreamingPCA(2)", "half_life", [1e-6, *TINY, *LARGE]),
+    *(
+        (f"{k}(2, random_state=0)", "forgetting_factor", [1e-17, *TINY])
+        for k in ("PAST", "PETRELS")
+    ),
+    *((f"{k}(2, random_state=0)", "half_life", [1e-6, 0.01, 1e155]) for k in ("PAST", "PETRELS")),
+    ("PETRELS(2, random_state=0)", "regularization", [*TINY, *LARGE]),
+    ("GROUSE(2, random_state=0)", "step_size", LARGE),
+    ("OjaPCA(2, random_state=0)", "learning_rate", LARGE),
+    ("AlternatingProjections(2)", "threshold_scale", LARGE),
+    ("RobustSubspaceTracker(2)", "support_threshold", LARGE),
+    ("RobustSubspaceTracker(2)", "absorb_after", HUGE),
+    ('VerticalFederatedKernelPCA(2, kernel="poly")', "gamma", LARGE),
+    *((private, "mechanism__epsilon", LARGE) for private in PRIVATE),
+    *((private, "mechanism__delta", TINY) for private in PRIVATE),
+    *((private, "mechanism__mean_share", TINY) for private in PRIVATE),
+    *((private, "mechanism__row_norm", [1e100, *LARGE[:-1]]) for private in PRIVATE),
+    (PRIVATE[0], "mechanism__n_releases", HUGE),
+    (FADING, "channel__max_delay", HUGE),
+    (FADING, "channel__noise_std", LARGE),
+    (FIXED, "channel__scale", [*TINY, 1e17, 1e100, 1e290, np.float32(1e38)]),
+]
+
+
+def rows():
+    return np.random.default_rng(0).standard_normal((60, 6)) * np.arange(6, 0, -1) + 1
+
+
+@pytest.mark.parametrize(("code", "name", "values"), EXTREME)
+def test_a_finite_result_or_an_error_that_names_the_parameter(code, name, values):
+    for value in values:
+        model = made(code).set_params(**{name: value})
+        before, refused = set(vars(model)), None
+        try:
+            model.fit(rows())
+        except ValueError as error:
+            refused = str(error)
+        if refused is not None:
+            assert re.search(rf"\b{name.split('__')[-1]}\b", refused), refused
+            assert repr(value)[:20] in refused or str(value)[:20] in refused
+            assert set(vars(model)) - before <= {"_accounts"}
+            continue
+        fitted = getattr(model, "estimator_", model)
+        for found in (fitted.components_, model.score_samples(rows())):
+            assert np.isfinite(found).all(), value
+
+
+def test_no_interval_takes_a_truth_or_numbers_that_arithmetic_does_not():
+    """Of every declared interval of a public class."""
+    found = 0
+    for owner in fedpca_sklearn.__all__:
+        declared = getattr(NAMES[owner], "_parameter_constraints", {}).items()
+        for name, ones_ in declared:
+            for interval in ones_ if isinstance(ones_, list) else ():
+                if not hasattr(interval, "closed"):
+                    continue
+                for value in (True, False, np.True_):
+                    assert not interval.is_satisfied_by(value), (owner, name)
+                if owner == "FederatedScaler":
+                    continue
+                found += 1
+                assert 10**400 not in interval, (owner, name)
+                assert -1e300 not in interval, (owner, name)
+                if interval.type is Integral:
+                    assert 2**63 not in interval, (owner, name)
+                    assert -(10**400) not in interval, (owner, name)
+                if issubclass(interval.type, Real):
+                    assert 5e-324 not in interval or interval.left <= 0, (owner, name)
+    assert found > 60
+
+
+KINDS = [
+    ("FederatedPCA()", "merge", ["MergeStrategy"]),
+    ("FederatedPCA()", "mechanism", ["base.SecondMomentMechanism"]),
+    ("FederatedPCA()", "missing", ["AvailablePairs", "ConditionalFill"]),
+    ("DistributedPCA()", "missing", ["AvailablePairs"]),
+    ("FederatedPowerPCA()", "channel", ["Channel"]),
+    ("FederatedPowerPCA()", "mechanism", ["FedPowerNoise"]),
+    ("StreamingPCA()", "rank_rule", ["RankRule"]),
+    ("VerticalFederatedPCA()", "method", ["VerticalMethod"]),
+    ("VerticalFederatedKernelPCA()", "aggregation", ["VFedPCA"]),
+    ("AnalyzeGauss(1.0, 0.1, 1.0)", "ledger", ["PrivacyLedger"]),
+    ("AnalyzeGauss(1.0, 0.1, 1.0)", "noise", ["privacy.DiscreteGaussian"]),
+]
+
+
+@pytest.mark.parametrize("value", ["pairs", 5], ids=repr)
+@pytest.mark.parametrize(("code", "name", "kinds"), KINDS)
+def test_errors_name_classes_as_users_import_them(code, name, kinds, value):
+    model = made(code).set_params(**{name: value})
+    with pytest.raises(ValueError, match=rf"'{name}' .* Got {value!r} instead") as error:
+        model.fit(rows()) if hasattr(model, "fit") else model.validate()
+    named = re.findall(r"'fedpca_sklearn\.([\w.]+)'", str(error.value))
+    assert named == kinds
+    for path in named:
+        importlib.import_module(".".join(["fedpca_sklearn", *path.split(".")[:-1]]))
+        assert attrgetter(path)(fedpca_sklearn)
+
+
+# ------------------------------------------------------------------------------ numbers
+
+COUNTED = [
+    name
+    for name in fedpca_sklearn.__all__
+    if "n_components" in getattr(NAMES[name], "_parameter_constraints", ())
+]
+NARROW = [
+    *((f"{name}()", "n_components", 10) for name in COUNTED if not name.startswith("Vertical")),
+    ("VerticalFederatedPCA(feature_groups=2)", "n_components", 13),
+    ("StreamingPCA(5)", "block_size", 100),
+    ("StreamingPCA(5)", "oversampling", 100),
+    ("StreamingPowerMethod(5)", "block_size", 100),
+    ("SubspaceTracker(5)", "batch_size", 100),
+    ("OnlineDistributedPCA(5)", "projection_dim", 20),
+    ("DistributedPCA(5)", "n_clients", 100),
+]
+
+
+@pytest.mark.parametrize(("code", "name", "value"), NARROW)
+def test_an_integer_of_few_bits_is_a_number(code, name, value):
+    """Products of numpy's narrow integers overflow, and a grid or a table may hold such."""
+    X = np.random.default_rng(0).standard_normal((150, 300)) * np.linspace(3, 1, 300)
+    X = X if name != "n_components" else X[:24]
+    narrow, wide = (made(code).set_params(**{name: k}) for k in (np.int8(value), value))
+    for model in (narrow, wide):
+        model.set_params(**({"random_state": 0} if "random_state" in model.get_params() else {}))
+        model.fit(X)
+    assert type(narrow.get_params()[name]) is np.int8
+    assert type(narrow.n_components_) is int
+    np.testing.assert_array_equal(narrow.components_, wide.components_)
+
+
+def test_summaries_are_merged_to_an_integer_of_few_bits():
+    part = Subspace.from_rows(np.random.default_rng(0).standard_normal((30, 300)))
+    assert merge_subspaces([part, part], np.int8(10)).n_components == 10
+    assert FederatedPCA.from_subspaces([part, part], np.int8(10)).n_components_ == 10
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_every_estimator_refuses_a_truth_as_n_components(kind):
+    for value in (True, np.True_):
+        for method in ("fit", "partial_fit"):
+            model = NAMES[kind](value)
+            if hasattr(model, method):
+                with pytest.raises(ValueError, match=rf"'n_components' .* Got {value!r} instead"):
+                    getattr(model, method)(rows())
+                assert vars(model) == vars(NAMES[kind](value))
+
+
+SITES = [Subspace.from_rows(part) for part in np.array_split(rows(), 3)]
+# Of a count: True, 2.0, "2" and -1 are none; of components True is none, as 0.5 is a share.
+COUNTS = """
+make_power_law(n_samples=value)
+make_spiked(9, n_features=value, spikes=[3])
+make_power_law(9, 5, return_components=value)
+make_subspace_stream(n_components=value)
+partition_clients([0, 1], n_clients=value)
+iter_batches(rows(), batch_size=value)
+evaluate_stream(StreamingPCA(2), rows(), n_checkpoints=value)
+StreamingPCA(2).fit(rows()).refine(rows(), n_rounds=value)
+projected_sparse_recovery(rows(), np.eye(6)[:2], max_iter=value)
+StreamingPCA.from_subspace(SITES[0], n_samples_seen=value)
+""".strip().splitlines()
+TRUTHS = """
+merge_subspaces(SITES, n_components=value)
+jackknife_intervals(SITES, n_components=value)
+Subspace.from_rows(rows(), n_components=value)
+SITES[0].truncate(n_components=value)
+StreamingPCA.from_subspace(SITES[0], n_components=value)
+FederatedPCA.from_subspaces(SITES, n_components=value)
+SubspaceMerge().merge(SITES, n_components=value)
+NoiseAwareMerge().merge(SITES, n_components=value)
+ProjectionAverage().merge(SITES, n_components=value)
+RobustMerge().merge(SITES, n_components=value)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", COUNTS + TRUTHS)
+def test_what_is_counted_is_an_integer(call):
+    (name,) = re.findall(r"(\w+)=value", call)
+    for value in (True, 2.0, "2", -1)[: 4 if call in COUNTS else 1]:
+        must = "must be an integer .*, got" if call in COUNTS else ".*"
+        with pytest.raises(ValueError, match=f"{name} ?{must} ?{value!r}"):
+            eval(call, {**NAMES, "SITES": SITES, "rows": rows, "value": value})
