@@ -71,11 +71,11 @@ WALKS = [
     (FederatedSubspaceTracker(3, random_state=0), "fit", 41, 13666),
     (FederatedScaler(), "fit", 14, 127),
     (VerticalFederatedPCA(2, feature_groups=3, random_state=0), "fit", 22, 3470),
-    (VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0), "fit", 18, 191),
+    (VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0), "fit", 18, 192),
     # two models, one of which forgets
     (SubspaceTracker(3), "fit", 30, 2692),
     (SubspaceTracker(3), "partial_fit", 30, 1484),
-    (RobustSubspaceTracker(3), "fit", 38, 3196),
+    (RobustSubspaceTracker(3), "fit", 38, 3198),
     (AlternatingProjections(3), "fit", 25, 261),
     (GROUSE(3, random_state=0), "fit", 26, 2504),
     (OjaPCA(3, random_state=0), "fit", 24, 1472),

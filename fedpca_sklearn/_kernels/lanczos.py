@@ -31,6 +31,8 @@ _OFF = 8
 # which numbers are off, where the space shows fewer pairs than there is room for; and down to which
 # share of it another such number may be looked for.
 _RESERVES, _ALL_KNOWN, _LITTLE = 2.0, 64.0, 0.8
+# Relative rounding error of such a sum.
+_ROUNDINGS_OF_SUM = 1e-12
 # Share of the largest number on the diagonal below which a vector is made orthogonal once more.
 _SMALL = 1e-3
 # Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
@@ -113,6 +115,8 @@ def leading_by_lanczos(
         all_known = p < count + reserves
         x = min(least, _ALL_KNOWN * off if all_known else _RESERVES * float(sizes[p - 1]))
     x, more = _between(lam, ties, x)
+    if _may_hide(lam[count:], ties[count:], least, least - x + more):
+        return None
 
     def across(v: np.ndarray) -> np.ndarray:
         y = apply(v)
@@ -141,6 +145,17 @@ def _between(lam: np.ndarray, ties: np.ndarray, x: float) -> tuple[float, float]
     sums = np.sum(np.where(below, ties**2, 0) / np.where(below, xs - lam, 1), axis=1)
     best = int(np.argmin(sums - xs[:, 0]))
     return float(xs[best, 0]), float(sums[best])
+
+
+def _may_hide(lam: np.ndarray, ties: np.ndarray, least: float, most: float) -> bool:
+    """Whether an eigenvalue above the last wanted one may hide under less ones in the space.
+
+    They count as found where they are above x, however far from the eigenvalues they still are.
+    With C + c q q^T at most x, C + (c + y - x) q q^T is at most y, so that none is above y where
+    the sum of (tie_i)^2 / (y - theta_i) is at most c + y - x.
+    """
+    below = lam < least
+    return float(np.sum(ties[below] ** 2 / (least - lam[below]))) > most * (1 + _ROUNDINGS_OF_SUM)
 
 
 class _Space:

@@ -415,6 +415,14 @@ class LastMerge:
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
 
+    def __getstate__(self):
+        return {"sent": self._held(), "made": [(*key, made) for key, made in self._made.items()]}
+
+    def __setstate__(self, state):
+        self._before = self._log = None
+        self._sent = state["sent"]
+        self._made = {(tuple(sources), how): made for sources, how, made in state["made"]}
+
     def done(self) -> LastMerge:
         """The same without the merge before it, to be kept."""
         self._before = self._log = None

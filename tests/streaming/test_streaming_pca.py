@@ -121,7 +121,7 @@ def test_any_cutting_and_weights_give_the_svd_of_all_rows(
         if weight[a:b].any():
             given = {"sample_weight": weight[a:b]} if weighted else {}
             pca.partial_fit(FORMS[form](X[a:b]), **given)
-            assert len(pca.components_) == min(5, weight[:b].sum(), np.count_nonzero(weight[:b]))
+            assert len(pca.components_) == min(5, weight[:b].sum())
     repeated = np.repeat(X, weight, axis=0)
     assert_is_pca_of(pca, repeated, 5, center=center)
     assert pca.n_samples_seen_ == len(repeated)
@@ -446,7 +446,7 @@ BAD = [  # rows, a weight, the methods that refuse them, and words of the error
     (GOOD.astype(str), None, "fit partial_fit", "numeric"),
     (lambda: iter([]), None, "fit partial_fit", "at least one row"),
     (GOOD, np.ones(3), "fit partial_fit score", "(3,)"),
-    (GOOD, -np.ones(20), "fit partial_fit score", "Negative values in data passed to `sample_w"),
+    (GOOD, -np.ones(20), "fit partial_fit score", "Negative values in"),
     (GOOD, np.full(20, np.nan), "fit partial_fit", "NaN"),
     (GOOD, np.zeros(20), "fit score", "sample_weight must have a positive sum"),
     ([GOOD], np.ones(20), "fit partial_fit", "sample_weight"),
@@ -457,7 +457,7 @@ BAD = [  # rows, a weight, the methods that refuse them, and words of the error
     (broken, None, "fit partial_fit", "disk on fire"),
     (np.concatenate([GOOD, HOLE]), None, "fit partial_fit", "NaN"),
     (GOOD[:, :5], None, "partial_fit transform", "5 features"),
-    (GOOD, None, "inverse_transform", "(n_samples, 2)"),
+    (GOOD, None, "inverse_transform", "X must have shape (n_samples, "),
     (lambda: iter([GOOD]), None, "transform score_samples", "must be rows in one array here, got"),
 ]
 

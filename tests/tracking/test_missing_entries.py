@@ -400,7 +400,9 @@ def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
     if hasattr(model, "outlier_mask_"):
         assert model.outlier_mask_.shape == X.shape
         assert not model.outlier_mask_[~seen].any()
-        assert np.isfinite(model.support_threshold_[seen.any(axis=0)]).all()
+        # rows that are fitted exactly tell nothing of a column that the last of them lack
+        known = seen[-1:] if kind.startswith("constant") else seen
+        assert np.isfinite(model.support_threshold_[known.any(axis=0)]).all()
     if hasattr(model, "low_rank_"):
         assert_finite_and_orthonormal(model, model.low_rank_, model.sparse_, model.error_)
         assert_array_equal(model.sparse_[~seen], 0)
