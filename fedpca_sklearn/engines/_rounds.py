@@ -213,7 +213,7 @@ def keeping(making: Callable[..., ExpectedScores], sent: Callable) -> Callable:
         asked, kept = state[ASKED], dict(state.get(_KEPT, {}))
         of = hashlib.sha256(b"".join(a.tobytes() for a in arguments)).hexdigest()
         before = 0.0  # of the first question of a fit
-        if asked["scores"] > 1:
+        if asked["scores"] > 1 and kept:  # a question before may have been refused
             before = kept["before" if kept["of"] == of else "now"]
         found, now = query.sums(own, before or None)
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}

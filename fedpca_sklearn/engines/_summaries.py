@@ -294,7 +294,7 @@ def _check_rows(
         abs(count - n) <= _SAME * n
         and float(np.abs(deviation / n - apart).max()) <= _SAME * reach
         and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
-        and size <= (1 + _SAME) * about * np.sqrt(len(block))
+        and size <= (1 + _SAME) * about  # of an orthonormal block
     )
     if not same:
         raise answer.refused("products of other rows than those of its summary")

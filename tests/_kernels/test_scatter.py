@@ -64,10 +64,10 @@ def power_law(n, d, alpha, seed=0):
 # -------------------------------------------------------------------------- the matrix
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     n=st.sampled_from([1, 7, 64, 300, 3000]),
-    d=st.one_of(st.integers(2, 40), st.integers(2, 40), st.just(1100)),
+    d=st.one_of(*[st.integers(2, 40)] * 4, st.just(1100)),
     q=st.sampled_from([0, 0, 1, 4, 8]),
     far=st.sampled_from([0, 3, 1e3, 1e6]),
     kind=st.sampled_from(["random", "repeated", "zero", "long"]),
