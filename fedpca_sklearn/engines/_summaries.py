@@ -290,11 +290,14 @@ def _check_rows(
     reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
     with np.errstate(over="ignore"):  # as liars can make it
         size = float(np.linalg.norm(products))
+        within = block @ products.reshape(block.shape).T
     same = (
         abs(count - n) <= _SAME * n
         and float(np.abs(deviation / n - apart).max()) <= _SAME * reach
         and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
         and size <= (1 + _SAME) * about  # of an orthonormal block
+        and np.trace(within) <= (1 + _SAME) * about
+        and np.abs(within - within.T).max(initial=0.0) <= _SAME * about
     )
     if not same:
         raise answer.refused("products of other rows than those of its summary")

@@ -5,6 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+
+pytest.importorskip("cryptography")
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from engines.secure_helpers import BITS, N, Server, are_near

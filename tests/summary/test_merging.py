@@ -155,7 +155,7 @@ def assert_is_pooled(merged, subspaces, unit=1.0):
     assert_allclose(merged.n_samples / unit, n, rtol=1e-14)
     assert_allclose(merged.mean, mean, rtol=0, atol=100 * EPS * size)
     # a mean is known to eps |mean|, and enters the scatter squared and times its distance
-    atol = 1e-12 * scatter + n * (100 * EPS * size) ** 2
+    atol = 1e-12 * scatter + n * (100 * EPS * size) ** 2 + 2 * EPS * size * np.sqrt(n * scatter)
     assert_allclose(merged.scatter / unit, scatter, rtol=0, atol=atol)
     assert_allclose(second_moment(merged, unit), moment, rtol=0, atol=atol)
     columns = None if merged.column_scatter is None else merged.column_scatter.sum() / unit
