@@ -39,8 +39,6 @@ from ..privacy._rows import ClippedRows
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_client import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
-from ._messages import Answer
-from ._messages import shown as printable
 from ._questions import Task, check_basis
 from ._secure import BOUNDS, Bounds, Grid, Open, SecureAggregation, Summed
 from ._secure_fits import SecureRounds, symmetric
@@ -48,8 +46,6 @@ from ._secure_sums import SecureSums
 from ._site_policy import Site
 from ._sites import Sites
 
-# Largest mu^2 that a site can have spent, other than infinity.
-_LARGEST = 2.0**40
 # Deviations of the noise beyond which a message does not fit the public scale.
 _DEVIATIONS = 64
 # What questions to a site with a mechanism read.
@@ -125,22 +121,6 @@ def private_rounds(
         TimesScatter.kind: clipped(released(products), estimator.n_rounds, fixed=1),
         Variances.kind: clipped(released(variances), fixed=1),
     }
-
-
-def with_spent(sites: Sites, read: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
-    """Read answers of sites that state what they have spent, and keep that."""
-
-    def reading(answer: Answer) -> Any:
-        value = read(answer)
-        mu2, delta = answer.config.get("mu2"), answer.config.get("delta")
-        if not isinstance(mu2, float) or not (0 <= mu2 <= _LARGEST or mu2 == math.inf):
-            raise answer.refused(f"mu2={printable(repr(mu2))}, expected what it has spent")
-        if not isinstance(delta, float) or not 0 < delta < 1:
-            raise answer.refused(f"delta={printable(repr(delta))}, expected a number in (0, 1)")
-        sites.spent[answer.site] = mu2, delta
-        return value
-
-    return reading
 
 
 def show_spent(fitted: FederatedPCA | FederatedPowerPCA, sites: Sites) -> None:

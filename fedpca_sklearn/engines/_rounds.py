@@ -37,7 +37,6 @@ from ._private import (
     show_spent,
     shown,
     warn_of_noise,
-    with_spent,
 )
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import (
@@ -59,7 +58,7 @@ from ._secure_fits import (
 )
 from ._secure_sums import SecureSums
 from ._site_policy import Site
-from ._sites import SiteLostError, Sites
+from ._sites import SiteLostError, Sites, with_spent
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"

@@ -12,10 +12,9 @@ from ..communication._federation import Message as Size
 from ..communication._fixed_point import check_room
 from ._masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._messages import Answer, arrays_of
-from ._private import with_spent
 from ._secure import KEYS, SHARES, UNMASK, SecureAggregation
 from ._secure_site import N_ZEROS, question_of, session_of
-from ._sites import SiteLostError, Sites, as_sent
+from ._sites import SiteLostError, Sites, as_sent, with_spent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
 _LONGEST = 5000

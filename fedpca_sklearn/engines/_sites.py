@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
@@ -15,6 +16,9 @@ from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ._messages import Answer, BadMessageError, Carrier, Message, arrays_of, shown
 from ._parameters import stated
+
+# Largest mu^2 that a site can have spent, other than infinity.
+_LARGEST = 2.0**40
 
 # Shape by name of the arrays that are summed; None for a length that the server does not know.
 Shapes = Mapping[str, tuple[int | None, ...]]
@@ -312,3 +316,19 @@ def _unlike(trait: str, got: Any, expected: Any) -> str:
     if trait == "columns":
         return f"its columns have {'no ' if got is None else ''}names, unlike those of the others"
     return f"its {trait} is {got}, that of the others {expected}"
+
+
+def with_spent(sites: Sites, read: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
+    """Read answers of sites that state what they have spent, and keep that."""
+
+    def reading(answer: Answer) -> Any:
+        value = read(answer)
+        mu2, delta = answer.config.get("mu2"), answer.config.get("delta")
+        if not isinstance(mu2, float) or not (0 <= mu2 <= _LARGEST or mu2 == math.inf):
+            raise answer.refused(f"mu2={shown(repr(mu2))}, expected what it has spent")
+        if not isinstance(delta, float) or not 0 < delta < 1:
+            raise answer.refused(f"delta={shown(repr(delta))}, expected a number in (0, 1)")
+        sites.spent[answer.site] = mu2, delta
+        return value
+
+    return reading

@@ -64,7 +64,6 @@ from ._private import (
     private_summaries,
     show_spent,
     warn_of_noise,
-    with_spent,
 )
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import SecureAggregation, Summed, grids_of_products
@@ -78,7 +77,7 @@ from ._secure_fits import (
     work_of_second_moments,
 )
 from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SiteLostError, Sites, with_spent
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4
