@@ -39,9 +39,9 @@ _ROUNDINGS_OF_SUM = 1e-12
 # Share of the largest number on the diagonal below which a vector is made orthogonal once more.
 _SMALL = 1e-3
 # Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
-# the space is worth its products. Of 500 features it is at most 1e-3 where variances fall as
-# i^-0.3 or faster, 1e-2 or more at i^-0.2.
-_GLANCE, _HOPE = 10, 1e-3
+# the space is worth its products. Of 300 to 1,000 features it is less where variances fall as
+# i^-0.2 or faster, 2e-2 or more at i^-0.1.
+_GLANCE, _HOPE = 14, 1e-3
 # Residual below which a pair will soon be close, as a share of its eigenvalue. Of 8 power laws with
 # exponents from 0 to 1, spaces where half of the pairs were so at the first look converged before
 # they were full, and no others.
@@ -57,6 +57,7 @@ def leading_by_lanczos(
     reserves: int = 0,
     eps: float = _EPS,
     factor: bool = False,
+    trace: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading eigenpairs of a symmetric matrix, or None where they are not certain.
 
@@ -86,6 +87,9 @@ def leading_by_lanczos(
         Relative rounding error of the products.
     factor : bool, default=False
         Whether the matrix is M M^T, of which right singular vectors are wanted.
+    trace : float, default=None
+        Of a matrix whose products take long: where a few vectors show neither the largest
+        eigenvalue nor half of the trace, there are no pairs.
 
     Returns
     -------
@@ -95,7 +99,7 @@ def leading_by_lanczos(
         space, which never exceeds the matrix; of a factor those of its projection to the space,
         P M M^T P, as M^T P M never exceeds M^T M. None where the space would have to grow beyond
         `vectors_of_lanczos`, as for white noise, where several eigenvalues are equal, or where they
-        are of very different sizes; with reserves also where a few vectors show no sign of an end.
+        are of very different sizes.
     """
     size = len(diagonal)
     basis = np.empty((min(vectors_of_lanczos(count), size), size))
@@ -103,10 +107,8 @@ def leading_by_lanczos(
     if reserves:  # where the matrix is zero, there is nothing to approximate
         start = apply(start)
     space = _Space(apply, basis, start, eps)
-    if factor and reserves:
-        found = _converged(space, count, None, _ROOM * (count + reserves))
-    else:
-        found = _converged(space, count, float(diagonal.sum()) if reserves else None)
+    least_vectors = _ROOM * (count + reserves) if reserves else 0
+    found = _converged(space, count, trace, least_vectors)
     if found is None:
         return None
     lam, S = found
@@ -215,9 +217,8 @@ def _converged(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs of a space that grows until the leading ones are as close as they shall be.
 
-    Vectors are columns of coordinates in its basis. With the trace of the matrix, it does not grow
-    far where a few vectors show neither the largest eigenvalue nor half of the trace. It has
-    ``least_vectors`` in the end, unless it is invariant.
+    Vectors are columns of coordinates in its basis. See `leading_by_lanczos` for the trace. The
+    space has ``least_vectors`` in the end, unless it is invariant.
     """
     largest, look = 0.0, vectors_of_first_look(count)
     before, at = 0.0, 0

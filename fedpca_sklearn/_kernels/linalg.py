@@ -13,7 +13,14 @@ from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
 from .lanczos import leading_by_lanczos
-from .sizes import COLUMNS_OF_THREADS, few_of_all, row_slices, slices_of, very_few_of_all
+from .sizes import (
+    COLUMNS_OF_THREADS,
+    few_of_all,
+    ritz_pairs_suffice,
+    row_slices,
+    slices_of,
+    very_few_of_all,
+)
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
 
 # Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
@@ -237,20 +244,29 @@ def largest_rounded(
 
 
 def eigh_top(
-    G: np.ndarray, max_keep: int, overwrite: bool = False
+    G: np.ndarray,
+    max_keep: int,
+    overwrite: bool = False,
+    wanted: int | None = None,
+    factor: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
-    instead of copied.
+    instead of copied. Of a matrix without negative eigenvalues only the first ``wanted`` pairs need
+    be exact, and there may be fewer than ``max_keep``; ``factor`` as in `leading_by_lanczos`.
     """
     m, max_keep = G.shape[0], max(max_keep, 1)
     largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_keep, overwrite=True)
+        lam, W = eigh_top(G * unit, max_keep, True, wanted, factor)
         return lam / unit, W
+    if wanted is not None and ritz_pairs_suffice(max_keep, wanted, m):
+        found = pairs_by_lanczos(G, wanted, max_keep - wanted, factor)
+        if found is not None:
+            return found
     options = {"overwrite_a": overwrite, "check_finite": False}
     if few_of_all(max_keep, m):
         few = _few_pairs(G, max_keep, options)
@@ -293,11 +309,11 @@ def _few_pairs(
 
 
 def pairs_by_lanczos(
-    G: np.ndarray, count: int, reserves: int = 0
+    G: np.ndarray, count: int, reserves: int = 0, factor: bool = False
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The same from products of the lower triangle with vectors, in units in which none overflows.
 
-    None where they are not certain. With pairs in reserve G is M M^T, see `leading_by_lanczos`.
+    None where they are not certain; see `leading_by_lanczos`.
     """
     diagonal = G.diagonal()
     unit = float(diagonal.max())
@@ -310,7 +326,7 @@ def pairs_by_lanczos(
         diagonal / unit,
         count,
         reserves,
-        factor=True,
+        factor=factor,
     )
     return None if found is None else (found[0] * unit, found[1].T)
 
@@ -415,17 +431,20 @@ def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return flip_signs(np.array(V[:rank], order="C")), s[:rank]
 
 
-def leading_of_factor(R: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+def leading_of_factor(
+    R: np.ndarray, count: int, to_rounding: bool = True
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading right singular vectors and values of a factor R, from eigenvectors of R R^T.
 
-    None if the last eigenvalue is below 1e-3 of the first, where R R^T loses digits, or if entries
-    are so small or large that their squares do. Singular values are those of R on the vectors.
+    None if the last eigenvalue is below 1e-3 of the first, where R R^T loses digits (not
+    ``to_rounding``: below 1e-5, where ten are not certain), or if entries are so small or large
+    that their squares do. Singular values are those of R on the vectors.
     """
     largest = np.abs(R).max()
     if not 1e-100 < largest < 1e100:
         return None
     lam, U = eigh_top(R @ R.T, count)
-    if not lam[-1] > _TO_ROUNDING * lam[0]:
+    if not lam[-1] > (_TO_ROUNDING if to_rounding else least_certain(1.0)) * lam[0]:
         return None
     Q = np.linalg.qr(R.T @ U)[0]
     _, s, W = scipy.linalg.svd(R @ Q, full_matrices=False, check_finite=False)

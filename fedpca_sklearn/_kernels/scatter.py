@@ -133,7 +133,8 @@ def leading_directions(
         G = np.asfortranarray(G[np.ix_(used, used)])
         if certificate.get("apart") is not None:
             certificate["apart"] = certificate["apart"][:, used]
-    found = top_of_scatter(*eigh_top(G, max_keep, overwrite=True), count, **certificate)
+    pairs = eigh_top(G, max_keep, overwrite=True, wanted=certificate.get("wanted"))
+    found = top_of_scatter(*pairs, count, **certificate)
     if found is None or len(G) == d:
         return found
     V, s = found

@@ -37,7 +37,6 @@ from .linalg import (
     is_orthonormal,
     least_certain,
     orthonormalised,
-    pairs_by_lanczos,
     top_right_singular,
     triangle,
 )
@@ -50,7 +49,7 @@ from .scatter import (
     mean_in_two_parts,
     row_scatter,
 )
-from .sizes import columns_at_once, ritz_pairs_suffice, rows_of_qr, slices_of
+from .sizes import columns_at_once, rows_of_qr, slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
 from .threads import single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
@@ -266,7 +265,7 @@ class DenseBlock(Block):
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
-        lam, W = self._pairs_of_gram(G, max_keep, keep, wanted)
+        lam, W = eigh_top(G, R, factor=True) if keep else eigh_top(G, max_keep, False, wanted, True)
         p = count_kept(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
         p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]
@@ -285,14 +284,6 @@ class DenseBlock(Block):
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
-
-    def _pairs_of_gram(self, G, max_keep, keep, wanted):
-        """Eigenpairs in decreasing order, of which only the first ``wanted`` need be exact."""
-        if keep is None and ritz_pairs_suffice(max_keep, wanted, len(G)):
-            found = pairs_by_lanczos(G, wanted, max_keep - wanted)
-            if found is not None:
-                return found
-        return eigh_top(G, len(G) if keep else max_keep)
 
     def _gram(self, dtype: np.dtype) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
         """Products of the rows of the unscaled stack, but for those of V, and how to turn it."""
@@ -361,7 +352,9 @@ class DenseBlock(Block):
             return ((M @ q.astype(dtype, copy=False)) @ M).astype(np.float64, copy=False) * unit
 
         eps = float(np.finfo(dtype).eps)
-        found = leading_by_lanczos(apply, squares * unit, wanted, max_keep - wanted, eps)
+        squares *= unit
+        trace = float(squares.sum())
+        found = leading_by_lanczos(apply, squares, wanted, max_keep - wanted, eps, trace=trace)
         if found is None:
             return None
         lam, V = found[0] / unit, found[1]

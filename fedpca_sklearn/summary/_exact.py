@@ -96,11 +96,14 @@ class Factor(Moments):
         Of the directions.
     wanted : int, default=0
         Number of leading directions that will be read; 0: those of the columns in other units.
+    to_rounding : bool, default=True
+        Whether these are to be as good as by an SVD; False: as those of a scatter matrix.
     """
 
     R: np.ndarray
     dtype: np.dtype
     wanted: int = 0
+    to_rounding: bool = True
 
     @property
     def rows(self) -> np.ndarray:
@@ -133,7 +136,7 @@ class Factor(Moments):
         if not few_of_all(self.wanted, len(self.R)):
             return None
         with threads_for(16 * self.R.size):
-            found = leading_of_factor(self.R, self.wanted)
+            found = leading_of_factor(self.R, self.wanted, self.to_rounding)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
 

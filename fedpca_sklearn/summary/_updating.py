@@ -20,6 +20,7 @@ from .._kernels.sizes import (
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
+    few_of_all,
     slices_of,
 )
 from .._kernels.sparse_stack import SparseBlock
@@ -149,6 +150,9 @@ def updated_by_block(
         after = _with_scatter_matrix(subspace, Y, w, wanted or d, svd_solver)
         if after is not None:
             return after
+        few = few_of_all(wanted, len(subspace._rows) + Y.shape[0])
+        if wanted and few and type(Y) is np.ndarray:
+            return stacked_by_block(subspace, Y, w, wanted)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_keep, svd_solver)
         block = kind(subspace.components, subspace.singular_values, *_past(subspace, Y, w))
@@ -288,7 +292,7 @@ def held_by_block(
     return found[0]
 
 
-def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary:
+def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None, wanted: int = 0) -> Summary:
     """The same with the rows of a block below those before, or of many rows with their factor."""
     past = subspace._rows
     few = len(past) + Y.shape[0] < Y.shape[1]
@@ -296,7 +300,7 @@ def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None) -> Summary
     with np.errstate(over="ignore", invalid="ignore"):
         block = DenseBlock(past, np.ones(len(past)), *_past(subspace, Y, w))
         rows = block.stack() if few else block._triangle()
-    return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype)})
+    return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype, wanted, False)})
 
 
 def _past(subspace: Summary, Y: Any, w: np.ndarray | None) -> tuple[Any, ...]:
