@@ -29,14 +29,6 @@ class DeviceBlock(DenseBlock):
         G[k:, k:], G[k:, :k] = stack.gram()
         return G, stack.turned
 
-    def by_vectors(self, max_keep, wanted):
-        """Return ``(V, s)`` from rows that come home: they are few, and their products thin."""
-        rows, self.Y = self.Y, self.Y.in_numpy()
-        try:
-            return super().by_vectors(max_keep, wanted)
-        finally:
-            self.Y = rows
-
     def _by_qr(self, max_keep, keep, past_scatter):
         self.Y = self.Y.in_numpy()
         return super()._by_qr(max_keep, keep, past_scatter)

@@ -38,10 +38,6 @@ _ROOM = 2
 _ROUNDINGS_OF_SUM = 1e-12
 # Share of the largest number on the diagonal below which a vector is made orthogonal once more.
 _SMALL = 1e-3
-# Vectors after which the residual of the first pair tells, as a share of its eigenvalue, whether
-# the space is worth its products. Of 300 to 1,000 features it is less where variances fall as
-# i^-0.2 or faster, 2e-2 or more at i^-0.1.
-_GLANCE, _HOPE = 14, 1e-3
 # Residual below which a pair will soon be close, as a share of its eigenvalue. Of 8 power laws with
 # exponents from 0 to 1, spaces where half of the pairs were so at the first look converged before
 # they were full, and no others.
@@ -55,9 +51,8 @@ def leading_by_lanczos(
     diagonal: np.ndarray,
     count: int,
     reserves: int = 0,
-    eps: float = _EPS,
     factor: bool = False,
-    trace: float | None = None,
+    eps: float = _EPS,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading eigenpairs of a symmetric matrix, or None where they are not certain.
 
@@ -83,13 +78,10 @@ def leading_by_lanczos(
     reserves : int, default=0
         Number of further pairs, only as close as the space has them, of a matrix without negative
         eigenvalues; no eigenvalue above twice the last one is missed.
-    eps : float, default=that of float64
-        Relative rounding error of the products.
     factor : bool, default=False
         Whether the matrix is M M^T, of which right singular vectors are wanted.
-    trace : float, default=None
-        Of a matrix whose products take long: where a few vectors show neither the largest
-        eigenvalue nor half of the trace, there are no pairs.
+    eps : float, default=that of float64
+        Relative rounding error of the matrix.
 
     Returns
     -------
@@ -106,9 +98,9 @@ def leading_by_lanczos(
     start = np.random.default_rng(0).standard_normal(size)
     if reserves:  # where the matrix is zero, there is nothing to approximate
         start = apply(start)
-    space = _Space(apply, basis, start, eps)
+    space = _Space(apply, basis, start)
     least_vectors = _ROOM * (count + reserves) if reserves else 0
-    found = _converged(space, count, trace, least_vectors)
+    found = _converged(space, count, least_vectors)
     if found is None:
         return None
     lam, S = found
@@ -135,7 +127,7 @@ def leading_by_lanczos(
     g = np.random.default_rng(np.frombuffer(digest, "<u4")).standard_normal(size)
     for _ in range(2):
         g -= (Q @ g) @ Q
-    rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g, eps)
+    rest = _Space(across, np.empty((VECTORS_OF_DOUBT, size)), g)
     if not _none_above(rest, x, float(g @ g)):
         return None
     if factor or not reserves:
@@ -177,8 +169,8 @@ class _Space:
         Of the tridiagonal matrix that the operator is in the space.
     """
 
-    def __init__(self, apply, basis, start, eps=_EPS):
-        self.apply, self.basis, self.limit, self.eps = apply, basis, len(basis), eps
+    def __init__(self, apply, basis, start):
+        self.apply, self.basis, self.limit = apply, basis, len(basis)
         self.basis[0] = start / math.sqrt(start @ start)
         self.n = 0
         self.diagonal: list[float] = []
@@ -213,36 +205,31 @@ class _Space:
 
 
 def _converged(
-    space: _Space, count: int, trace: float | None, least_vectors: int = 0
+    space: _Space, count: int, least_vectors: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs of a space that grows until the leading ones are as close as they shall be.
 
-    Vectors are columns of coordinates in its basis. See `leading_by_lanczos` for the trace. The
-    space has ``least_vectors`` in the end, unless it is invariant.
+    Vectors are columns of coordinates in its basis. It has ``least_vectors`` in the end, unless it
+    is invariant.
     """
     largest, look = 0.0, vectors_of_first_look(count)
     before, at = 0.0, 0
     while space.n < space.limit:
         diagonal, size = space.grow()
         n, largest = space.n, max(largest, diagonal)
-        ended = size <= space.eps * largest  # the space is invariant
+        ended = size <= _EPS * largest  # the space is invariant
         if not math.isfinite(size) or (ended and n < count):
             return None
-        at_first = n == _GLANCE and trace is not None
-        if n < look and not ended and not at_first:
+        if n < look and not ended:
             continue
         lam, S = _pairs(space)
-        if at_first and not ended:
-            if not (size * abs(S[-1, 0]) <= _HOPE * lam[0] or 2 * lam.sum() >= trace):
-                return None
-            continue
         least = lam[count - 1]
         residuals = size * np.abs(S[-1, :count])
         soon = ended or 2 * np.sum(residuals <= _SOON * lam[:count]) >= count
         if not (soon and least > _LEAST_SHARE * lam[0]):
             return None
         gap = least - lam[count] if n > count else least
-        off = residuals.max() / (_SINE * space.eps * max(gap, _LEAST_GAP * least))
+        off = residuals.max() / (_SINE * _EPS * max(gap, _LEAST_GAP * least))
         if ended or (off <= 1 and n >= least_vectors):
             return lam, S
         if off <= 1:  # the others are not as close yet
@@ -298,7 +285,7 @@ def _none_above(space: _Space, x: float, squared: float) -> bool:
         more = (x - diagonal) * p - beside * before
         if not more > 0:
             return False
-        if size <= space.eps * x:  # whatever g has a component of is in the space
+        if size <= _EPS * x:  # whatever g has a component of is in the space
             return True
         before, p, beside = p, more / size, size
         total += p * p

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -248,23 +249,23 @@ def eigh_top(
     max_keep: int,
     overwrite: bool = False,
     wanted: int | None = None,
-    factor: bool = False,
+    **of_reserves: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
     instead of copied. Of a matrix without negative eigenvalues only the first ``wanted`` pairs need
-    be exact, and there may be fewer than ``max_keep``; ``factor`` as in `leading_by_lanczos`.
+    be exact, and there may be fewer than ``max_keep``; see `leading_by_lanczos`.
     """
     m, max_keep = G.shape[0], max(max_keep, 1)
     largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_keep, True, wanted, factor)
+        lam, W = eigh_top(G * unit, max_keep, True, wanted, **of_reserves)
         return lam / unit, W
     if wanted is not None and ritz_pairs_suffice(max_keep, wanted, m):
-        found = pairs_by_lanczos(G, wanted, max_keep - wanted, factor)
+        found = pairs_by_lanczos(G, wanted, max_keep - wanted, **of_reserves)
         if found is not None:
             return found
     options = {"overwrite_a": overwrite, "check_finite": False}
@@ -309,7 +310,7 @@ def _few_pairs(
 
 
 def pairs_by_lanczos(
-    G: np.ndarray, count: int, reserves: int = 0, factor: bool = False
+    G: np.ndarray, count: int, reserves: int = 0, **of_reserves: Any
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The same from products of the lower triangle with vectors, in units in which none overflows.
 
@@ -326,7 +327,7 @@ def pairs_by_lanczos(
         diagonal / unit,
         count,
         reserves,
-        factor=factor,
+        **of_reserves,
     )
     return None if found is None else (found[0] * unit, found[1].T)
 

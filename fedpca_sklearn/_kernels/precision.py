@@ -9,10 +9,8 @@ import numpy as np
 
 from .device_rows import DeviceRows
 from .linalg import least_certain
-from .rows import scatter_product
 from .scatter import dense
 from .sizes import MOST_APART
-from .tolerances import ORTHONORMALITY_TOL
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Rows of a sample for each of its eigenvalues, and further ones; and how many times as many
@@ -87,22 +85,6 @@ def precisions(
             if q < len(lam) and least > off * share * lam[q]:
                 return [Precision(_FLOAT32, sample.directions(q) if sample else V[:q]), exact]
     return [exact]
-
-
-def refined_in_float64(M: np.ndarray, lam: np.ndarray, V: np.ndarray) -> bool:
-    """Make pairs of ``M.T @ M`` from products in float32 the best in their span; whether they are
-    good.
-
-    Both are changed in place: eigenvalues, and orthonormal directions as rows. Products with
-    vectors lose less than a scatter matrix, which residuals tell. False of rows in float64.
-    """
-    if M.dtype == _FLOAT64:
-        return False
-    T = scatter_product(M, np.zeros(M.shape[1]), V)
-    mu, W = np.linalg.eigh(T @ V.T)
-    lam[:], V[:], T = mu[::-1], W.T[::-1] @ V, W.T[::-1] @ T
-    residuals = np.linalg.norm(T - lam[:, None] * V, axis=1)
-    return bool(np.all(residuals <= ORTHONORMALITY_TOL[M.dtype] * lam))
 
 
 def _rows_of_sample(shape: tuple[int, int], most: int) -> int:

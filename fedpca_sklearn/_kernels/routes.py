@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from .sizes import (
-    ENTRIES_OF_VECTORS,
     FEW_ROWS,
     MAX_EXACT_DIMENSION,
     auto_block_size,
@@ -19,7 +18,6 @@ from .sizes import (
     rows_of_scatter_block,
     rows_of_update,
     slices_of,
-    vectors_of_first_look,
 )
 
 # Symmetric product, for each row and pair of columns: 57 GFlop/s.
@@ -30,13 +28,6 @@ _GEMM = 0.04
 _PRODUCTS_OF_UPDATE = 7
 # All eigenpairs of order m: m^3 and m^2. A few of them: m^3.
 _EIGH, _EIGH_SQUARE, _EIGH_FEW = 0.1, 35.0, 0.04
-# Of order m, the dozen to two dozen that some hundred rows or columns are reduced to: m^2.
-_EIGH_SMALL = 20.0
-# Products there and back with a single vector, for each entry; and how many of them it takes, some
-# and some more for each direction.
-_GEMV, _VECTORS, _VECTORS_FOR_EACH = 0.23, 20, 5
-# Two passes over rows that fit into a cache, for each entry.
-_PASSES = 7.0
 # What a block costs beside its numbers.
 _BLOCK = 3e5
 # Rows in memory of one scatter matrix are so many times those that are read at once from a disk.
@@ -64,28 +55,6 @@ def passes_pay(n: int, d: int, k: int | None) -> bool:
     They take 3 k products with a row instead of 7 k, and one small eigenproblem of all rows.
     """
     return k is not None and passes_fit(n, d, k) and not scatter_pays(n, d, k)
-
-
-def vectors_pay(n: int, d: int, k: int, wanted: int | None) -> bool:
-    """Whether so many of k directions come from products of n dense rows with single vectors.
-
-    Of rows that fit into a cache, and where some dozens of such products cost less than a scatter
-    matrix or a Gram matrix and its eigenvectors, or than passes; and where as many vectors hold
-    what is to be kept.
-    """
-    if wanted is None or not wanted < k < d or n * d > ENTRIES_OF_VECTORS:
-        return False
-    if k > vectors_of_first_look(wanted):
-        return False
-    m = min(n, d)
-    others = _PASSES if passes_pay(n, d, k) else m * _SYRK + m * m / (n * d) * _EIGH_SMALL
-    return (_VECTORS + _VECTORS_FOR_EACH * wanted) * _GEMV < others
-
-
-def rows_of_vectors(d: int, k: int, wanted: int) -> int:
-    """The most rows of which `vectors_pay`; 0 where they do of none."""
-    most = range(ENTRIES_OF_VECTORS // d, 0, -1)
-    return next((n for n in most if vectors_pay(n, d, k, wanted)), 0)
 
 
 def cost_of_update(d: int, k: int) -> float:

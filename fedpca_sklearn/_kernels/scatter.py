@@ -133,7 +133,8 @@ def leading_directions(
         G = np.asfortranarray(G[np.ix_(used, used)])
         if certificate.get("apart") is not None:
             certificate["apart"] = certificate["apart"][:, used]
-    pairs = eigh_top(G, max_keep, overwrite=True, wanted=certificate.get("wanted"))
+    eps = float(np.finfo(certificate.get("dtype", np.float64)).eps)
+    pairs = eigh_top(G, max_keep, True, certificate.get("wanted"), eps=eps)
     found = top_of_scatter(*pairs, count, **certificate)
     if found is None or len(G) == d:
         return found

@@ -50,9 +50,6 @@ _ROWS_OF_THREAD, _LEAST_ROWS_OF_THREAD, _ENTRIES_OF_THREADS = 1024, 512, 2**24
 _LEAST_SAMPLE, _SAMPLE = 256, 512
 _ENTRIES_OF_SAMPLE = 2**22
 
-# Entries of rows that are multiplied with single vectors: 8 MB, which many caches hold.
-ENTRIES_OF_VECTORS = 2**20
-
 # Rows of a call that are one block, however many features they have.
 FEW_ROWS = 512
 
@@ -251,13 +248,6 @@ def bytes_of_passes(k: int, wanted: int, n_features: int, itemsize: int, n_threa
     chunk = n_threads * at_once + 8 * 5 * b * d
     end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
     return max(start, chunk, end) + past + 8 * 8 * d
-
-
-def bytes_of_vectors(n: int, k: int, wanted: int, n_features: int, itemsize: int) -> int:
-    """Peak memory of the Krylov space of one vector and of the n rows that it is of, if any."""
-    spaces = vectors_of_lanczos(wanted) + VECTORS_OF_DOUBT + 6
-    vectors = n_features * (itemsize * (n + 2 * k + 1) + 8 * (spaces + 2 * k))
-    return vectors + 2**18 if n else 0
 
 
 def few_of_all(k: int | None, order: int) -> bool:

@@ -8,12 +8,11 @@ whose row space and singular values are those of all (weighted, centred) rows se
 and ``s`` summarise the past, ``Y`` is a block of new rows, and the last row accounts for the
 difference between the two means. The top right singular vectors of ``M`` are the next summary.
 
-Five routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
+Four routes lead there. Gram: eigenvectors of the small side of ``M M^T`` or ``M^T M``; everything
 large is a matrix product, but the condition number is squared, so the result carries a
 certificate (orthonormality of the new basis, or the spread of the eigenvalues). QR: Householder
 QR and an SVD of the triangle, backward stable, taken where the certificate fails. Passes: for
-thousands of dense rows in memory, a block Krylov space of the rows (`subspace_passes`). Vectors:
-for very few components of rows that fit into a cache, the Krylov space of one vector (`lanczos`).
+thousands of dense rows in memory, a block Krylov space of the rows (`subspace_passes`).
 Krylov: for large sparse blocks, where products with ``Y`` are cheap and the Gram matrix is not
 (`_sparse_update`).
 """
@@ -29,18 +28,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from .centring import Centring
-from .lanczos import leading_by_lanczos
 from .linalg import (
     eigh_top,
     energy_of_underflow,
     flip_signs,
     is_orthonormal,
-    least_certain,
     orthonormalised,
     top_right_singular,
     triangle,
 )
-from .precision import Precision, precisions, refined_in_float64
+from .precision import Precision, precisions
 from .scatter import (
     add_row,
     add_rows,
@@ -59,9 +56,6 @@ from .too_large import too_large
 _ROWS_OF_THREAD = 1024
 # Share of a block's weight below which a past has hardly any.
 _LITTLE = 0.01
-# Squares of columns from which, and up to the inverse of which, products with vectors are safe.
-_SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
-
 # Chooses how many directions to keep from the singular values and the scatter.
 Keep = Callable[[np.ndarray, float], int]
 Found: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -265,7 +259,8 @@ class DenseBlock(Block):
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
-        lam, W = eigh_top(G, R, factor=True) if keep else eigh_top(G, max_keep, False, wanted, True)
+        exact = None if keep else wanted
+        lam, W = eigh_top(G, R if keep else max_keep, wanted=exact, factor=True)
         p = count_kept(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
         p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]
@@ -334,37 +329,6 @@ class DenseBlock(Block):
         if found is None:
             return None
         return found[0].astype(self.V.dtype, copy=False), found[1]
-
-    def by_vectors(self, max_keep, wanted):
-        """Return ``(V, s)`` from products of the stack with one vector after the other.
-
-        None where the first ``wanted`` directions, fewer than ``max_keep``, are not certain.
-        """
-        dtype = self.V.dtype
-        M = self.stack("C", dtype)
-        squares = self.column_scatter + squares_of_columns(M[: self.k])
-        largest = float(squares.max())
-        if not _SMALLEST[dtype] < largest < 1 / _SMALLEST[dtype]:
-            return None
-        unit = 2.0 ** -math.frexp(largest)[1]
-
-        def apply(q: np.ndarray) -> np.ndarray:
-            return ((M @ q.astype(dtype, copy=False)) @ M).astype(np.float64, copy=False) * unit
-
-        eps = float(np.finfo(dtype).eps)
-        squares *= unit
-        trace = float(squares.sum())
-        found = leading_by_lanczos(apply, squares, wanted, max_keep - wanted, eps, trace=trace)
-        if found is None:
-            return None
-        lam, V = found[0] / unit, found[1]
-        if len(lam) < wanted:
-            return None
-        if lam[wanted - 1] <= least_certain(lam[0], dtype=dtype):
-            if len(lam) < max_keep or not refined_in_float64(M, lam[:wanted], V[:wanted]):
-                return None
-            lam[wanted:].clip(max=lam[wanted - 1], out=lam[wanted:])
-        return flip_signs(V.astype(dtype, copy=False)), np.sqrt(lam)
 
     def stack(self, order: Literal["C", "F"] | None = None, dtype: Any = np.float64) -> np.ndarray:
         """The whole scaled stack, in the given order of memory.

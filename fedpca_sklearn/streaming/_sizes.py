@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.adjusting import adjusts
-from .._kernels.routes import block_size, block_slices, rows_of_vectors
+from .._kernels.routes import block_size, block_slices
 from .._kernels.sizes import (
     FEW_ROWS,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
     bytes_of_passes,
-    bytes_of_vectors,
     exact_dimension,
     kept_directions,
     peak_bytes,
@@ -210,6 +209,4 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
     peak = max(peak_bytes(k, b, *options, n_threads) for b in rows)
     if self.svd_solver != "auto" or sizes.in_equal_blocks:
         return peak
-    peak = max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
-    n = rows_of_vectors(d, k, wanted)
-    return max(peak, bytes_of_vectors(n, k, wanted, d, itemsize))
+    return max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))

@@ -13,7 +13,7 @@ from .._kernels.device_block import DeviceBlock
 from .._kernels.device_rows import DeviceRows
 from .._kernels.linalg import energy_of_underflow, norm_of_scatter
 from .._kernels.precision import Precision, precisions
-from .._kernels.routes import block_slices, passes_pay, vectors_pay
+from .._kernels.routes import block_slices, passes_pay
 from .._kernels.scatter import add_rows
 from .._kernels.sizes import (
     DENSE_SHARE,
@@ -157,14 +157,10 @@ def updated_by_block(
         kind = _block_kind(Y, max_keep, svd_solver)
         block = kind(subspace.components, subspace.singular_values, *_past(subspace, Y, w))
         found: Found | None = None
-        by_passes = False
-        if passes is not None and keep is None and isinstance(block, DenseBlock):
-            if wanted != 0 and not sp.issparse(Y) and vectors_pay(Y.shape[0], d, max_keep, wanted):
-                found = block.by_vectors(max_keep, wanted)
-            by_passes = found is None and passes_pay(Y.shape[0], d, max_keep)
-            if by_passes:
-                found = block.by_passes(max_keep, passes)
-        if found is None and not by_passes:
+        by_passes = passes is not None and keep is None and passes_pay(Y.shape[0], d, max_keep)
+        if by_passes and isinstance(block, DenseBlock):
+            found = block.by_passes(max_keep, passes)
+        else:
             found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
     if found is None:
         for at in slices_of(Y.shape[0], auto_block_size(max_keep, d, False)):
