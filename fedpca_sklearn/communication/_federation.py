@@ -31,6 +31,11 @@ ROW = (
 ROUNDS_KEPT = 1000
 
 
+def _total(name: str, doc: str) -> Any:
+    """A property of the log: a sum over all rounds."""
+    return property(lambda log: log.totals.get(name, 0), doc=doc)
+
+
 @dataclass
 class CommunicationLog:
     """Sizes of the messages between clients and server: of the last rounds, and totals of all.
@@ -123,43 +128,20 @@ class CommunicationLog:
         for name, value in {"rounds": 1, **row}.items():
             self.totals[name] = self.totals.get(name, 0) + value
 
-    def _total(self, name: str) -> int:
-        return self.totals.get(name, 0)
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds."""
-        return self._total("rounds")
-
-    @property
-    def floats_up(self) -> int:
-        """Floats sent towards the server."""
-        return self._total("floats_up")
-
-    @property
-    def floats_down(self) -> int:
-        """Floats sent towards the clients."""
-        return self._total("floats_down")
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes sent towards the server."""
-        return self._total("bytes_up")
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes sent towards the clients."""
-        return self._total("bytes_down")
-
-    @property
-    def floats_busiest(self) -> int:
+    rounds = _total("rounds", "Number of rounds.")
+    floats_up = _total("floats_up", "Floats sent towards the server.")
+    floats_down = _total("floats_down", "Floats sent towards the clients.")
+    bytes_up = _total("bytes_up", "Bytes sent towards the server.")
+    bytes_down = _total("bytes_down", "Bytes sent towards the clients.")
+    floats_busiest = _total(
+        "floats_busiest",
         """Floats that the busiest receiver takes, summed over the rounds.
 
         Messages to different receivers travel at the same time, so this is the time of the rounds
         in floats: T_b of Bai, Chan and Luk (2005), and their T_a but for two floats of each client.
         Their T_e is ``floats_pooled``.
-        """
-        return self._total("floats_busiest")
+        """,
+    )
 
     def __repr__(self) -> str:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
@@ -247,7 +229,7 @@ class Federation:
 
     def sum(
         self, function: Callable, clients: Sequence[tuple], broadcast: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    ) -> Any:
         """Return what the server receives when all clients send at once.
 
         Messages of single clients are not returned: a server that calls this sees the sum only.
@@ -264,7 +246,7 @@ class Federation:
         Returns
         -------
         total : ndarray or None
-            None if no client took part.
+            None if no client took part, as on a channel that drops some.
         """
         present = self.channel.present(len(clients), self.n_rounds, self.rng)
         self.n_rounds += 1

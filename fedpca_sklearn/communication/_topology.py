@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import shortest_path
 from sklearn.base import BaseEstimator
 
 from .._validation.intervals import Interval
-from ._gossip import distances
 
 __all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]
 
@@ -159,6 +159,11 @@ class Graph(Topology):
             return _as_array(self.adjacency)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{_expected(n)}, got {self.adjacency!r}.") from error
+
+
+def distances(A: np.ndarray) -> np.ndarray:
+    """Number of steps between any two clients, infinity where there is no path."""
+    return shortest_path(A.astype(np.float64), directed=False, unweighted=True)
 
 
 NAMED = {"complete": Complete, "ring": Ring, "star": Star}

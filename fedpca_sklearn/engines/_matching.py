@@ -18,6 +18,7 @@ from ..vertical._vfedpca import Operator, Product, local_power, operator_of, per
 from ._messages import Answer
 from ._questions import RefusedError
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
+from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -182,27 +183,29 @@ def _(client: SiteColumns) -> SiteOperator:
 class ColumnRounds(Federation):
     """Rounds about the rows that all sites have: what a client would compute is asked for.
 
-    Parameters
-    ----------
-    sites : Sites
-    matched : Matched
-    more : array-like
-        Further arguments of each question about a period.
-
     Attributes
     ----------
+    matched : Matched
+    more : tuple of array-like
+        Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
         Rows that kernels are computed against.
     questions : dict
         By a function that `map` is called with, or the class of a query: ``question(function,
         calls)`` yields what the function would return for each site.
+    sums : dict
+        By the same, ``of(function)`` is the secure sum of that.
     """
 
-    def __init__(self, sites: Sites, matched: Matched, *more: Any):
+    def __init__(self, sites: Sites):
         super().__init__(log=sites.log)
-        self.sites, self.matched, self.more = sites, matched, more
+        self.sites, self.matched, self.more = sites, match(sites), tuple[Any, ...]()
         self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
+        self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
+        if isinstance(sites, SecureSums):
+            sites.begin_sums(sites.names.values())  # of columns all sites take part
+            sites.announce("columns_bound", self.matched.keys)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -217,10 +220,20 @@ class ColumnRounds(Federation):
             raise SiteLostError
         return list(found.values())
 
+    def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:
+        """The sum of what all sites send by a name."""
+        return self.sites.sum(kind, {name: shape}, self.matched.keys, *arguments)[name]
+
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
+        """Return the sum over all sites of what ``function`` returns for each."""
+        if not isinstance(self.sites, SecureSums):
+            return super().sum(function, clients, broadcast)
+        self.n_rounds += 1
+        return self.sums[_key(function)](function)
+
     def map(self, function: Any, clients: Any) -> Iterator[Any]:
         """Yield what each site answers in place of what ``function`` returns."""
-        key = type(function) if isinstance(function, Query) else function
-        yield from self.questions[key](function, list(clients))
+        yield from self.questions[_key(function)](function, list(clients))
 
     def _periods(self, function: Any, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
         """Periods of `VFedPCA`, with the same vectors at all sites."""
@@ -242,6 +255,10 @@ class ColumnRounds(Federation):
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
+
+
+def _key(function: Any) -> Any:
+    return type(function) if isinstance(function, Query) else function
 
 
 def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:

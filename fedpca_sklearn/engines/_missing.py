@@ -31,26 +31,11 @@ from ..federated._conditional_fill import (
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
-from ._estimators import (
-    know_columns,
-    one_message,
-    rows_sent,
-    site_work,
-    told,
-)
+from ._estimators import know_columns, one_message, rows_sent, site_work, told
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_patterns
 from ._rows import dense
-from ._secure import (
-    BOUNDS,
-    Bounds,
-    Grid,
-    Grids,
-    Open,
-    SecureAggregation,
-    Summed,
-    grids_of_second_moments,
-)
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_second_moments
 from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
 from ._secure_sums import SecureSums
 from ._sites import Sites
@@ -296,9 +281,11 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[
     # where a site is lost, all begin again, with models of the others
     of_one = plain["filled"].given[0]
     given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
-    task = {**vars(plain["filled"]), "work": filled, "given": given}
     entries = _first_by_sums(_check_few, OBSERVED, True)
-    return {**entries, "filled": Summed(**task, grids=_grids_of_filled)}
+    return {
+        **entries,
+        "filled": Summed.of(plain["filled"], work=filled, given=given, grids=_grids_of_filled),
+    }
 
 
 def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
@@ -329,7 +316,7 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
         return found
 
     return {
-        "bounds": Open(bounds, reads=reads, missing=True),
+        "bounds": Task(bounds, reads=reads, missing=True),
         "entries": Summed(entries, reads=reads, missing=True, grids=_grids_of_entries),
     }
 
@@ -359,7 +346,6 @@ class _Summed:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
     def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
-        sums.announce("bounds")
         d = next(iter(sums.announced.values())).n_features
         check_at_most_features(estimator.n_components, d)
         shapes = {"sum": (d,), "seen": (d,), "rows": (1,)}

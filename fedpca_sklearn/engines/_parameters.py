@@ -20,11 +20,7 @@ from ..federated import (
     OnlineDistributedPCA,
     TruncatedDistributedPCA,
 )
-from ..rounds import (
-    FederatedHeteroscedasticPCA,
-    FederatedPowerPCA,
-    FederatedSubspaceTracker,
-)
+from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA, FederatedSubspaceTracker
 from ._messages import Message, shown
 from ._site_policy import RefusedError
 
@@ -184,11 +180,11 @@ def stated(estimator: Any) -> dict[str, Any]:
 
 
 def check_same_estimator(
-    message: Message, estimator: Any, secure: bool, own: Mapping[str, str] | None = None
+    message: Message, estimator: Any, secure: bool, own_stated: Mapping[str, Any]
 ) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
 
-    ``own`` are the `parameters_of` the estimator, where they are known.
+    ``own_stated`` is what `stated` has of the estimator.
 
     Raises
     ------
@@ -206,10 +202,9 @@ def check_same_estimator(
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own = parameters_of(estimator) if own is None else own
-    theirs = _read(config.get("parameters"))
-    if own == theirs:
+    if config.get("parameters") == own_stated["parameters"]:
         return
+    own, theirs = _read(own_stated["parameters"]), _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}

@@ -18,7 +18,7 @@ from .._validation.checks import check_finite, check_rows, check_weight, is_inte
 from .._validation.containers import as_rows, checked_array
 from .._validation.texts import composed
 from ._messages import OVER, Context
-from ._questions import MOMENTS, RUN, Question, RefusedError, Task
+from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, taken_by
 from ._site_policy import Site
 
 # Bytes of a hashed key, of what tells a salt from others, and the least that a salt has.
@@ -215,22 +215,18 @@ class AskedRows:
             return {OVER: np.ones(1)}
         by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
-            "who": site,
-            "weight": self.weight,
-            "keys": self.keys,
-            "min_rows": min_rows,
-            "min_rows_of_pattern": site.exchange.policy.min_rows_of_pattern,
-            "columns": self.columns,
+            **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
+            **{"min_rows": min_rows, "min_rows_of_pattern": site.policy.min_rows_of_pattern},
         }
-        asked = task.keywords
-        for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
-            unasked = task.reads != "nothing" and name not in asked
-            if given[name] is not None and unasked and not by_moments:
-                raise RefusedError(f"the estimator takes no {what}")
-        if "keys" in asked and self.keys is None:
+        _, names = taken_by(task.work)
+        if task.reads != NOTHING and not by_moments:
+            for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
+                if given[name] is not None and name not in names:
+                    raise RefusedError(f"the estimator takes no {what}")
+        if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
         X = moments(self.X, self.weight) if by_moments else self.X
-        more = {name: given[name] for name in asked}
+        more = {name: given[name] for name in names}
         return task.work(site.name, X, *arguments, **more)
 
 

@@ -15,7 +15,7 @@ from ..rounds._power_method import moments_by_sum
 from ._estimators import fit_estimator, one_message, partial_fit_estimator, site_work, told
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._secure import Bounds, Grids, SecureAggregation, Summed, grids_of_products
+from ._secure import SecureAggregation, Summed
 from ._secure_fits import SecureRounds, fit_by_sums, secure_work, tasks_of_moments
 from ._secure_sums import SecureSums
 from ._sites import Sites
@@ -81,32 +81,26 @@ def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndar
     check_mean(mean, len(own.mean), True)
     rest = own.deviation(mean)
     return {
-        "squares": own.column_scatter + rest**2 / own.n_samples,
+        "scatter": own.column_scatter + rest**2 / own.n_samples,
         "rest": rest,
         "count": np.array([own.n_samples]),
     }
 
 
-def _grids(bounds: Bounds) -> Grids:
-    """Of each column its own, as those of products with unit vectors."""
-    grids = grids_of_products(bounds)
-    return {"squares": grids["scatter"], "rest": grids["rest"], "count": grids["count"]}
-
-
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
-    squares = Summed(_squares, fixed=0, mean=0, reads=MOMENTS, grids=_grids)
+    squares = Summed(_squares, fixed=0, mean=0, reads=MOMENTS)
     return {**tasks_of_moments(by_column=True), "squares": squares}
 
 
 @fit_by_sums.register
 def _(estimator: FederatedScaler, sums: SecureSums) -> FederatedScaler:
     mean, _ = moments_by_sum(SecureRounds(sums), [])
-    shapes = {"squares": mean.shape, "rest": mean.shape, "count": (1,)}
+    shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
     about = mean + rest / n
-    squares = np.maximum(found["squares"] - rest**2 / n, 0.0)
+    squares = np.maximum(found["scatter"] - rest**2 / n, 0.0)
     moments = ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)
     estimator._start()
     estimator.communication_ = sums.log

@@ -14,12 +14,7 @@ from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
-from ._estimators import (
-    fit_batches,
-    partial_fit_estimator,
-    rows_sent,
-    site_work,
-)
+from ._estimators import fit_batches, partial_fit_estimator, rows_sent, site_work
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import (
@@ -27,11 +22,9 @@ from ._secure import (
     Bounds,
     Grid,
     Grids,
-    Open,
     SecureAggregation,
     Summed,
     bounds_in,
-    grids_of_products,
     grids_of_sums,
 )
 from ._secure_fits import MAX_FEATURES, fit_by_sums, secure_work, sum_and_count, symmetric
@@ -148,15 +141,14 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
 
     def grids_of_space(bounds: Bounds) -> Grids:
         share = Grid(bounds.rows if estimator.weighting == "rows" else 0)
-        scatter = grids_of_products(bounds)["scatter"]
-        return {"projection": share, "share": share, "scatter": scatter}
+        return {**grids_of_sums(bounds), "projection": share, "share": share}
 
     summed = partial(Summed, reads=MOMENTS, batches=True)
     return {
-        "bounds": Open(bounds, reads=MOMENTS, batches=True, begins=True),
-        "totals": summed(sum_and_count, grids=grids_of_sums),
+        "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
+        "totals": summed(sum_and_count),
         "space": summed(space, mean=1, grids=grids_of_space),
-        "moments": summed(moments, mean=2, grids=grids_of_products),
+        "moments": summed(moments, mean=2),
     }
 
 

@@ -16,13 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import (
-    adjusting_of,
-    adjusts,
-    wanted_of_factor,
-    whole_model,
-    with_confounders,
-)
+from .._base.adjusting import adjusting_of, adjusts, wanted_of_factor, whole_model, with_confounders
 from .._base.certified import certify
 from .._kernels import linalg
 from .._kernels.certificates import N_PROBES, Certificate
@@ -58,15 +52,9 @@ from ._missing import (
     missing_by_sums,
     pair_tasks,
 )
-from ._private import (
-    fit_private_sum,
-    private_second_moments,
-    private_summaries,
-    show_spent,
-    warn_of_noise,
-)
+from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
-from ._secure import SecureAggregation, Summed, grids_of_products
+from ._secure import SecureAggregation, Summed
 from ._secure_fits import (
     SummedTriangle,
     are_too_many,
@@ -170,12 +158,10 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     named = [summary._replace(site=site) for site, summary in summaries]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
-    show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
     terms = mechanism.terms(np.empty((0, d)), costs)
-    warn_of_noise(show_above_noise(fitted, terms, n_sources=1))
-    return fitted
+    return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 
 @partial_fit_estimator.register
@@ -331,7 +317,7 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         found = found.reshape(block.shape)
         return {"products": found, "rest": rest, "scatter": scatter, "count": count}
 
-    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_products)
+    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS)
     return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
 
 

@@ -19,15 +19,16 @@ from ._estimators import (
     told,
 )
 from ._messages import Answer
-from ._missing import (
-    fit_by_pairs,
-    fit_missing_by_sums,
-    missing_by_sums,
-    pair_tasks,
-)
+from ._missing import fit_by_pairs, fit_missing_by_sums, missing_by_sums, pair_tasks
 from ._questions import Task
 from ._secure import SecureAggregation
-from ._secure_fits import fit_by_sums, secure_work, triangle_of, work_of_second_moments
+from ._secure_fits import (
+    fit_by_sums,
+    mean_of_all,
+    secure_work,
+    triangle_about,
+    work_of_second_moments,
+)
 from ._secure_sums import SecureSums
 from ._sites import Sites
 
@@ -102,7 +103,7 @@ def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
 def _(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
     if estimator.missing is not None:
         return fit_missing_by_sums(estimator, sums)
-    summed = triangle_of(estimator, sums)
+    summed = triangle_about(estimator, sums, *mean_of_all(estimator, sums))
     found = summed.triangle
     estimator._start()
     know_columns(estimator, sums.columns)

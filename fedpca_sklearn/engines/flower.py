@@ -333,24 +333,25 @@ _ASKED, _SENT = "arguments", "arrays"
 
 
 def _record(arrays: Any) -> ArrayRecord:
-    return ArrayRecord(
-        {name: FlowerArray(a.dtype, a.shape, a.stype, a.data) for name, a in arrays.items()}
-    )
+    """Arrays of a message as Flower has them."""
+    record = ArrayRecord()
+    for name, a in arrays.items():
+        record[name] = FlowerArray(a.dtype, a.shape, a.stype, a.data)
+    return record
 
 
-def _array(found: FlowerArray) -> Array:
-    return Array(found.data, found.shape, found.dtype, found.stype)
+def _arrays(record: Any) -> dict[str, Array]:
+    """Arrays of a record that another party has made."""
+    found = {}
+    for name, a in record.items():
+        found[name] = Array(a.data, a.shape, a.dtype, a.stype)
+    return found
 
 
 def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers and texts, and arrays, of a message that another party has made."""
-    arrays = {key: _array(a) for key, a in content.array_records.get(name, {}).items()}
-    return dict(content.config_records.get("config", {})), arrays
-
-
-def _content(message: Message, name: str) -> RecordDict:
-    config = ConfigRecord(dict(message.config))
-    return RecordDict({name: _record(message.arrays), "config": config})
+    arrays = content.array_records.get(name)
+    return dict(content.config_records.get("config", {})), _arrays(arrays) if arrays else {}
 
 
 # -------------------------------------------------------------------- at a site
@@ -369,17 +370,19 @@ def _over_flower(
         for name, record in own.state.items():
             arrays = set(map(type, record.values())) == {Array}
             context.state[name] = _record(record) if arrays else ConfigRecord(record)
-        return FlowerMessage(_content(found, _SENT), reply_to=message)
+        config = ConfigRecord(dict(found.config))
+        content = RecordDict({_SENT: _record(found.arrays), "config": config})
+        return FlowerMessage(content, reply_to=message)
 
     return reply
 
 
 def _state_of(context: Context) -> dict[str, dict[str, Any]]:
     state: dict[str, dict[str, Any]] = {}
-    for name, record in context.state.array_records.items():
-        state[name] = {key: _array(a) for key, a in record.items()}
-    state |= {name: dict(record) for name, record in context.state.config_records.items()}
-    return {name: record for name, record in state.items() if name.startswith(_OWN)}
+    for name, record in context.state.items():
+        if name.startswith(_OWN):
+            state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
+    return state
 
 
 # -------------------------------------------------------------------- at the server
@@ -397,21 +400,20 @@ class _FlowerGrid(Carrier):
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        messages = [
-            FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
-            for node, asked in questions.items()
-        ]
+        messages = []
+        for to, asked in questions.items():
+            config = ConfigRecord(dict(asked.config))
+            content = RecordDict({_ASKED: _record(asked.arrays), "config": config})
+            messages.append(FlowerMessage(content, to, f"query.{asked.kind}", ttl=timeout))
         replies = list(self.grid.send_and_receive(messages, timeout=timeout))
         asked_of = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
         first: dict[int, Message] = {}
         for reply in replies:
             node = asked_of.get(reply.metadata.reply_to_message_id)
             if node is not None and reply.metadata.src_node_id == node and node not in first:
-                first[node] = _reply(reply, questions[node].kind)
+                if reply.has_error():
+                    error = f"Flower's error {reply.error.code}: {reply.error.reason}"
+                    first[node] = Message(questions[node].kind, error=error)
+                else:
+                    first[node] = Message(questions[node].kind, *_read(reply.content, _SENT))
         return first
-
-
-def _reply(reply: FlowerMessage, kind: str) -> Message:
-    if reply.has_error():
-        return Message(kind, error=f"Flower's error {reply.error.code}: {reply.error.reason}")
-    return Message(kind, *_read(reply.content, _SENT))

@@ -41,9 +41,8 @@ from fedpca_sklearn import (
     Topology,
     VFedPCA,
 )
-from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
-from fedpca_sklearn.communication._peers import Peers
-from fedpca_sklearn.communication._topology import adjacency
+from fedpca_sklearn.communication._peers import Gossip, Peers, metropolis
+from fedpca_sklearn.communication._topology import adjacency, distances
 from fedpca_sklearn.vertical._vertical_method import left_factor
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 
