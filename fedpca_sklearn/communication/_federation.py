@@ -176,11 +176,6 @@ class Message:
     nbytes: int
 
 
-def _is_sent(message: Any) -> bool:
-    """Whether there is a message: of several row chunks of a client one sends it."""
-    return message is not None
-
-
 def message_of(array: np.ndarray) -> Message:
     """Size of an array."""
     return Message(array.size, array.nbytes)
@@ -254,7 +249,8 @@ class Federation:
         if absent:
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
-        messages = filter(_is_sent, self.map(function, taking_part))
+        # of several row chunks of a client one sends a message
+        messages = (m for m in self.map(function, taking_part) if m is not None)
         total, n_sent = self.channel.receive(self.channel.taken(function, messages), self.rng)
         up = [] if total is None else [message_of(total)] * n_sent
         down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)

@@ -191,18 +191,6 @@ def as_topology(topology: Any) -> Topology | None:
     return topology
 
 
-def adjacency(topology: Any, n: int) -> np.ndarray | None:
-    """Symmetric bool matrix of the neighbours of n clients, checked; None for a server.
-
-    Parameters
-    ----------
-    topology : as in `as_topology`
-    n : int
-    """
-    topology = as_topology(topology)
-    return None if topology is None else neighbours_of(topology, n)
-
-
 def neighbours_of(topology: Topology, n: int) -> np.ndarray:
     """Symmetric bool matrix of the neighbours of n clients in a topology, checked."""
     A = np.asarray(topology.neighbours(n))

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.texts import check_text
-from . import _kernels, _rounds, _scaling, _steps, _tracking, _triangles  # noqa: F401
+from . import _kernels, _one_message, _rounds, _steps, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
     check_parameters,
@@ -31,7 +31,7 @@ from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import NOTHING, RUN, RefusedError, asked
 from ._rows import KeptMoments, asked_rows
 from ._secure import SecureAggregation
-from ._secure_fits import fit_by_sums, secure_tasks
+from ._secure_fits import secure_tasks
 from ._secure_sums import SecureSums
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import Sites
@@ -82,14 +82,17 @@ class SiteApp:
             if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
                 raise RefusedError("a question needs a nonce of 1 to 64 characters")
             config["nonce"] = nonce  # which its answer has to repeat
-            who.note("question", message.arrays)
+            noted = self._policy.log is not None
+            if noted:
+                who.note("question", message.arrays)
             who.name = str(self._name_of(context.given))
             if who.name != self._site:  # the same as before is as good as before
                 check_text("site", who.name)
             config["site"] = self._site = who.name
             found, beside = self._answer(message, who)
             sent = arrays_of(found) if found else {}
-            who.note("answer", sent, **who.privacy)
+            if noted:
+                who.note("answer", sent, **who.privacy)
             config |= {**beside, **who.privacy}
             arrays = sent
         except Exception as error:
@@ -103,8 +106,9 @@ class SiteApp:
         estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
         if policy.estimators is not None or policy.mechanism is not None:
             policy.check_estimator(estimator)
-        secure = self._sums is not None and kind in self._tasks
-        check_same_estimator(message, estimator, secure, self._stated)
+        if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
+            secure = self._sums is not None and kind in self._tasks
+            check_same_estimator(message, estimator, secure, self._stated)
         if kind not in self._tasks:
             raise RefusedError(f"the estimator has no question of the kind {kind!r}")
         task, question = self._tasks[kind], asked(message, context, self._tasks)
@@ -114,7 +118,7 @@ class SiteApp:
             rows = asked_rows(self._load_rows(context.given), task, question, public)
             rows.check_enough(policy.min_rows)
             moments = partial(self._kept.of, context, question.batch)
-            found = rows.answer(task, who, question.arguments, policy.min_rows, moments)
+            found = rows.answer(task, who, question.arguments, moments)
             run |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
         beside = {"dtype": run["dtype"]} | ({"columns": run["columns"]} if run["columns"] else {})
         if self._sums is None:
@@ -187,11 +191,10 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     sites = wanted.sites(carrier, kept, secure)
-    way = fit_estimator if secure is None else fit_by_sums
 
     def fit() -> Any:
         sites.begin()
-        return way(clone(kept), sites)
+        return fit_estimator(clone(kept), sites)
 
     fitted = until_nobody_is_lost(fit)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one

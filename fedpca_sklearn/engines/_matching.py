@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._validation.feature_names import check_names
-from ..communication import Federation
 from ..communication._topology import as_topology
 from ..rounds._client import Client
 from ..rounds._queries import Query
@@ -18,6 +17,7 @@ from ..vertical._vfedpca import Operator, Product, local_power, operator_of, per
 from ._messages import Answer
 from ._questions import RefusedError
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
+from ._secure_fits import Rounds
 from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 
@@ -180,7 +180,7 @@ def _(client: SiteColumns) -> SiteOperator:
     return SiteOperator(client.label, len(client.rows))
 
 
-class ColumnRounds(Federation):
+class ColumnRounds(Rounds):
     """Rounds about the rows that all sites have: what a client would compute is asked for.
 
     Attributes
@@ -198,8 +198,8 @@ class ColumnRounds(Federation):
     """
 
     def __init__(self, sites: Sites):
-        super().__init__(log=sites.log)
-        self.sites, self.matched, self.more = sites, match(sites), tuple[Any, ...]()
+        super().__init__(sites)
+        self.matched, self.more = match(sites), tuple[Any, ...]()
         self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
         self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
@@ -224,12 +224,9 @@ class ColumnRounds(Federation):
         """The sum of what all sites send by a name."""
         return self.sites.sum(kind, {name: shape}, self.matched.keys, *arguments)[name]
 
-    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
-        """Return the sum over all sites of what ``function`` returns for each."""
-        if not isinstance(self.sites, SecureSums):
-            return super().sum(function, clients, broadcast)
-        self.n_rounds += 1
-        return self.sums[_key(function)](function)
+    def total(self, query: Any) -> np.ndarray:
+        """A secure sum of what a function returns for each site."""
+        return self.sums[_key(query)](query)
 
     def map(self, function: Any, clients: Any) -> Iterator[Any]:
         """Yield what each site answers in place of what ``function`` returns."""

@@ -310,27 +310,21 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
         check(X, weight, min_rows, min_rows_of_pattern)
         means, counts = means_of_columns(X, weight)
         n = X.shape[0] if weight is None else weight.sum()
-        found = {"sum": means * counts, "seen": counts, "rows": np.array([float(n)])}
+        found = {"sum": means * counts, "counts": counts, "count": np.array([float(n)])}
         if pairs:
             found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
         return found
 
     return {
         "bounds": Task(bounds, reads=reads, missing=True),
-        "entries": Summed(entries, reads=reads, missing=True, grids=_grids_of_entries),
+        "entries": Summed(entries, reads=reads, missing=True),
     }
-
-
-def _grids_of_entries(bounds: Bounds) -> Grids:
-    total = Grid(bounds.rows + bounds.mean + 1, (bounds.rows + bounds.scatter) // 2)
-    return {"sum": total, **dict.fromkeys(("seen", "together", "rows"), Grid(bounds.rows))}
 
 
 def _grids_of_pairs(bounds: Bounds) -> Grids:
     about = np.maximum(bounds.scatter, bounds.about_mean)
     rest = np.repeat((bounds.rows + about) // 2 + 1, bounds.n_features)
-    products = grids_of_second_moments(bounds)["products"]
-    return {"counts": Grid(bounds.rows), "rest": Grid(rest), "products": products}
+    return {**grids_of_second_moments(bounds), "rest": Grid(rest)}
 
 
 def _grids_of_filled(bounds: Bounds) -> Grids:
@@ -348,11 +342,11 @@ class _Summed:
     def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
         d = next(iter(sums.announced.values())).n_features
         check_at_most_features(estimator.n_components, d)
-        shapes = {"sum": (d,), "seen": (d,), "rows": (1,)}
+        shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
         if pairs:
             shapes["together"] = (d * (d + 1) // 2,)
         found = sums.sum("entries", shapes)
-        self.seen, (self.n,) = found["seen"], found["rows"]
+        self.seen, (self.n,) = found["counts"], found["count"]
         (lost,) = np.nonzero(self.seen < 0.5)
         if len(lost):
             raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")

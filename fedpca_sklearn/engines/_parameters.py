@@ -202,8 +202,6 @@ def check_same_estimator(
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    if config.get("parameters") == own_stated["parameters"]:
-        return
     own, theirs = _read(own_stated["parameters"]), _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()

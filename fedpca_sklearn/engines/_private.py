@@ -41,7 +41,7 @@ from ..rounds._private_client import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed
-from ._secure_fits import SecureRounds, symmetric
+from ._secure_fits import Rounds, symmetric
 from ._secure_sums import SecureSums
 from ._site_policy import Site
 from ._sites import Sites
@@ -50,6 +50,11 @@ from ._sites import Sites
 _DEVIATIONS = 64
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
+
+
+def _clipped(X: Any, terms: Terms) -> ClippedRows:
+    """Rows as they may be used."""
+    return ClippedRows.of(X, terms.center, terms.row_norm)
 
 
 # -------------------------------------------------------------------- messages of single sites
@@ -91,7 +96,7 @@ def private_rounds(
         d = X.shape[1]
         costs = mechanism.costs(d, n_products)
         terms = mechanism.terms(X, costs)
-        rows, total = ClippedRows.of(X, terms.center, terms.row_norm), np.zeros(d)
+        rows, total = _clipped(X, terms), np.zeros(d)
         if costs.mean is not None:
             mu2 = mechanism.cost(costs, d, 0)
             make = partial(mechanism.noisy_sum, rows.sum(), terms)
@@ -157,10 +162,6 @@ class Releases:
         costs = self.mechanism.costs(d, self.n_products, share)
         return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
 
-    def clipped(self, X: Any, terms: Terms) -> ClippedRows:
-        """Rows as they may be used."""
-        return ClippedRows.of(X, terms.center, terms.row_norm)
-
     def bounds(self, site: str, X: Any) -> dict[str, np.ndarray]:
         """What the site announces: a power of two of the number of its rows, which is public."""
         return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
@@ -183,7 +184,7 @@ class Releases:
             mu2 = self.mechanism.cost(terms.costs, d, 0, self.n_shares)
 
             def make(rng: np.random.Generator) -> np.ndarray:
-                return self.mechanism._noisy(self.clipped(X, terms).sum(), terms.mean_std, rng)
+                return self.mechanism._noisy(_clipped(X, terms).sum(), terms.mean_std, rng)
 
             total = self.release(who, Moments.kind, mu2, make)
         who.state_spent(self.mechanism)
@@ -217,7 +218,7 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
         terms = releases.terms(d)
 
         def make(rng: np.random.Generator) -> np.ndarray:
-            rows = releases.clipped(X, terms)
+            rows = _clipped(X, terms)
             columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
             return columns[np.triu_indices(d)]
 
@@ -237,7 +238,7 @@ def private_sums_of_rounds(
             d = X.shape[1]
             check_basis(V, d, min(estimator.n_components or d, d))
             terms, query = releases.terms(d), kind(V, np.zeros(d))
-            rows = releases.clipped(X, terms)
+            rows = _clipped(X, terms)
             client = PrivateClient(0, rows, releases.mechanism, terms, (), np.zeros(d))
             return releases.product(who, kind.kind, d, partial(query.released, client))
 
@@ -250,7 +251,7 @@ def private_sums_of_rounds(
     }
 
 
-class PrivateSums(SecureRounds):
+class PrivateSums(Rounds):
     """Rounds of secure sums of releases, about the mean of all."""
 
     def __init__(self, sums: SecureSums, releases: Releases):

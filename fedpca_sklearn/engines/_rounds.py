@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 
 from .._kernels.row_moments import RowMoments
 from .._validation.checks import check_at_most_features
-from ..communication import Federation
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._client import Client
 from ..rounds._expected_scores import ExpectedScores, Weighted
@@ -28,7 +27,7 @@ from ._messages import Answer
 from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_sums
-from ._secure_fits import SecureRounds, fit_by_sums, query_of, secure_work, summed, tasks_of_moments
+from ._secure_fits import Rounds, query_of, secure_work, summed, tasks_of_moments
 from ._secure_sums import SecureSums
 from ._site_policy import Site
 from ._sites import SiteLostError, Sites, with_spent
@@ -208,13 +207,14 @@ def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict
 # -------------------------------------------------------------------- rounds at the server
 
 
-class SiteRounds(Federation):
-    """Rounds of sums, whose messages come from sites."""
+class SiteRounds(Rounds):
+    """Rounds of sums, whose messages come from sites, or which are secure."""
+
+    n_products, n_rows = 0, 0.0
 
     def __init__(self, sites: Sites, private: bool = False):
-        super().__init__(log=sites.log)
-        self.sites, self.private = sites, private
-        self.n_products = 0
+        super().__init__(sites)
+        self.private = private
 
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
@@ -226,6 +226,18 @@ class SiteRounds(Federation):
             raise SiteLostError(getattr(query, "V", None), self.n_products)
         self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
+
+    def total(self, query: Query) -> np.ndarray:
+        """A secure sum of the answers to a query, of which expected scores are made here."""
+        if not isinstance(query, ExpectedScores):
+            total = super().total(query)
+            self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
+            return total
+        k, d = query.F.shape
+        found = self.parts(query)
+        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
+        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
+        return query.message(found, self.n_rows)
 
     def _read(self, query: Query, answer: Answer) -> np.ndarray:
         """The message in a site's answer to a query, if it can be one."""
@@ -247,24 +259,6 @@ class SiteRounds(Federation):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
         answer.check_squares(0.0, squares, self.sites.dtype)
         return message
-
-
-class _ScoreRounds(SecureRounds):
-    """Rounds of secure sums, of which expected scores are made at the server."""
-
-    n_rows = 0.0
-
-    def total(self, query: Query) -> np.ndarray:
-        """Sum of the answers of all sites to a query."""
-        if not isinstance(query, ExpectedScores):
-            total = super().total(query)
-            self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
-            return total
-        k, d = query.F.shape
-        found = self.parts(query)
-        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
-        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
-        return query.message(found, self.n_rows)
 
 
 def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int, list[Client]]:
@@ -296,15 +290,12 @@ def power_by_rounds(
     return estimator
 
 
-def _rounds_of(sites: Sites) -> SecureRounds | SiteRounds:
-    """Rounds by secure sums, or by messages of single sites."""
-    return _ScoreRounds(sites) if isinstance(sites, SecureSums) else SiteRounds(sites)
-
-
 @fit_estimator.register
 def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     if estimator.mechanism is None:
-        return power_by_rounds(estimator, _rounds_of(sites))
+        return power_by_rounds(estimator, SiteRounds(sites))
+    if isinstance(sites, SecureSums):
+        return _by_private_sums(estimator, sites)
     start, n_done = None, 0
 
     def fit() -> FederatedPowerPCA:
@@ -320,10 +311,7 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     return shown(fitted, sites, fitted._message_of_noise(terms, len(sites.names)))
 
 
-@fit_by_sums.register
-def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
-    if estimator.mechanism is None:
-        return fit_estimator(estimator, sums)
+def _by_private_sums(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
     releases = Releases(estimator.mechanism, sums.secure, estimator.n_rounds + 1)
     fitted = power_by_rounds(estimator, PrivateSums(sums, releases))
     terms = releases.terms(fitted.components_.shape[1])
@@ -332,7 +320,7 @@ def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
 
 @fit_estimator.register
 def _(estimator: FederatedHeteroscedasticPCA, sites: Sites) -> FederatedHeteroscedasticPCA:
-    rounds = _rounds_of(sites)
+    rounds = SiteRounds(sites)
     mean, n_rows, clients = _begun(estimator, rounds)
     _, start = estimator._random_states()
     estimator._fit_rounds(rounds, rounds, clients, mean, n_rows, sites.dtype, start)

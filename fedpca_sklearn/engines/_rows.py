@@ -203,12 +203,7 @@ class AskedRows:
             raise RefusedError("sample_weight has a sum below 1")
 
     def answer(
-        self,
-        task: Task,
-        site: Site,
-        arguments: list[np.ndarray],
-        min_rows: int,
-        moments: Callable[[Any, np.ndarray | None], SiteMoments] = SiteMoments.of,
+        self, task: Task, site: Site, arguments: list[np.ndarray], moments: Callable
     ) -> dict[str, Any]:
         """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
         if self.over:
@@ -216,7 +211,7 @@ class AskedRows:
         by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
             **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
-            **{"min_rows": min_rows, "min_rows_of_pattern": site.policy.min_rows_of_pattern},
+            **{name: getattr(site.policy, name) for name in ("min_rows", "min_rows_of_pattern")},
         }
         _, names = taken_by(task.work)
         if task.reads != NOTHING and not by_moments:
@@ -279,7 +274,9 @@ def _parts(loaded: Any) -> Iterator[SiteRows]:
 
 def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     """Rows, names, weights and hashed keys of a batch."""
-    columns = _get_feature_names(as_rows(part.X)) if part.columns is None else part.columns
+    columns = part.columns
+    if columns is None and not isinstance(part.X, np.ndarray):
+        columns = _get_feature_names(as_rows(part.X))
     if task.missing:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = checked_array(part.X, **checks)

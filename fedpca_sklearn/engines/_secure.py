@@ -187,12 +187,12 @@ class Bounds(NamedTuple):
     @property
     def vector(self) -> np.ndarray:
         """As they are announced."""
-        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], dtype=np.float64)
+        return np.frombuffer(self.text, "<f8")
 
     @property
     def text(self) -> bytes:
         """As they are passed on."""
-        return self.vector.astype("<f8").tobytes()
+        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], "<f8").tobytes()
 
     @classmethod
     def read(cls, announced: np.ndarray | bytes) -> Bounds:
@@ -345,7 +345,7 @@ def grids_of_sums(bounds: Bounds) -> Grids:
         "sum": Grid(bounds.rows + bounds.mean + 1, size),
         "rest": Grid(bounds.rows + bounds.mean + 3, size),
         **dict.fromkeys(("products", "scatter"), scatter),
-        "count": Grid(bounds.rows),
+        **dict.fromkeys(("count", "counts", "together"), Grid(bounds.rows)),
     }
 
 

@@ -21,14 +21,14 @@ from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
-from ..communication import Federation
+from ..communication import CommunicationLog, Federation
 from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query
 from ..summary._triangle import Triangle
-from ._estimators import fit_estimator, site_work
+from ._estimators import site_work
 from ._questions import MOMENTS, NOTHING, RefusedError, Task, check_mean
 from ._secure import (
     BOUNDS,
@@ -42,6 +42,7 @@ from ._secure import (
     grids_of_second_moments,
 )
 from ._secure_sums import SecureSums
+from ._sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
@@ -99,12 +100,6 @@ def _nothing(site: str, X: Any) -> dict[str, Any]:
     return {}
 
 
-@singledispatch
-def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator by secure sums, at the server; `fit_estimator` unless registered."""
-    return fit_estimator(estimator, sums)
-
-
 # -------------------------------------------------------------------- first and second moments
 
 
@@ -146,7 +141,7 @@ def work_of_second_moments(estimator: Any) -> dict[str, Task]:
 
 def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
     """Begin a fit: mean and number of the rows of all sites."""
-    mean, count = moments_by_sum(SecureRounds(sums), [])
+    mean, count = moments_by_sum(Rounds(sums), [])
     check_at_most_features(estimator.n_components, len(mean))
     return mean, count
 
@@ -316,22 +311,24 @@ def sizes_of(parts: Mapping[str, int | None], n: int | None) -> dict[str, int | 
     return {name: rest if size is None else size for name, size in parts.items()}
 
 
-class SecureRounds(Federation):
-    """Rounds of secure sums over sites."""
+class Rounds(Federation):
+    """Rounds of sums over sites; where these have secure sums, of such."""
 
-    def __init__(self, sums: SecureSums):
-        super().__init__(log=sums.log)
-        self.sites = sums
+    def __init__(self, sites: Sites, log: CommunicationLog | None = None):
+        super().__init__(log=sites.log if log is None else log)
+        self.sites = sites
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
+        if not isinstance(self.sites, SecureSums):
+            return super().sum(function, clients, broadcast)
         self.n_rounds += 1
         return self.total(function)
 
     def total(self, query: Any) -> np.ndarray:
-        """The same."""
+        """A secure sum of the answers to a query."""
         total = np.concatenate(list(self.parts(query).values()))
         return total.reshape([-1 if n is None else n for n in query.shape])
 

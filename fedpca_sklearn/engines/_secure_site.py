@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,10 +146,10 @@ class SiteSums:
         seed_shares, key_shares = _opened_boxes(own, message)
         if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
-        asked = question_of(b"", kind, bits, arguments)
-        bounds = Bounds.read(own["bounds"])
-        integers = self._integers(self.tasks[kind], numbers, bounds, len(keys), arguments, asked)
-        integers = np.append(integers, np.zeros(N_ZEROS, np.uint64))
+        words = self._words(self.tasks[kind], numbers, own, question_of(b"", kind, bits, arguments))
+        if (mean := self.tasks[kind].mean) is not None:
+            Bounds.read(own["bounds"]).check_mean(arguments[str(mean)].numpy())
+        integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
         question, n = question_of(own["session"], kind, bits, arguments), len(integers)
         integers += mask(own["seed"], question, n)
         peers = [*range(at), *range(at + 1, len(keys))]
@@ -158,6 +158,18 @@ class SiteSums:
         known = {"at": at, "threshold": own["threshold"], "signers": others}
         _keep(context, UNMASK, {**known, **shares})
         return integers
+
+    def _words(
+        self, task: Summed, arrays: dict[str, Any], own: dict[str, Any], question: bytes
+    ) -> Iterator[np.ndarray]:
+        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
+        grids, how = task.grids(Bounds.read(own["bounds"])), (self.secure.bits, len(own["keys"]))
+        for name, sent in sorted(arrays.items()):
+            numbers, grid = np.asarray(sent, dtype=np.float64), grids[name]
+            words = grid.encode(numbers, *how, question + name.encode())
+            if task.on_grid and (grid.decode(words, numbers.shape, *how) != numbers).any():
+                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
+            yield words
 
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
@@ -185,26 +197,6 @@ class SiteSums:
         if found is None:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
         return found
-
-    def _integers(
-        self,
-        task: Summed,
-        arrays: dict[str, Any],
-        bounds: Bounds,
-        n_sites: int,
-        arguments: Mapping[str, Any],
-        question: bytes,
-    ) -> np.ndarray:
-        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
-        if task.mean is not None:
-            bounds.check_mean(arguments[str(task.mean)].numpy())
-        grids, words, how = task.grids(bounds), [], (self.secure.bits, n_sites)
-        for name, sent in sorted(arrays.items()):
-            numbers, grid = np.asarray(sent, dtype=np.float64), grids[name]
-            words.append(grid.encode(numbers, *how, question + name.encode()))
-            if task.on_grid and (grid.decode(words[-1], numbers.shape, *how) != numbers).any():
-                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
-        return np.concatenate(words)
 
     def _unmask(self, message: Message, context: Context) -> dict[str, Any]:
         """One share of each site: of its own mask if its numbers arrived, of its key if not.

@@ -95,7 +95,9 @@ class SecureSums(Sites):
         """
         session, self._keys = self._session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
-        grids = self.tasks[kind].grids(Bounds.of_all(self.announced[s] for s in session.names))
+        grids = self.tasks[kind].grids(
+            Bounds.of_all(map(self.announced.__getitem__, session.names))
+        )
         words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
         sizes = {name: _size(shapes[name], words[name]) for name in words}
         known = sum(size for size in sizes.values() if size is not None)

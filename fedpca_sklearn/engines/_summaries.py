@@ -58,7 +58,6 @@ from ._secure import SecureAggregation, Summed
 from ._secure_fits import (
     SummedTriangle,
     are_too_many,
-    fit_by_sums,
     mean_of_all,
     secure_work,
     triangle_about,
@@ -137,6 +136,8 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    if isinstance(sites, SecureSums):
+        return _by_sums(estimator, sites)
     if isinstance(estimator.missing, ConditionalFill):
         return fit_by_filling(estimator, sites, _summary_and_rows)
     if estimator.missing is not None:
@@ -321,8 +322,8 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
     return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
 
 
-@fit_by_sums.register
-def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    """Fit by secure sums of second moments, of releases, or of what missing entries need."""
     if estimator.mechanism is not None:
         return fit_private_sum(estimator, sums)
     if estimator.missing is not None:

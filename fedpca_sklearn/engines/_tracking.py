@@ -29,7 +29,7 @@ from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, bounds_in
-from ._secure_fits import secure_work
+from ._secure_fits import Rounds, secure_work
 from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
@@ -92,7 +92,7 @@ class FilledAtSites:
         return arrays_of(self.batch.clean, self.model)
 
 
-class BatchRounds(Federation):
+class BatchRounds(Rounds):
     """Rounds of sums about rows that are at the sites.
 
     Parameters
@@ -109,8 +109,8 @@ class BatchRounds(Federation):
     def __init__(
         self, sites: Sites, batch: BatchAtSites, log: CommunicationLog, kinds: dict, models: tuple
     ):
-        super().__init__(log=log)
-        self.sites, self.batch, self.kinds, self.models = sites, batch, kinds, models
+        super().__init__(sites, log)
+        self.batch, self.kinds, self.models = batch, kinds, models
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
@@ -120,16 +120,13 @@ class BatchRounds(Federation):
         found = self.sites.ask_batch(kind, read, batch, *arguments, there=there)
         yield from (found[site] for site in there)
 
-    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
-        """Return the sum of the answers of all sites to a query."""
-        if not isinstance(self.sites, SecureSums):
-            return super().sum(function, clients, broadcast)
-        self.n_rounds += 1
-        kind, arguments = self.asked(function)
-        total = self.total(kind, self.length(function), arguments)
-        return total.reshape([-1 if n is None else n for n in function.shape])
+    def total(self, query: Any) -> np.ndarray:
+        """A secure sum of the answers to a query."""
+        kind, arguments = self.asked(query)
+        total = self.numbers(kind, self.length(query), arguments)
+        return total.reshape([-1 if n is None else n for n in query.shape])
 
-    def total(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
+    def numbers(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
         """One secure sum of n numbers."""
         names = _names_in(kind, self.batch.shape[1], n)
         shapes = {name: (int(np.sum(names == name)),) for name in dict.fromkeys(names.tolist())}
@@ -212,7 +209,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            (count,) = self._sums(batch, {}).total("filled", 1, arrays)
+            (count,) = self._sums(batch, {}).numbers("filled", 1, arrays)
             return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
         def read(answer: Answer) -> int:

@@ -332,20 +332,17 @@ _OWN = "fedpca_sklearn"
 _ASKED, _SENT = "arguments", "arrays"
 
 
-def _record(arrays: Any) -> ArrayRecord:
-    """Arrays of a message as Flower has them."""
-    record = ArrayRecord()
-    for name, a in arrays.items():
-        record[name] = FlowerArray(a.dtype, a.shape, a.stype, a.data)
-    return record
+def _content(message: Message, name: str) -> RecordDict:
+    """A message as Flower has it, whose arrays have a name."""
+    arrays = ArrayRecord()
+    for key, a in message.arrays.items():
+        arrays[key] = FlowerArray(a.dtype, a.shape, a.stype, a.data)
+    return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
 def _arrays(record: Any) -> dict[str, Array]:
     """Arrays of a record that another party has made."""
-    found = {}
-    for name, a in record.items():
-        found[name] = Array(a.data, a.shape, a.dtype, a.stype)
-    return found
+    return {name: Array(a.data, a.shape, a.dtype, a.stype) for name, a in record.items()}
 
 
 def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -363,26 +360,22 @@ def _over_flower(
     """Handler of Flower's messages of a kind, from one of messages of any carrier."""
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
-        own = SiteContext(
-            context.node_id, context.run_id, context, context.run_config, _state_of(context)
-        )
+        state: dict[str, dict[str, Any]] = {}
+        for name, record in context.state.items():
+            if name.startswith(_OWN):
+                state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
+        who = context.node_id, context.run_id
+        own = SiteContext(*who, context, context.run_config, state)
         found = answer(Message(kind, *_read(message.content, _ASKED)), own)
-        for name, record in own.state.items():
-            arrays = set(map(type, record.values())) == {Array}
-            context.state[name] = _record(record) if arrays else ConfigRecord(record)
-        config = ConfigRecord(dict(found.config))
-        content = RecordDict({_SENT: _record(found.arrays), "config": config})
-        return FlowerMessage(content, reply_to=message)
+        for name, kept in state.items():
+            if set(map(type, kept.values())) == {Array}:
+                content = _content(Message("", arrays=kept), name)
+                context.state[name] = content.array_records[name]
+            else:
+                context.state[name] = ConfigRecord(kept)
+        return FlowerMessage(_content(found, _SENT), reply_to=message)
 
     return reply
-
-
-def _state_of(context: Context) -> dict[str, dict[str, Any]]:
-    state: dict[str, dict[str, Any]] = {}
-    for name, record in context.state.items():
-        if name.startswith(_OWN):
-            state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
-    return state
 
 
 # -------------------------------------------------------------------- at the server
@@ -400,11 +393,10 @@ class _FlowerGrid(Carrier):
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        messages = []
-        for to, asked in questions.items():
-            config = ConfigRecord(dict(asked.config))
-            content = RecordDict({_ASKED: _record(asked.arrays), "config": config})
-            messages.append(FlowerMessage(content, to, f"query.{asked.kind}", ttl=timeout))
+        messages = [
+            FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
+            for node, asked in questions.items()
+        ]
         replies = list(self.grid.send_and_receive(messages, timeout=timeout))
         asked_of = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
         first: dict[int, Message] = {}
