@@ -29,7 +29,6 @@ from ._matching import (
     KEYS,
     OF_ROWS,
     ColumnRounds,
-    SiteColumns,
     bounded,
     noted,
     own_keys,
@@ -120,7 +119,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 
 def _rounds(sites: Sites) -> ColumnRounds:
     rounds = ColumnRounds(sites)
-    n = len(rounds.matched.keys)
+    n = len(rounds.keys)
 
     def products(query: TimesScatter, calls: list) -> list[np.ndarray]:
         """Products of left vectors with the columns of each site."""
@@ -150,13 +149,11 @@ def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
     rounds = _rounds(sites)
-    matched = rounds.matched
-    n, d = len(matched.keys), matched.n_features
+    n, d = len(rounds.keys), rounds.n_features
     check_at_most_features(estimator.n_components, d)
     rounds.rng = check_random_state(estimator.random_state)
-    clients = SiteColumns.of(sites, matched)
     rank = min(estimator.n_components, n)
-    agreed = estimator._method().left_vectors(rounds, clients, rank)
+    agreed = estimator._method().left_vectors(rounds, rounds.clients, rank)
     parts = Parts.of(rounds, agreed.vectors[0])
     total = Subspace.empty(d, centered=estimator.center, dtype=sites.dtype)
     total = total._replace(mean=parts.mean, n_samples=float(n), scatter=parts.scatter)
@@ -165,8 +162,8 @@ def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
         V = turn.T @ parts.V
         total = along_parts(total, V @ V.T, V, turn.T @ parts.scores)
     estimator.communication_ = sites.log
-    estimator._show(total, agreed, matched.groups, n)
-    return noted(estimator, sites, matched, d)
+    estimator._show(total, agreed, rounds.groups, n)
+    return noted(estimator, rounds)
 
 
 class Parts(NamedTuple):

@@ -143,8 +143,7 @@ class ScoresAtSites:
 @fit_estimator.register
 def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
     rounds = ColumnRounds(sites)
-    matched = rounds.matched
-    n, d = len(matched.keys), matched.n_features
+    n, d = len(rounds.keys), rounds.n_features
     rounds.more = (d,)
     rounds.rng = check_random_state(estimator.random_state)
     estimator._choose_landmarks(n, rounds)
@@ -168,14 +167,14 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
     clients = [
         SiteKernel(columns, X[0, :0], X[:, :0], kernel)
-        for columns, kernel in zip(matched.groups, estimator._kernels(matched.groups), strict=True)
+        for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
     ]
     estimator.communication_ = sites.log
     linear = partial(_linear, rounds)
-    estimator._fit_clients(rounds, clients, matched.groups, X, linear)
+    estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
     if estimator.projection != "features":
         estimator._scorer = ScoresAtSites()
-    return noted(estimator, sites, matched, d)
+    return noted(estimator, rounds)
 
 
 def _energies(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -87,31 +87,8 @@ def period_of(
 # -------------------------------------------------------------------- at the server
 
 
-class Matched(NamedTuple):
-    """What the server knows of the rows that all sites have.
-
-    Parameters
-    ----------
-    keys : ndarray of shape (n, 32), uint8
-        Hashed keys.
-    left_out : dict of str to int
-        Rows of each site that not all have.
-    groups : list of ndarray of int
-        Positions of the columns of each site.
-    """
-
-    keys: np.ndarray
-    left_out: dict[str, int]
-    groups: list[np.ndarray]
-
-    @property
-    def n_features(self) -> int:
-        """Columns of all sites."""
-        return sum(map(len, self.groups))
-
-
-def match(sites: Sites) -> Matched:
-    """Ask for the keys of all sites, and find those that all have.
+def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
+    """Ask for the keys of all sites: those that all have, how many others, columns of each site.
 
     Where a site is lost, they stay those that it has, too: the others take no second list.
     """
@@ -125,7 +102,7 @@ def match(sites: Sites) -> Matched:
     sites.common_keys = common
     left_out = {site: len(keys) - len(common) for site, (keys, _) in found.items()}
     ends = np.cumsum([n_columns for _, n_columns in found.values()])
-    return Matched(common, left_out, np.split(np.arange(ends[-1]), ends[:-1]))
+    return common, left_out, np.split(np.arange(ends[-1]), ends[:-1])
 
 
 def _keys(answer: Answer) -> tuple[np.ndarray, int]:
@@ -144,15 +121,6 @@ def _keys(answer: Answer) -> tuple[np.ndarray, int]:
 @dataclass(frozen=True)
 class SiteColumns(Client):
     """A site that owns columns; of its rows the server knows the shape."""
-
-    @classmethod
-    def of(cls, sites: Sites, matched: Matched) -> list[Client]:
-        """All sites, in the order of their columns."""
-        n = len(matched.keys)
-        return [
-            cls(site, np.broadcast_to(0.0, (len(columns), n)))
-            for site, columns in zip(sites.names.values(), matched.groups, strict=True)
-        ]
 
 
 @dataclass(frozen=True)
@@ -185,7 +153,12 @@ class ColumnRounds(Rounds):
 
     Attributes
     ----------
-    matched : Matched
+    keys : ndarray of shape (n, 32), uint8
+        Hashed keys of these rows.
+    left_out : dict of str to int
+        Other rows of each site.
+    groups : list of ndarray of int
+        Positions of the columns of each site.
     more : tuple of array-like
         Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
@@ -199,30 +172,42 @@ class ColumnRounds(Rounds):
 
     def __init__(self, sites: Sites):
         super().__init__(sites)
-        self.matched, self.more = match(sites), tuple[Any, ...]()
+        self.keys, self.left_out, self.groups = match(sites)
+        self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
         self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
         if isinstance(sites, SecureSums):
             sites.begin_sums(sites.names.values())  # of columns all sites take part
-            sites.announce("columns_bound", self.matched.keys)
+            sites.announce("columns_bound", self.keys)
+
+    @property
+    def n_features(self) -> int:
+        """Columns of all sites."""
+        return sum(map(len, self.groups))
+
+    @property
+    def clients(self) -> list[Client]:
+        """All sites, in the order of their columns."""
+        rows = (np.broadcast_to(0.0, (len(group), len(self.keys))) for group in self.groups)
+        return list(map(SiteColumns, self.sites.names.values(), rows))
 
     @property
     def widths(self) -> dict[str, int]:
         """Columns of each site."""
-        groups = zip(self.sites.names.values(), self.matched.groups, strict=True)
+        groups = zip(self.sites.names.values(), self.groups, strict=True)
         return {site: len(columns) for site, columns in groups}
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
-        found = self.sites.ask(kind, read, self.matched.keys, *arguments)
-        if len(found) < len(self.matched.groups):
+        found = self.sites.ask(kind, read, self.keys, *arguments)
+        if len(found) < len(self.groups):
             raise SiteLostError
         return list(found.values())
 
     def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:
         """The sum of what all sites send by a name."""
-        return self.sites.sum(kind, {name: shape}, self.matched.keys, *arguments)[name]
+        return self.sites.sum(kind, {name: shape}, self.keys, *arguments)[name]
 
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of what a function returns for each site."""
@@ -246,7 +231,7 @@ class ColumnRounds(Rounds):
             yield operator, value, vector
 
     def _read_period(self, answer: Answer) -> tuple[float, np.ndarray]:
-        vector = answer.array("vector", (len(self.matched.keys),))
+        vector = answer.array("vector", (len(self.keys),))
         (value,) = bounded(answer, "value", (1,))
         length = float(np.linalg.norm(vector)) if np.abs(vector).max() <= 2 else np.inf
         if length and abs(length - 1) > _UNIT_TOL:
@@ -266,14 +251,14 @@ def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
     return found
 
 
-def noted(fitted: Any, sites: Sites, matched: Matched, d: int) -> Any:
+def noted(fitted: Any, rounds: ColumnRounds) -> Any:
     """Note on an estimator what its columns are called, and which rows are not in the fit.
 
     Where two sites have columns of one name, the name of the site stands before all of them.
     """
-    fitted.n_features_in_ = d
-    fitted.n_rows_left_out_ = matched.left_out
-    of_sites = sites.columns_of
+    fitted.n_features_in_ = d = rounds.n_features
+    fitted.n_rows_left_out_ = rounds.left_out
+    of_sites = rounds.sites.columns_of
     names = [name for columns in of_sites.values() for name in columns or ()]
     if len(names) == d:
         if len(set(names)) < d:

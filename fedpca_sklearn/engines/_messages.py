@@ -128,7 +128,7 @@ class BadMessageError(ValueError):
 
 def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays as they are sent, row by row."""
-    return {name: Array.of(values) for name, values in found.items()}
+    return dict(zip(found, map(Array.of, found.values()), strict=True))
 
 
 def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _check_rows_of_pairs(X: Any, weight: np.ndarray | None, min_rows: int) -> No
         )
 
 
-def fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
+def _fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of moments of all sites, or take a batch of each in; None without any."""
     found = told(estimator, sites, "pairs", _pairs, batch)
     if not found:
@@ -166,7 +166,7 @@ def _check_few(
         )
 
 
-def fit_by_filling(
+def _fit_by_filling(
     estimator: FederatedPCA, sites: Sites, read: Callable[[Answer], tuple[Subspace, int]]
 ) -> FederatedPCA:
     """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows.
@@ -354,8 +354,8 @@ class _Summed:
         self.together = symmetric(found["together"], d) if pairs else None
 
 
-def fit_missing_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator of rows with missing entries by secure sums, at the server."""
+def _fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
+    """Fit an estimator of rows with missing entries by secure sums."""
     by_filling = isinstance(estimator.missing, ConditionalFill)
     entries = _Summed(estimator, sums, by_filling)
     moments = None if by_filling else _summed_pairs(entries, sums)
@@ -367,6 +367,20 @@ def fit_missing_by_sums(estimator: Any, sums: SecureSums) -> Any:
         take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
     estimator.communication_ = sums.log
     return estimator
+
+
+def fit_missing(
+    estimator: Any, sites: Sites, batch: int | None = None, read: Callable | None = None
+) -> Any:
+    """Fit an estimator of rows with missing entries, or take a batch in; None without any.
+
+    ``read(answer)`` has summary and number of rows that a site has filled.
+    """
+    if isinstance(sites, SecureSums):
+        return _fit_by_sums(estimator, sites)
+    if read is not None and isinstance(estimator.missing, ConditionalFill):
+        return _fit_by_filling(estimator, sites, read)
+    return _fit_by_pairs(estimator, sites, batch)
 
 
 def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:

@@ -29,7 +29,7 @@ from ._estimators import (
     told,
 )
 from ._messages import Answer
-from ._missing import fit_by_pairs, fit_missing_by_sums, missing_by_sums, pair_tasks
+from ._missing import fit_missing, missing_by_sums, pair_tasks
 from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._secure import SecureAggregation, Summed
 from ._secure_fits import (
@@ -66,10 +66,10 @@ def _(estimator: DistributedPCA) -> dict[str, Task]:
 @fit_estimator.register
 @partial_fit_estimator.register
 def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> DistributedPCA | None:
+    if estimator.missing is not None:
+        return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
         return _triangle_of_sums(estimator, sites)
-    if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites, batch)
     found = told(estimator, sites, "factor", _triangle, batch)
     if not found:
         return None
@@ -112,8 +112,6 @@ def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
 
 
 def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    if estimator.missing is not None:
-        return fit_missing_by_sums(estimator, sums)
     summed = triangle_about(estimator, sums, *mean_of_all(estimator, sums))
     found = summed.triangle
     estimator._start()

@@ -217,12 +217,14 @@ def check_same_estimator(
 
 
 def parameters_of(estimator: Any) -> dict[str, str]:
-    """Text of each parameter, also of what the estimator is made of, by name."""
-    found = {
-        name: _bounded(_text(value))
-        for name, value in estimator.get_params(deep=True).items()
-        if not set(name.split("__")) & _OF_A_PROCESS
-    }
+    """Text of each parameter, or its hash, also of what the estimator is made of, by name."""
+    found = {}
+    for name, value in estimator.get_params(deep=True).items():
+        if not set(name.split("__")) & _OF_A_PROCESS:
+            text = _text(value)
+            if len(text) > _LONGEST:
+                text = f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+            found[name] = text
     if isinstance(estimator, FederatedPCA):
         found["directions of its merge"] = _text(estimator._directions_needed())
     return found
@@ -270,13 +272,6 @@ def _shortened(text: Any) -> str:
 
 
 # -------------------------------------------------------------------- one text for one value
-
-
-def _bounded(text: str) -> str:
-    """A text, or a hash where it is long."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _text(value: Any, depth: int = 0) -> str:

@@ -123,10 +123,8 @@ class Task:
 @lru_cache(maxsize=256)
 def taken_by(work: Callable) -> tuple[int, set[str]]:
     """How many arguments a work takes beside site and rows, and which by name; or what it wraps."""
-    inner, outer = (
-        inspect.signature(work, follow_wrapped=follow).parameters.values()
-        for follow in (True, False)
-    )
+    inner = inspect.signature(work).parameters.values()
+    outer = inspect.signature(work, follow_wrapped=False).parameters.values()
     names = {p.name for p in (*inner, *outer) if p.kind is p.KEYWORD_ONLY}
     by_place = [p for p in inner if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(by_place) - 2, names

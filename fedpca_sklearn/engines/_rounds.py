@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial, wraps
 from inspect import Parameter, Signature
 from typing import Any
@@ -61,7 +61,7 @@ def asking(
     Fields are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
     the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
     """
-    names = [field.name for field in fields(query)] + ["unit"] * weighted
+    names = [*query.__dataclass_fields__] + ["unit"] * weighted  # type: ignore[attr-defined]
 
     def make(site: str, d: int, *sent: np.ndarray) -> Query:
         given: dict[str, Any] = dict(zip(names, sent, strict=True))

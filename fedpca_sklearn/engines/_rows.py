@@ -211,7 +211,8 @@ class AskedRows:
         by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
             **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
-            **{name: getattr(site.policy, name) for name in ("min_rows", "min_rows_of_pattern")},
+            "min_rows": site.policy.min_rows,
+            "min_rows_of_pattern": site.policy.min_rows_of_pattern,
         }
         _, names = taken_by(task.work)
         if task.reads != NOTHING and not by_moments:

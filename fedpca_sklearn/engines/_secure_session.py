@@ -54,7 +54,7 @@ class Session:
         self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
         self._signatures = [signature for _, signature in shared.values()]
         self.digest = session_of(self.threshold, self.mask_keys, self.box_keys, bounds)
-        self._n_announced = _bytes(bounds)
+        self._n_announced = sum(map(len, bounds))
 
     def masked(self, kind: str, size: int | None, arguments: tuple) -> dict[str, np.ndarray]:
         """Masked integers of the sites, by name: those of which they arrived.
@@ -97,16 +97,21 @@ class Session:
         self.next_keys = {name: keys for name, (_, keys) in told.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
+        n, whole = len(total), True
         for at, key in enumerate(self.mask_keys):
             secret = self._secret(at)
             if secret is None:
-                raise _left_masked()
+                whole = False
+                break
             if at in sent:
-                total -= mask(secret, self._question, len(total))
+                total -= mask(secret, self._question, n)
             elif fits_public_key(secret, key):
-                total += signed_masks(secret, at, self.mask_keys, sent, self._question, len(total))
-        if total[-N_ZEROS:].any():
-            raise _left_masked()
+                total += signed_masks(secret, at, self.mask_keys, sent, self._question, n)
+        if not whole or total[-N_ZEROS:].any():
+            raise RuntimeError(
+                "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
+                "wrong shares or numbers."
+            )
         return total[:-N_ZEROS]
 
     def _check_enough(self, n: int, what: str) -> None:
@@ -136,28 +141,17 @@ class Session:
     def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
         sent = [as_sent(a) for a in arguments]
-        keys = _bytes([*self.mask_keys, *self.box_keys]) + self._n_announced
+        n_floats = sum(a.size for a in sent if a.dtype == np.float64)
+        listed = sum(map(len, [*self.mask_keys, *self.box_keys])) + self._n_announced
+        listed += sum(a.nbytes for a in sent)
         up, down = [], []
         for at, name in enumerate(self.names):
-            numbers = n_numbers * (name in arrived)
-            texts = [*self.boxes[name], *self.shares.get(name, [])]
-            own = self.mask_keys[at], self.box_keys[at]
-            up.append(Size(numbers, 8 * numbers + _bytes(texts) + _bytes(own)))
+            numbers, own = n_numbers * (name in arrived), [self.mask_keys[at], self.box_keys[at]]
+            texts = [*self.boxes[name], *self.shares.get(name, []), *own]
+            up.append(Size(numbers, 8 * numbers + sum(map(len, texts))))
             boxes = [self.boxes[peer][at] for peer in self.names]
-            n_floats = sum(a.size for a in sent if a.dtype == np.float64)
-            down.append(Size(n_floats, sum(a.nbytes for a in sent) + keys + _bytes(boxes)))
+            down.append(Size(n_floats, listed + sum(map(len, boxes))))
         self.sites.log.record(up, down, summed=True)
-
-
-def _left_masked() -> RuntimeError:
-    return RuntimeError(
-        "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent wrong "
-        "shares or numbers."
-    )
-
-
-def _bytes(texts: Any) -> int:
-    return sum(map(len, texts))
 
 
 def _keys_in(answer: Answer) -> tuple[bytes, bytes]:

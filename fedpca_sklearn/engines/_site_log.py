@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..privacy._chained_lines import LONGEST, append_flushed, chain_of, chained
 from ..privacy._file_lock import locked, sync_folder
+from ._letters import write_bytes
 
 # Name of the file beside a log that says how far the log went.
 _HEAD = ".head"
@@ -186,12 +187,7 @@ class SiteLog:
         return self.path + _HEAD
 
     def _write_head(self) -> None:
-        new = f"{self._head}.new"
-        with open(new, "w", encoding="ascii") as file:
-            file.write(f"{self._tally.n_lines} {self._tally.chain}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._head)
+        write_bytes(self._head, f"{self._tally.n_lines} {self._tally.chain}\n".encode())
         sync_folder(self._head)
 
     def _check_head(self, tally: Tally) -> None:

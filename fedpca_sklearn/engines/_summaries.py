@@ -44,14 +44,7 @@ from ._estimators import (
     told,
 )
 from ._messages import Answer
-from ._missing import (
-    fill_tasks,
-    fit_by_filling,
-    fit_by_pairs,
-    fit_missing_by_sums,
-    missing_by_sums,
-    pair_tasks,
-)
+from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import SecureAggregation, Summed
@@ -136,12 +129,10 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    if estimator.missing is not None:
+        return fit_missing(estimator, sites, read=_summary_and_rows)
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
-    if isinstance(estimator.missing, ConditionalFill):
-        return fit_by_filling(estimator, sites, _summary_and_rows)
-    if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites)
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
@@ -174,7 +165,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
             "anew: fit_sites does."
         )
     if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites, batch)
+        return fit_missing(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
     found = told(estimator, sites, "summary", _summary_and_rows, batch)
@@ -323,11 +314,9 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
-    """Fit by secure sums of second moments, of releases, or of what missing entries need."""
+    """Fit by secure sums of second moments, or of releases."""
     if estimator.mechanism is not None:
         return fit_private_sum(estimator, sums)
-    if estimator.missing is not None:
-        return fit_missing_by_sums(estimator, sums)
     mean, count = mean_of_all(estimator, sums)
     if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
         return _refined(estimator, sums, mean, count)

@@ -64,7 +64,7 @@ def client_app(
         (n, d); a data frame's column names are checked to be the same everywhere. With weights or
         keys it returns `SiteRows`. It may return an iterable of batches of either, which
         `partial_fit_sites` and estimators of streams take one by one, others together. Called for
-        each message; Flower starts a process for each.
+        each message, but for those of keys and shares; Flower starts a process for each.
     estimator : object
         Of a class that `site_work` knows, with the parameters that the server's has. Questions for
         another one are refused, and the refusal names what differs.
@@ -128,8 +128,9 @@ def client_app(
     name_of = _configured_site if site is None else site
     site_app = SiteApp(load_rows, estimator, name_of, policy, secure)
     app = ClientApp()
+    answer = _over_flower(site_app.reply)
     for kind in site_app.kinds:
-        app.query(kind)(_over_flower(kind, site_app.reply))
+        app.query(kind)(answer)
     return app
 
 
@@ -355,9 +356,9 @@ def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Arr
 
 
 def _over_flower(
-    kind: str, answer: Callable[[Message, SiteContext], Message]
+    answer: Callable[[Message, SiteContext], Message],
 ) -> Callable[[FlowerMessage, Context], FlowerMessage]:
-    """Handler of Flower's messages of a kind, from one of messages of any carrier."""
+    """Handler of Flower's messages, from one of messages of any carrier."""
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
         state: dict[str, dict[str, Any]] = {}
@@ -366,6 +367,7 @@ def _over_flower(
                 state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
         who = context.node_id, context.run_id
         own = SiteContext(*who, context, context.run_config, state)
+        kind = message.metadata.message_type.removeprefix("query.")
         found = answer(Message(kind, *_read(message.content, _ASKED)), own)
         for name, kept in state.items():
             if set(map(type, kept.values())) == {Array}:
