@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, filterfalse, islice
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,11 @@ ROUNDS_KEPT = 1000
 
 def _total(name: str, doc: str) -> Any:
     """A property of the log: a sum over all rounds."""
-    return property(lambda log: log.totals.get(name, 0), doc=doc)
+
+    def total(log: CommunicationLog) -> int:
+        return log.totals.get(name, 0)
+
+    return property(total, doc=doc)
 
 
 @dataclass
@@ -250,7 +256,7 @@ class Federation:
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
         # of several row chunks of a client one sends a message
-        messages = (m for m in self.map(function, taking_part) if m is not None)
+        messages = filterfalse(partial(is_, None), self.map(function, taking_part))
         total, n_sent = self.channel.receive(self.channel.taken(function, messages), self.rng)
         up = [] if total is None else [message_of(total)] * n_sent
         down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)
