@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from functools import reduce
 from numbers import Integral, Real
 from typing import Any
 
@@ -140,16 +139,13 @@ def check_channel(channel: Channel | None, *, alike: bool = False) -> None:
         )
 
 
-# Nothing yet, for `reduce` of messages by `_add`.
-_NOTHING: tuple[np.ndarray | None, int] = None, 0
-
-
-def _add(
-    sum_and_count: tuple[np.ndarray | None, int], message: np.ndarray
-) -> tuple[np.ndarray | None, int]:
-    total, count = sum_and_count
-    total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
-    return total, count + 1
+def _added(messages: Iterable[np.ndarray]) -> tuple[np.ndarray | None, int]:
+    """Sum of messages, None of none, and their number."""
+    total, count = None, 0
+    for message in messages:
+        count += 1
+        total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
+    return total, count
 
 
 class PerfectChannel(Channel):
@@ -170,7 +166,7 @@ class PerfectChannel(Channel):
 
     def receive(self, messages, rng):
         """Add up; see `Channel.receive`."""
-        return reduce(_add, messages, _NOTHING)
+        return _added(messages)
 
 
 class GaussianChannel(Channel):
@@ -208,7 +204,7 @@ class GaussianChannel(Channel):
 
     def receive(self, messages, rng):
         """Add up, with noise; see `Channel.receive`."""
-        return self._with_noise(*reduce(_add, messages, _NOTHING), rng)
+        return self._with_noise(*_added(messages), rng)
 
     def _with_noise(self, total, count, rng):
         if count and self.noise_std:
@@ -288,8 +284,7 @@ class FadingChannel(GaussianChannel):
 
     def receive(self, messages, rng):
         """Add up what arrives of the messages; see `Channel.receive`."""
-        arriving = self._arriving(messages, rng)
-        return self._with_noise(*reduce(_add, arriving, _NOTHING), rng)
+        return self._with_noise(*_added(self._arriving(messages, rng)), rng)
 
     def _arriving(self, messages, rng):
         padding = self.max_delay if self.padding is None else self.padding

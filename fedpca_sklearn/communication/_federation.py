@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, filterfalse, islice
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,15 @@ ROW = (
 )
 # Rounds of which a log keeps the rows of its table; totals are of all rounds.
 ROUNDS_KEPT = 1000
+
+
+def _total(name: str, doc: str) -> Any:
+    """A property of the log: a sum over all rounds."""
+
+    def total(log: CommunicationLog) -> int:
+        return log.totals.get(name, 0)
+
+    return property(total, doc=doc)
 
 
 @dataclass
@@ -123,43 +134,20 @@ class CommunicationLog:
         for name, value in {"rounds": 1, **row}.items():
             self.totals[name] = self.totals.get(name, 0) + value
 
-    def _total(self, name: str) -> int:
-        return self.totals.get(name, 0)
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds."""
-        return self._total("rounds")
-
-    @property
-    def floats_up(self) -> int:
-        """Floats sent towards the server."""
-        return self._total("floats_up")
-
-    @property
-    def floats_down(self) -> int:
-        """Floats sent towards the clients."""
-        return self._total("floats_down")
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes sent towards the server."""
-        return self._total("bytes_up")
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes sent towards the clients."""
-        return self._total("bytes_down")
-
-    @property
-    def floats_busiest(self) -> int:
+    rounds = _total("rounds", "Number of rounds.")
+    floats_up = _total("floats_up", "Floats sent towards the server.")
+    floats_down = _total("floats_down", "Floats sent towards the clients.")
+    bytes_up = _total("bytes_up", "Bytes sent towards the server.")
+    bytes_down = _total("bytes_down", "Bytes sent towards the clients.")
+    floats_busiest = _total(
+        "floats_busiest",
         """Floats that the busiest receiver takes, summed over the rounds.
 
         Messages to different receivers travel at the same time, so this is the time of the rounds
         in floats: T_b of Bai, Chan and Luk (2005), and their T_a but for two floats of each client.
         Their T_e is ``floats_pooled``.
-        """
-        return self._total("floats_busiest")
+        """,
+    )
 
     def __repr__(self) -> str:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
@@ -192,11 +180,6 @@ class Message:
 
     n_floats: int
     nbytes: int
-
-
-def _is_sent(message: Any) -> bool:
-    """Whether there is a message: of several row chunks of a client one sends it."""
-    return message is not None
 
 
 def message_of(array: np.ndarray) -> Message:
@@ -247,7 +230,7 @@ class Federation:
 
     def sum(
         self, function: Callable, clients: Sequence[tuple], broadcast: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    ) -> Any:
         """Return what the server receives when all clients send at once.
 
         Messages of single clients are not returned: a server that calls this sees the sum only.
@@ -264,7 +247,7 @@ class Federation:
         Returns
         -------
         total : ndarray or None
-            None if no client took part.
+            None if no client took part, as on a channel that drops some.
         """
         present = self.channel.present(len(clients), self.n_rounds, self.rng)
         self.n_rounds += 1
@@ -272,7 +255,8 @@ class Federation:
         if absent:
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
         taking_part = [client for client, here in zip(clients, present, strict=True) if here]
-        messages = filter(_is_sent, self.map(function, taking_part))
+        # of several row chunks of a client one sends a message
+        messages = filterfalse(partial(is_, None), self.map(function, taking_part))
         total, n_sent = self.channel.receive(self.channel.taken(function, messages), self.rng)
         up = [] if total is None else [message_of(total)] * n_sent
         down = [] if broadcast is None else [message_of(broadcast)] * len(taking_part)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import shortest_path
 from sklearn.base import BaseEstimator
 
 from .._validation.intervals import Interval
-from ._gossip import distances
 
 __all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]
 
@@ -161,6 +161,11 @@ class Graph(Topology):
             raise ValueError(f"{_expected(n)}, got {self.adjacency!r}.") from error
 
 
+def distances(A: np.ndarray) -> np.ndarray:
+    """Number of steps between any two clients, infinity where there is no path."""
+    return shortest_path(A.astype(np.float64), directed=False, unweighted=True)
+
+
 NAMED = {"complete": Complete, "ring": Ring, "star": Star}
 
 
@@ -184,18 +189,6 @@ def as_topology(topology: Any) -> Topology | None:
         return Graph(topology)
     topology.validate()
     return topology
-
-
-def adjacency(topology: Any, n: int) -> np.ndarray | None:
-    """Symmetric bool matrix of the neighbours of n clients, checked; None for a server.
-
-    Parameters
-    ----------
-    topology : as in `as_topology`
-    n : int
-    """
-    topology = as_topology(topology)
-    return None if topology is None else neighbours_of(topology, n)
 
 
 def neighbours_of(topology: Topology, n: int) -> np.ndarray:

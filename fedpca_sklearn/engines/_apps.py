@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +16,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.texts import check_text
-from . import (  # noqa: F401  they register estimators
-    _columns,
-    _kernels,
-    _rounds,
-    _scaling,
-    _steps,
-    _summaries,
-    _tracked_rows,
-    _tracking,
-    _triangles,
-)
+from . import _kernels, _one_message, _rounds, _steps, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
     check_parameters,
@@ -35,14 +26,14 @@ from ._estimators import (
     site_work,
     until_nobody_is_lost,
 )
-from ._messages import Array, Carrier, Context, Message, arrays_of, sizes_of
-from ._parameters import FIRST_KINDS, check_same_estimator, parameters_of
-from ._questions import RefusedError, asked, nonce_of
+from ._messages import Array, Carrier, Context, Message, arrays_of
+from ._parameters import FIRST_KINDS, check_same_estimator, stated
+from ._questions import NOTHING, RUN, RefusedError, asked
 from ._rows import KeptMoments, asked_rows
 from ._secure import SecureAggregation
-from ._secure_fits import fit_by_sums, secure_tasks
+from ._secure_fits import secure_tasks
 from ._secure_sums import SecureSums
-from ._site_policy import Exchange, Site, SitePolicy, check_trust, with_ledger
+from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import Sites
 
 # The log of a site, which records errors in full.
@@ -72,8 +63,7 @@ class SiteApp:
         self._tasks = _tasks_of(estimator, secure)
         check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
-        self._secure = secure
-        self._kept, self._parameters = KeptMoments(), parameters_of(estimator)
+        self._kept, self._stated, self._site = KeptMoments(), stated(estimator), ""
         self._sums: Any = None
         if secure is not None:
             from ._secure_site import SiteSums  # whose keys need an optional dependency
@@ -85,45 +75,55 @@ class SiteApp:
         """What the site replies to a question, of a kind of these: noted, checked, and answered."""
         kind, arrays = message.kind, dict[str, Array]()
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
-        run, name = str(context.run_id), type(self._estimator).__name__
-        exchange = Exchange(self._policy, kind, run, name)
+        what = {"run": str(context.run_id), "kind": kind, "estimator": self._stated["estimator"]}
+        who = Site(config["site"], context, self._policy, what)
         try:
-            config["nonce"] = nonce_of(message)
-            exchange.question(sizes_of(message.arrays))
-            site = str(self._name_of(context.given))
-            check_text("site", site)
-            config["site"] = site
-            who = Site(site, context, exchange)
+            nonce = message.config.get("nonce")
+            if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
+                raise RefusedError("a question needs a nonce of 1 to 64 characters")
+            config["nonce"] = nonce  # which its answer has to repeat
+            noted = self._policy.log is not None
+            if noted:
+                who.note("question", message.arrays)
+            who.name = str(self._name_of(context.given))
+            if who.name != self._site:  # the same as before is as good as before
+                check_text("site", who.name)
+            config["site"] = self._site = who.name
             found, beside = self._answer(message, who)
-            sent = arrays_of(found)
-            exchange.answer({**sizes_of(sent), **who.privacy})
+            sent = arrays_of(found) if found else {}
+            if noted:
+                who.note("answer", sent, **who.privacy)
             config |= {**beside, **who.privacy}
             arrays = sent
         except Exception as error:
             config["error"] = _told(error, kind, context.run_id)
-            exchange.refusal(config["error"])
+            with suppress(RefusedError, OSError):  # the log may be what is wrong
+                who.note("refusal", why=config["error"])
         return Message(kind, config, arrays)
 
     def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays of an answer, and what else is told."""
         estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
-        policy.check_estimator(estimator)
-        secure = self._secure is not None and kind in self._tasks
-        check_same_estimator(message, estimator, secure, self._parameters)
+        if policy.estimators is not None or policy.mechanism is not None:
+            policy.check_estimator(estimator)
+        if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
+            secure = self._sums is not None and kind in self._tasks
+            check_same_estimator(message, estimator, secure, self._stated)
         if kind not in self._tasks:
             raise RefusedError(f"the estimator has no question of the kind {kind!r}")
-        task, question = self._tasks[kind], asked(message, context, self._tasks, kind)
-        public = list(context.run_config.values())
-        rows = asked_rows(self._load_rows(context.given), task, question, public)
-        rows.check_enough(policy.min_rows)
-        moments = partial(self._kept.of, context, question.batch)
-        found = rows.answer(task, who, question.arguments, policy.min_rows, moments)
-        beside: dict[str, Any] = {"dtype": rows.X.dtype.name}
-        if rows.columns is not None:
-            beside["columns"] = rows.columns
+        task, question = self._tasks[kind], asked(message, context, self._tasks)
+        run, found = context.state[RUN], dict[str, Any]()
+        if task.reads != NOTHING or "dtype" not in run:
+            public = list(context.run_config.values())
+            rows = asked_rows(self._load_rows(context.given), task, question, public)
+            rows.check_enough(policy.min_rows)
+            moments = partial(self._kept.of, context, question.batch)
+            found = rows.answer(task, who, question.arguments, moments)
+            run |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
+        beside = {"dtype": run["dtype"]} | ({"columns": run["columns"]} if run["columns"] else {})
         if self._sums is None:
             return found, beside
-        found, sealed = self._sums.step(kind)(message, context, found)
+        found, sealed = self._sums.step(message, context, found)
         return found, beside | sealed
 
 
@@ -157,8 +157,11 @@ class Wanted:
     wait: float = 60.0
     timeout: float = 600.0
 
-    def sites(self, carrier: Carrier, estimator: Any, least: int = 0) -> Sites:
+    def sites(
+        self, carrier: Carrier, estimator: Any, secure: SecureAggregation | None = None
+    ) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
+        tasks, least = _tasks_of(estimator, secure), 0 if secure is None else secure.threshold
         check_parameters(estimator)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         for name, value in (("min_sites", self.min_sites), ("n_sites", n_sites)):
@@ -168,7 +171,8 @@ class Wanted:
         if not timeout:
             raise ValueError(f"timeout must be positive, got {timeout!r}.")
         nodes = _connected(carrier, max(n_sites, least), wait)
-        return Sites(nodes, carrier, self.min_sites, timeout, estimator)
+        given = nodes, carrier, self.min_sites, timeout, estimator
+        return Sites(*given) if secure is None else SecureSums(secure, tasks, *given)
 
 
 def _connected(carrier: Carrier, n_sites: int, wait: float) -> list[int]:
@@ -184,16 +188,13 @@ def fit_over(
 ) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
     kept = clone(estimator)
-    tasks = _tasks_of(kept, secure)
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
-    sites = wanted.sites(carrier, kept, 0 if secure is None else secure.threshold)
-    sums: Any = sites if secure is None else SecureSums(sites, secure, tasks)
-    way = fit_estimator if secure is None else fit_by_sums
+    sites = wanted.sites(carrier, kept, secure)
 
     def fit() -> Any:
-        sums.begin()
-        return way(clone(kept), sums)
+        sites.begin()
+        return fit_estimator(clone(kept), sites)
 
     fitted = until_nobody_is_lost(fit)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
@@ -205,7 +206,6 @@ def fit_over(
 def partial_fit_over(carrier: Carrier, estimator: Any, batch: int | None, wanted: Wanted) -> Any:
     """Update an estimator with the next batch of all sites, as `partial_fit_sites` does."""
     kept = deepcopy(estimator)
-    site_work(kept)
     fitted_before = hasattr(kept, "n_features_in_")
     number = getattr(kept, "n_batches_", None if fitted_before else 0) if batch is None else batch
     if number is None:

@@ -9,7 +9,7 @@ are the result, so that a sum of them, each at its columns, would be the parts t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, singledispatch
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +29,7 @@ from ._matching import (
     KEYS,
     OF_ROWS,
     ColumnRounds,
-    Matched,
-    SiteColumns,
     bounded,
-    match,
     noted,
     own_keys,
     period_of,
@@ -40,8 +37,8 @@ from ._matching import (
 )
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
-from ._secure import BOUNDS, Bounds, Open, SecureAggregation, Summed, grids_of_products
-from ._secure_fits import fit_by_sums, secure_work
+from ._secure import BOUNDS, Bounds, SecureAggregation, Summed
+from ._secure_fits import secure_work
 from ._secure_sums import SecureSums
 from ._sites import Sites
 from ._summaries import summary_sent, valid_summary
@@ -88,53 +85,41 @@ def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
     }
 
 
-@singledispatch
 def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
     """Questions of a method of `VerticalFederatedPCA`."""
-    names = sorted(kind.__name__ for kind in _tasks_of.registry if kind is not object)
-    raise TypeError(f"method must be one of {', '.join(names)} over a network, got {method!r}.")
-
-
-@_tasks_of.register
-def _(method: PowerRounds, center: bool, rank: int) -> dict[str, Task]:
-    refuse_channel(method.channel)
 
     def times_columns(site, X, V):
         check_basis(V, len(X), min(rank, len(X)))
         rows, _ = centred(X, center)
         return {"message": scatter_product(rows, np.zeros(len(X)), V)}
 
-    return {"times_columns": Task(times_columns, method.n_rounds, reads=OF_ROWS, matched=True)}
-
-
-@_tasks_of.register
-def _(method: LeftVectorMerge, center: bool, rank: int) -> dict[str, Task]:
     def left_vectors(site, X):
         return summary_sent(left_factor(site, centred(X, center)[0], method.local_components))
 
-    return {"left_vectors": Task(left_vectors, reads=OF_ROWS, matched=True)}
-
-
-@_tasks_of.register
-def _(method: VFedPCA, center: bool, rank: int) -> dict[str, Task]:
     def period(site, X, found, updates, start):
         rows, _ = centred(X, center)
         return period_of(Columns(site, len(rows), rows), found, updates, start, method, rank)
 
-    return {"period": Task(period, rank * method.n_rounds, reads=OF_ROWS, matched=True)}
+    task = partial(Task, reads=OF_ROWS, matched=True)
+    if isinstance(method, PowerRounds):
+        refuse_channel(method.channel)
+        return {"times_columns": task(times_columns, method.n_rounds)}
+    if isinstance(method, LeftVectorMerge):
+        return {"left_vectors": task(left_vectors)}
+    if isinstance(method, VFedPCA):
+        return {"period": task(period, rank * method.n_rounds)}
+    raise TypeError(
+        "method must be one of LeftVectorMerge, PowerRounds, VFedPCA over a network, got "
+        f"{method!r}."
+    )
 
 
 # -------------------------------------------------------------------- at the server
 
 
-@fit_estimator.register
-def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    return _fit_columns(estimator, _rounds(sites, match(sites)), Parts.of)
-
-
-def _rounds(sites: Sites, matched: Matched) -> ColumnRounds:
-    rounds = ColumnRounds(sites, matched)
-    n = len(matched.keys)
+def _rounds(sites: Sites) -> ColumnRounds:
+    rounds = ColumnRounds(sites)
+    n = len(rounds.keys)
 
     def products(query: TimesScatter, calls: list) -> list[np.ndarray]:
         """Products of left vectors with the columns of each site."""
@@ -146,7 +131,11 @@ def _rounds(sites: Sites, matched: Matched) -> ColumnRounds:
         (_, _, size), *_ = calls
         return rounds.ask("left_vectors", partial(_left_factor, n, size or n))
 
+    def summed(query: TimesScatter) -> np.ndarray:
+        return rounds.summed("times_columns", "products", query.shape, query.V)
+
     rounds.questions |= {TimesScatter: products, left_factor: factors}
+    rounds.sums |= {TimesScatter: summed}
     return rounds
 
 
@@ -157,20 +146,15 @@ def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
     return found
 
 
-def _fit_columns(
-    estimator: VerticalFederatedPCA,
-    rounds: ColumnRounds,
-    parts_by: Callable[[Any, np.ndarray], Parts],
-) -> VerticalFederatedPCA:
-    """Fit by rounds about the rows that all sites have, and the parts that these make."""
-    sites, matched = rounds.sites, rounds.matched
-    n, d = len(matched.keys), matched.n_features
+@fit_estimator.register
+def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
+    rounds = _rounds(sites)
+    n, d = len(rounds.keys), rounds.n_features
     check_at_most_features(estimator.n_components, d)
     rounds.rng = check_random_state(estimator.random_state)
-    clients = SiteColumns.of(sites, matched)
     rank = min(estimator.n_components, n)
-    agreed = estimator._method().left_vectors(rounds, clients, rank)
-    parts = parts_by(rounds, agreed.vectors[0])
+    agreed = estimator._method().left_vectors(rounds, rounds.clients, rank)
+    parts = Parts.of(rounds, agreed.vectors[0])
     total = Subspace.empty(d, centered=estimator.center, dtype=sites.dtype)
     total = total._replace(mean=parts.mean, n_samples=float(n), scatter=parts.scatter)
     turn = principal_turn(parts.V @ parts.V.T)
@@ -178,8 +162,8 @@ def _fit_columns(
         V = turn.T @ parts.V
         total = along_parts(total, V @ V.T, V, turn.T @ parts.scores)
     estimator.communication_ = sites.log
-    estimator._show(total, agreed, matched.groups, n)
-    return noted(estimator, sites, matched, d)
+    estimator._show(total, agreed, rounds.groups, n)
+    return noted(estimator, rounds)
 
 
 class Parts(NamedTuple):
@@ -205,20 +189,33 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
-        """Ask all sites."""
+        """Ask all sites, for what is not known of their sums."""
         U, widths = spanning(vectors), rounds.widths
+        sums = {}
+        if isinstance(rounds.sites, SecureSums):
+            query = TimesScatter(U, np.zeros(U.shape[1]))
+            sums = {
+                "scores": rounds.sum(query, []),
+                "scatter": rounds.summed("scatter", "scatter", (1,)),
+            }
 
-        def read(answer: Answer) -> list[np.ndarray]:
+        def read(answer: Answer) -> dict[str, np.ndarray]:
             d = widths.get(answer.site)
             shapes = {"part": (len(U), d), "scores": U.shape, "mean": (d,), "scatter": (1,)}
-            found = [bounded(answer, name, shape) for name, shape in shapes.items()]
-            if found[-1] < 0:
-                raise answer.refused(f"scatter={found[-1][0]}, expected a sum of squares")
+            asked = (name for name in shapes if name not in sums)
+            found = {name: bounded(answer, name, shapes[name]) for name in asked}
+            if "scatter" in found and found["scatter"] < 0:
+                raise answer.refused(f"scatter={found['scatter'][0]}, expected a sum of squares")
             return found
 
-        parts, scores, means, scatters = zip(*rounds.ask("parts", read, U), strict=True)
-        scatter = float(np.sum(scatters))
-        return cls(U, np.concatenate(parts, axis=1), sum(scores), np.concatenate(means), scatter)
+        found = rounds.ask("parts", read, U)
+        parts, means = ([part[name] for part in found] for name in ("part", "mean"))
+        scores, scatter = (
+            sums.get(name, sum(part.get(name, 0.0) for part in found))
+            for name in ("scores", "scatter")
+        )
+        V, mean = np.concatenate(parts, axis=1), np.concatenate(means)
+        return cls(U, V, scores, mean, max(float(scatter[0]), 0.0))
 
 
 def spanning(vectors: np.ndarray) -> np.ndarray:
@@ -253,13 +250,13 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
         found = parts_of(X, U, center, rank)
         return {"part": found["part"], "mean": found["mean"]}
 
-    summed = partial(Summed, reads=OF_ROWS, matched=True, grids=grids_of_products)
+    summed = partial(Summed, reads=OF_ROWS, matched=True)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
         "times_columns": summed(times_columns, method.n_rounds + 1),
         "scatter": summed(scatter),
-        "parts": Open(parts, reads=OF_ROWS, matched=True, once=True),
+        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
     }
 
 
@@ -270,46 +267,6 @@ def keys_and_bounds(squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
         return {BOUNDS: Bounds.of_numbers(len(X), len(X), 0.0, squares(X), X.dtype).vector}
 
     return {
-        "keys": Open(own_keys, reads=KEYS),
-        "columns_bound": Open(bounds, reads=OF_ROWS, matched=True),
+        "keys": Task(own_keys, reads=KEYS),
+        "columns_bound": Task(bounds, reads=OF_ROWS, matched=True),
     }
-
-
-class SecureColumnRounds(ColumnRounds):
-    """Rounds of secure sums about the rows that all sites have."""
-
-    def __init__(self, sums: SecureSums, matched: Matched):
-        super().__init__(sums.sites, matched)
-        self.sums = sums
-        sums.begin(sums.sites.names.values())
-        sums.announce("columns_bound", matched.keys)
-
-    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
-        """Return the sum of the answers of all sites to a query."""
-        self.n_rounds += 1
-        return self.products(function.V)
-
-    def products(self, V: np.ndarray) -> np.ndarray:
-        """Left vectors times the columns of all sites, and these transposed."""
-        shapes = {"products": V.shape}
-        return self.sums.sum("times_columns", shapes, self.matched.keys, V)["products"]
-
-
-def _summed_parts(rounds: SecureColumnRounds, vectors: np.ndarray) -> Parts:
-    """Scores and scatter by sums, and then the part of each site."""
-    U, widths = spanning(vectors), rounds.widths
-    scores = rounds.products(U)
-    (scatter,) = rounds.sums.sum("scatter", {"scatter": (1,)}, rounds.matched.keys)["scatter"]
-
-    def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
-        d = widths.get(answer.site)
-        return bounded(answer, "part", (len(U), d)), bounded(answer, "mean", (d,))
-
-    parts, means = zip(*rounds.ask("parts", read, U), strict=True)
-    V = np.concatenate(parts, axis=1)
-    return Parts(U, V, scores, np.concatenate(means), max(float(scatter), 0.0))
-
-
-@fit_by_sums.register
-def _(estimator: VerticalFederatedPCA, sums: SecureSums) -> VerticalFederatedPCA:
-    return _fit_columns(estimator, SecureColumnRounds(sums, match(sums.sites)), _summed_parts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -24,7 +23,7 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ._columns import Parts, SecureColumnRounds, keys_and_bounds, parts_of
+from ._columns import Parts, keys_and_bounds, parts_of
 from ._estimators import fit_estimator, site_work
 from ._matching import (
     KEYS,
@@ -33,7 +32,6 @@ from ._matching import (
     SiteOperator,
     bounded,
     check_vectors,
-    match,
     noted,
     own_keys,
     period_of,
@@ -41,8 +39,7 @@ from ._matching import (
 )
 from ._questions import BEGINNINGS, Given, RefusedError, Task
 from ._secure import Grid, SecureAggregation, Summed
-from ._secure_fits import fit_by_sums, secure_work
-from ._secure_sums import SecureSums
+from ._secure_fits import secure_work
 from ._sites import Sites
 
 # -------------------------------------------------------------------- at a site
@@ -145,16 +142,9 @@ class ScoresAtSites:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
-    matched = match(sites)
-    return _fit_kernels(estimator, ColumnRounds(sites, matched, matched.n_features))
-
-
-def _fit_kernels(
-    estimator: VerticalFederatedKernelPCA, rounds: ColumnRounds
-) -> VerticalFederatedKernelPCA:
-    """Fit by rounds, in which sites send their parts of kernels, or by secure sums of these."""
-    sites, matched = rounds.sites, rounds.matched
-    n, d = len(matched.keys), matched.n_features
+    rounds = ColumnRounds(sites)
+    n, d = len(rounds.keys), rounds.n_features
+    rounds.more = (d,)
     rounds.rng = check_random_state(estimator.random_state)
     estimator._choose_landmarks(n, rounds)
     rounds.landmarks = estimator.landmarks_
@@ -165,6 +155,10 @@ def _fit_kernels(
         read = partial(bounded, name="part", shape=shape)
         return rounds.ask("kernel_part", read, rounds.landmarks)
 
+    def summed(function: Callable) -> np.ndarray:
+        return rounds.summed("kernel_part", "part", shape, rounds.landmarks)
+
+    rounds.sums |= {part_of: summed}
     rounds.questions |= {
         part_of: parts,
         energies_of: partial(_energies, rounds),
@@ -173,14 +167,14 @@ def _fit_kernels(
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
     clients = [
         SiteKernel(columns, X[0, :0], X[:, :0], kernel)
-        for columns, kernel in zip(matched.groups, estimator._kernels(matched.groups), strict=True)
+        for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
     ]
     estimator.communication_ = sites.log
     linear = partial(_linear, rounds)
-    estimator._fit_clients(rounds, clients, matched.groups, X, linear)
+    estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
     if estimator.projection != "features":
         estimator._scorer = ScoresAtSites()
-    return noted(estimator, sites, matched, d)
+    return noted(estimator, rounds)
 
 
 def _energies(
@@ -233,20 +227,4 @@ def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[
         return {"part": Grid(int(bounds.scatter[0]) + 1)}
 
     part = site_work(estimator)["kernel_part"]
-    return {**keys_and_bounds(squares), "kernel_part": Summed(**vars(part), grids=grids)}
-
-
-class _SecureKernelRounds(SecureColumnRounds):
-    """One secure sum of what a kernel is a function of."""
-
-    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
-        """Return the sum over the columns of all sites."""
-        self.n_rounds += 1
-        keys, m = self.matched.keys, self.landmarks
-        shapes = {"part": (len(keys), len(m))}
-        return self.sums.sum("kernel_part", shapes, keys, m)["part"]
-
-
-@fit_by_sums.register
-def _(estimator: VerticalFederatedKernelPCA, sums: SecureSums) -> VerticalFederatedKernelPCA:
-    return _fit_kernels(estimator, _SecureKernelRounds(sums, match(sums.sites)))
+    return {**keys_and_bounds(squares), "kernel_part": Summed.of(part, grids=grids)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -45,9 +46,10 @@ def key_pair() -> tuple[bytes, bytes]:
     return private_key_to_bytes(private), public_key_to_bytes(public)
 
 
-def is_public_key(data: object) -> bool:
-    """Whether something is the public key of a pair as `key_pair` makes them."""
-    if not isinstance(data, bytes) or len(data) > _LONGEST_KEY:
+@lru_cache(maxsize=1024)  # each key of a sum is seen more than once
+def is_public_key(data: bytes) -> bool:
+    """Whether a text is the public key of a pair as `key_pair` makes them."""
+    if len(data) > _LONGEST_KEY:
         return False
     try:
         key = bytes_to_public_key(data)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._validation.feature_names import check_names
-from ..communication import Federation
 from ..communication._topology import as_topology
 from ..rounds._client import Client
 from ..rounds._queries import Query
@@ -18,6 +17,8 @@ from ..vertical._vfedpca import Operator, Product, local_power, operator_of, per
 from ._messages import Answer
 from ._questions import RefusedError
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
+from ._secure_fits import Rounds
+from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -86,31 +87,8 @@ def period_of(
 # -------------------------------------------------------------------- at the server
 
 
-class Matched(NamedTuple):
-    """What the server knows of the rows that all sites have.
-
-    Parameters
-    ----------
-    keys : ndarray of shape (n, 32), uint8
-        Hashed keys.
-    left_out : dict of str to int
-        Rows of each site that not all have.
-    groups : list of ndarray of int
-        Positions of the columns of each site.
-    """
-
-    keys: np.ndarray
-    left_out: dict[str, int]
-    groups: list[np.ndarray]
-
-    @property
-    def n_features(self) -> int:
-        """Columns of all sites."""
-        return sum(map(len, self.groups))
-
-
-def match(sites: Sites) -> Matched:
-    """Ask for the keys of all sites, and find those that all have.
+def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
+    """Ask for the keys of all sites: those that all have, how many others, columns of each site.
 
     Where a site is lost, they stay those that it has, too: the others take no second list.
     """
@@ -124,7 +102,7 @@ def match(sites: Sites) -> Matched:
     sites.common_keys = common
     left_out = {site: len(keys) - len(common) for site, (keys, _) in found.items()}
     ends = np.cumsum([n_columns for _, n_columns in found.values()])
-    return Matched(common, left_out, np.split(np.arange(ends[-1]), ends[:-1]))
+    return common, left_out, np.split(np.arange(ends[-1]), ends[:-1])
 
 
 def _keys(answer: Answer) -> tuple[np.ndarray, int]:
@@ -143,15 +121,6 @@ def _keys(answer: Answer) -> tuple[np.ndarray, int]:
 @dataclass(frozen=True)
 class SiteColumns(Client):
     """A site that owns columns; of its rows the server knows the shape."""
-
-    @classmethod
-    def of(cls, sites: Sites, matched: Matched) -> list[Client]:
-        """All sites, in the order of their columns."""
-        n = len(matched.keys)
-        return [
-            cls(site, np.broadcast_to(0.0, (len(columns), n)))
-            for site, columns in zip(sites.names.values(), matched.groups, strict=True)
-        ]
 
 
 @dataclass(frozen=True)
@@ -179,48 +148,74 @@ def _(client: SiteColumns) -> SiteOperator:
     return SiteOperator(client.label, len(client.rows))
 
 
-class ColumnRounds(Federation):
+class ColumnRounds(Rounds):
     """Rounds about the rows that all sites have: what a client would compute is asked for.
-
-    Parameters
-    ----------
-    sites : Sites
-    matched : Matched
-    more : array-like
-        Further arguments of each question about a period.
 
     Attributes
     ----------
+    keys : ndarray of shape (n, 32), uint8
+        Hashed keys of these rows.
+    left_out : dict of str to int
+        Other rows of each site.
+    groups : list of ndarray of int
+        Positions of the columns of each site.
+    more : tuple of array-like
+        Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
         Rows that kernels are computed against.
     questions : dict
         By a function that `map` is called with, or the class of a query: ``question(function,
         calls)`` yields what the function would return for each site.
+    sums : dict
+        By the same, ``of(function)`` is the secure sum of that.
     """
 
-    def __init__(self, sites: Sites, matched: Matched, *more: Any):
-        super().__init__(log=sites.log)
-        self.sites, self.matched, self.more = sites, matched, more
+    def __init__(self, sites: Sites):
+        super().__init__(sites)
+        self.keys, self.left_out, self.groups = match(sites)
+        self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
         self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
+        self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
+        if isinstance(sites, SecureSums):
+            sites.begin_sums(sites.names.values())  # of columns all sites take part
+            sites.announce("columns_bound", self.keys)
+
+    @property
+    def n_features(self) -> int:
+        """Columns of all sites."""
+        return sum(map(len, self.groups))
+
+    @property
+    def clients(self) -> list[Client]:
+        """All sites, in the order of their columns."""
+        rows = (np.broadcast_to(0.0, (len(group), len(self.keys))) for group in self.groups)
+        return list(map(SiteColumns, self.sites.names.values(), rows))
 
     @property
     def widths(self) -> dict[str, int]:
         """Columns of each site."""
-        groups = zip(self.sites.names.values(), self.matched.groups, strict=True)
+        groups = zip(self.sites.names.values(), self.groups, strict=True)
         return {site: len(columns) for site, columns in groups}
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
-        found = self.sites.ask(kind, read, self.matched.keys, *arguments)
-        if len(found) < len(self.matched.groups):
+        found = self.sites.ask(kind, read, self.keys, *arguments)
+        if len(found) < len(self.groups):
             raise SiteLostError
         return list(found.values())
 
+    def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:
+        """The sum of what all sites send by a name."""
+        return self.sites.sum(kind, {name: shape}, self.keys, *arguments)[name]
+
+    def total(self, query: Any) -> np.ndarray:
+        """A secure sum of what a function returns for each site."""
+        return self.sums[_key(query)](query)
+
     def map(self, function: Any, clients: Any) -> Iterator[Any]:
         """Yield what each site answers in place of what ``function`` returns."""
-        key = type(function) if isinstance(function, Query) else function
-        yield from self.questions[key](function, list(clients))
+        yield from self.questions[_key(function)](function, list(clients))
 
     def _periods(self, function: Any, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
         """Periods of `VFedPCA`, with the same vectors at all sites."""
@@ -236,12 +231,16 @@ class ColumnRounds(Federation):
             yield operator, value, vector
 
     def _read_period(self, answer: Answer) -> tuple[float, np.ndarray]:
-        vector = answer.array("vector", (len(self.matched.keys),))
+        vector = answer.array("vector", (len(self.keys),))
         (value,) = bounded(answer, "value", (1,))
         length = float(np.linalg.norm(vector)) if np.abs(vector).max() <= 2 else np.inf
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
+
+
+def _key(function: Any) -> Any:
+    return type(function) if isinstance(function, Query) else function
 
 
 def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
@@ -252,14 +251,14 @@ def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
     return found
 
 
-def noted(fitted: Any, sites: Sites, matched: Matched, d: int) -> Any:
+def noted(fitted: Any, rounds: ColumnRounds) -> Any:
     """Note on an estimator what its columns are called, and which rows are not in the fit.
 
     Where two sites have columns of one name, the name of the site stands before all of them.
     """
-    fitted.n_features_in_ = d
-    fitted.n_rows_left_out_ = matched.left_out
-    of_sites = sites.columns_of
+    fitted.n_features_in_ = d = rounds.n_features
+    fitted.n_rows_left_out_ = rounds.left_out
+    of_sites = rounds.sites.columns_of
     names = [name for columns in of_sites.values() for name in columns or ()]
     if len(names) == d:
         if len(set(names)) < d:

@@ -128,7 +128,7 @@ class BadMessageError(ValueError):
 
 def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays as they are sent, row by row."""
-    return {name: Array.of(values) for name, values in found.items()}
+    return dict(zip(found, map(Array.of, found.values()), strict=True))
 
 
 def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
     header = _HEADER.fullmatch(data, 10, start)
     if array.stype != "numpy.ndarray" or data[:8] != _MAGIC or header is None:
         raise BadMessageError("not a numpy array")
-    found, by_columns, lengths = (group.decode() for group in header.groups())
+    found, by_columns, lengths = map(bytes.decode, header.groups())
     announced = tuple(map(int, filter(None, lengths.split(","))))
     there = len(data) - start
     size = math.prod(announced) * np.dtype(dtype).itemsize
@@ -164,16 +164,19 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
             f"an array of {there} bytes that announces dtype {found} and shape {announced}"
             f"{' by columns' * (by_columns == 'True')}, expected dtype {dtype}"
         )
-    fits = shape is None or (
-        len(shape) == len(announced)
-        and all(m in (None, n) for m, n in zip(shape, announced, strict=True))
-    )
-    if not fits:
+    if shape is not None and not fits(shape, announced):
         raise BadMessageError(f"an array of shape {announced}, expected {shape}")
     values = np.frombuffer(data, dtype, offset=start).reshape(announced)
     if not np.isfinite(values).all():
         raise BadMessageError("NaN or infinity")
     return values.astype(values.dtype.newbyteorder("="))
+
+
+def fits(shape: tuple[int | None, ...], lengths: tuple[int, ...]) -> bool:
+    """Whether a shape, None where any length will do, has these lengths."""
+    if len(shape) != len(lengths):
+        return False
+    return [n if m is None else m for m, n in zip(shape, lengths, strict=True)] == list(lengths)
 
 
 def shown(text: str) -> str:

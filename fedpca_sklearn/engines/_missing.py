@@ -31,26 +31,11 @@ from ..federated._conditional_fill import (
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
-from ._estimators import (
-    know_columns,
-    one_message,
-    rows_sent,
-    site_work,
-    told,
-)
+from ._estimators import know_columns, one_message, rows_sent, site_work, told
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_patterns
 from ._rows import dense
-from ._secure import (
-    BOUNDS,
-    Bounds,
-    Grid,
-    Grids,
-    Open,
-    SecureAggregation,
-    Summed,
-    grids_of_second_moments,
-)
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_second_moments
 from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
 from ._secure_sums import SecureSums
 from ._sites import Sites
@@ -98,7 +83,7 @@ def _check_rows_of_pairs(X: Any, weight: np.ndarray | None, min_rows: int) -> No
         )
 
 
-def fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
+def _fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of moments of all sites, or take a batch of each in; None without any."""
     found = told(estimator, sites, "pairs", _pairs, batch)
     if not found:
@@ -181,7 +166,7 @@ def _check_few(
         )
 
 
-def fit_by_filling(
+def _fit_by_filling(
     estimator: FederatedPCA, sites: Sites, read: Callable[[Answer], tuple[Subspace, int]]
 ) -> FederatedPCA:
     """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows.
@@ -296,9 +281,11 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[
     # where a site is lost, all begin again, with models of the others
     of_one = plain["filled"].given[0]
     given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
-    task = {**vars(plain["filled"]), "work": filled, "given": given}
     entries = _first_by_sums(_check_few, OBSERVED, True)
-    return {**entries, "filled": Summed(**task, grids=_grids_of_filled)}
+    return {
+        **entries,
+        "filled": Summed.of(plain["filled"], work=filled, given=given, grids=_grids_of_filled),
+    }
 
 
 def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
@@ -323,27 +310,21 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
         check(X, weight, min_rows, min_rows_of_pattern)
         means, counts = means_of_columns(X, weight)
         n = X.shape[0] if weight is None else weight.sum()
-        found = {"sum": means * counts, "seen": counts, "rows": np.array([float(n)])}
+        found = {"sum": means * counts, "counts": counts, "count": np.array([float(n)])}
         if pairs:
             found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
         return found
 
     return {
-        "bounds": Open(bounds, reads=reads, missing=True),
-        "entries": Summed(entries, reads=reads, missing=True, grids=_grids_of_entries),
+        "bounds": Task(bounds, reads=reads, missing=True),
+        "entries": Summed(entries, reads=reads, missing=True),
     }
-
-
-def _grids_of_entries(bounds: Bounds) -> Grids:
-    total = Grid(bounds.rows + bounds.mean + 1, (bounds.rows + bounds.scatter) // 2)
-    return {"sum": total, **dict.fromkeys(("seen", "together", "rows"), Grid(bounds.rows))}
 
 
 def _grids_of_pairs(bounds: Bounds) -> Grids:
     about = np.maximum(bounds.scatter, bounds.about_mean)
     rest = np.repeat((bounds.rows + about) // 2 + 1, bounds.n_features)
-    products = grids_of_second_moments(bounds)["products"]
-    return {"counts": Grid(bounds.rows), "rest": Grid(rest), "products": products}
+    return {**grids_of_second_moments(bounds), "rest": Grid(rest)}
 
 
 def _grids_of_filled(bounds: Bounds) -> Grids:
@@ -359,14 +340,13 @@ class _Summed:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
     def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
-        sums.announce("bounds")
         d = next(iter(sums.announced.values())).n_features
         check_at_most_features(estimator.n_components, d)
-        shapes = {"sum": (d,), "seen": (d,), "rows": (1,)}
+        shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
         if pairs:
             shapes["together"] = (d * (d + 1) // 2,)
         found = sums.sum("entries", shapes)
-        self.seen, (self.n,) = found["seen"], found["rows"]
+        self.seen, (self.n,) = found["counts"], found["count"]
         (lost,) = np.nonzero(self.seen < 0.5)
         if len(lost):
             raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
@@ -374,8 +354,8 @@ class _Summed:
         self.together = symmetric(found["together"], d) if pairs else None
 
 
-def fit_missing_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator of rows with missing entries by secure sums, at the server."""
+def _fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
+    """Fit an estimator of rows with missing entries by secure sums."""
     by_filling = isinstance(estimator.missing, ConditionalFill)
     entries = _Summed(estimator, sums, by_filling)
     moments = None if by_filling else _summed_pairs(entries, sums)
@@ -387,6 +367,20 @@ def fit_missing_by_sums(estimator: Any, sums: SecureSums) -> Any:
         take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
     estimator.communication_ = sums.log
     return estimator
+
+
+def fit_missing(
+    estimator: Any, sites: Sites, batch: int | None = None, read: Callable | None = None
+) -> Any:
+    """Fit an estimator of rows with missing entries, or take a batch in; None without any.
+
+    ``read(answer)`` has summary and number of rows that a site has filled.
+    """
+    if isinstance(sites, SecureSums):
+        return _fit_by_sums(estimator, sites)
+    if read is not None and isinstance(estimator.missing, ConditionalFill):
+        return _fit_by_filling(estimator, sites, read)
+    return _fit_by_pairs(estimator, sites, batch)
 
 
 def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:

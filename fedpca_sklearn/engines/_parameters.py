@@ -20,11 +20,7 @@ from ..federated import (
     OnlineDistributedPCA,
     TruncatedDistributedPCA,
 )
-from ..rounds import (
-    FederatedHeteroscedasticPCA,
-    FederatedPowerPCA,
-    FederatedSubspaceTracker,
-)
+from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA, FederatedSubspaceTracker
 from ._messages import Message, shown
 from ._site_policy import RefusedError
 
@@ -184,11 +180,11 @@ def stated(estimator: Any) -> dict[str, Any]:
 
 
 def check_same_estimator(
-    message: Message, estimator: Any, secure: bool, own: Mapping[str, str] | None = None
+    message: Message, estimator: Any, secure: bool, own_stated: Mapping[str, Any]
 ) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
 
-    ``own`` are the `parameters_of` the estimator, where they are known.
+    ``own_stated`` is what `stated` has of the estimator.
 
     Raises
     ------
@@ -206,10 +202,7 @@ def check_same_estimator(
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own = parameters_of(estimator) if own is None else own
-    theirs = _read(config.get("parameters"))
-    if own == theirs:
-        return
+    own, theirs = _read(own_stated["parameters"]), _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}
@@ -224,12 +217,14 @@ def check_same_estimator(
 
 
 def parameters_of(estimator: Any) -> dict[str, str]:
-    """Text of each parameter, also of what the estimator is made of, by name."""
-    found = {
-        name: _bounded(_text(value))
-        for name, value in estimator.get_params(deep=True).items()
-        if not set(name.split("__")) & _OF_A_PROCESS
-    }
+    """Text of each parameter, or its hash, also of what the estimator is made of, by name."""
+    found = {}
+    for name, value in estimator.get_params(deep=True).items():
+        if not set(name.split("__")) & _OF_A_PROCESS:
+            text = _text(value)
+            if len(text) > _LONGEST:
+                text = f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+            found[name] = text
     if isinstance(estimator, FederatedPCA):
         found["directions of its merge"] = _text(estimator._directions_needed())
     return found
@@ -277,13 +272,6 @@ def _shortened(text: Any) -> str:
 
 
 # -------------------------------------------------------------------- one text for one value
-
-
-def _bounded(text: str) -> str:
-    """A text, or a hash where it is long."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _text(value: Any, depth: int = 0) -> str:

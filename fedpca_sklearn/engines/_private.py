@@ -40,8 +40,8 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_client import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
-from ._secure import BOUNDS, Bounds, Grid, Open, SecureAggregation, Summed
-from ._secure_fits import SecureRounds, symmetric
+from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed
+from ._secure_fits import Rounds, symmetric
 from ._secure_sums import SecureSums
 from ._site_policy import Site
 from ._sites import Sites
@@ -50,6 +50,11 @@ from ._sites import Sites
 _DEVIATIONS = 64
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
+
+
+def _clipped(X: Any, terms: Terms) -> ClippedRows:
+    """Rows as they may be used."""
+    return ClippedRows.of(X, terms.center, terms.row_norm)
 
 
 # -------------------------------------------------------------------- messages of single sites
@@ -91,7 +96,7 @@ def private_rounds(
         d = X.shape[1]
         costs = mechanism.costs(d, n_products)
         terms = mechanism.terms(X, costs)
-        rows, total = ClippedRows.of(X, terms.center, terms.row_norm), np.zeros(d)
+        rows, total = _clipped(X, terms), np.zeros(d)
         if costs.mean is not None:
             mu2 = mechanism.cost(costs, d, 0)
             make = partial(mechanism.noisy_sum, rows.sum(), terms)
@@ -104,7 +109,7 @@ def private_rounds(
         return {"message": message}
 
     def released(query_of):
-        @wraps(query_of)
+        @wraps(query_of, updated=())
         def work(site, X, *arguments, who):
             d = X.shape[1]
             query, asked = query_of(site, d, *arguments), client(X, who)
@@ -123,17 +128,17 @@ def private_rounds(
     }
 
 
-def show_spent(fitted: FederatedPCA | FederatedPowerPCA, sites: Sites) -> None:
-    """Set ``privacy_spent_`` to what the sites state, also those that were left out later."""
+def shown(fitted: Any, sites: Sites, message: str | None) -> Any:
+    """A fit with what the sites state to have spent, also those that were left out later.
+
+    A warning if there is a message: what they released looks like noise.
+    """
     of = {site: Account(site, 1.0, mu2) for site, (mu2, _) in sites.spent.items()}
     delta = max(delta for _, delta in sites.spent.values())
     fitted._accounts = Accounts(of, 1, delta, "the ledgers of the sites")
-
-
-def warn_of_noise(message: str | None) -> None:
-    """Warn if what the sites released looks like noise."""
     if message is not None:
         warnings.warn(message, PrivacyNoiseWarning, stacklevel=2)
+    return fitted
 
 
 # -------------------------------------------------------------------- secure sums
@@ -157,10 +162,6 @@ class Releases:
         costs = self.mechanism.costs(d, self.n_products, share)
         return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
 
-    def clipped(self, X: Any, terms: Terms) -> ClippedRows:
-        """Rows as they may be used."""
-        return ClippedRows.of(X, terms.center, terms.row_norm)
-
     def bounds(self, site: str, X: Any) -> dict[str, np.ndarray]:
         """What the site announces: a power of two of the number of its rows, which is public."""
         return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
@@ -183,7 +184,7 @@ class Releases:
             mu2 = self.mechanism.cost(terms.costs, d, 0, self.n_shares)
 
             def make(rng: np.random.Generator) -> np.ndarray:
-                return self.mechanism._noisy(self.clipped(X, terms).sum(), terms.mean_std, rng)
+                return self.mechanism._noisy(_clipped(X, terms).sum(), terms.mean_std, rng)
 
             total = self.release(who, Moments.kind, mu2, make)
         who.state_spent(self.mechanism)
@@ -203,7 +204,7 @@ class Releases:
     def first(self) -> dict[str, Task]:
         """What begins a fit."""
         return {
-            "bounds": Open(self.bounds, reads="summary"),
+            "bounds": Task(self.bounds, reads="summary"),
             Moments.kind: self.task(self.moments),
         }
 
@@ -217,7 +218,7 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
         terms = releases.terms(d)
 
         def make(rng: np.random.Generator) -> np.ndarray:
-            rows = releases.clipped(X, terms)
+            rows = _clipped(X, terms)
             columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
             return columns[np.triu_indices(d)]
 
@@ -237,7 +238,7 @@ def private_sums_of_rounds(
             d = X.shape[1]
             check_basis(V, d, min(estimator.n_components or d, d))
             terms, query = releases.terms(d), kind(V, np.zeros(d))
-            rows = releases.clipped(X, terms)
+            rows = _clipped(X, terms)
             client = PrivateClient(0, rows, releases.mechanism, terms, (), np.zeros(d))
             return releases.product(who, kind.kind, d, partial(query.released, client))
 
@@ -250,7 +251,7 @@ def private_sums_of_rounds(
     }
 
 
-class PrivateSums(SecureRounds):
+class PrivateSums(Rounds):
     """Rounds of secure sums of releases, about the mean of all."""
 
     def __init__(self, sums: SecureSums, releases: Releases):
@@ -260,13 +261,12 @@ class PrivateSums(SecureRounds):
     def total(self, query: Any) -> np.ndarray:
         """Sum of the answers of all sites to a query."""
         if isinstance(query, Moments):
-            self.sums.announce("bounds")
-            found = self.sums.sum(query.kind, {"sum": (None,), "count": (1,)})
+            found = self.parts(query)
             self.sum_of_rows, (self.count,) = found["sum"], found["count"]
             return self._all().moments()
         k = len(query.V)
         shape = (k**2 + 1,) if isinstance(query, Variances) else query.V.shape
-        released = self.sums.sum(query.kind, {"products": shape}, query.V)["products"]
+        released = self.sites.sum(query.kind, {"products": shape}, query.V)["products"]
         return query.about_mean(self._all(), released)
 
     def _all(self) -> PrivateClient:
@@ -281,23 +281,16 @@ def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, sums.secure, 1)
     rounds = PrivateSums(sums, releases)
     count, total = rounds.sum(Moments(), [])[-1], rounds.sum_of_rows
-    d, dtype = len(total), sums.sites.dtype
+    d = len(total)
     check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
     terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(count))
     known = None if terms.costs.mean is None else total
-    summary = mechanism.summary(M, known, n_rows, terms, keep, dtype)
-    mu2 = max(spent for spent, _ in sums.sites.spent.values())
+    summary = mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
+    mu2 = max(spent for spent, _ in sums.spent.values())
     summary = summary._replace(privacy=stated(mechanism, mu2))
     fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
     fitted.set_params(**estimator.get_params(deep=False))
-    return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.sites.names)))
-
-
-def shown(fitted: Any, sums: SecureSums, message: str | None) -> Any:
-    """A fit by secure sums with what it has cost and sent; a warning where there is a message."""
-    show_spent(fitted, sums.sites)
-    fitted.communication_ = sums.sites.log
-    warn_of_noise(message)
-    return fitted
+    fitted.communication_ = sums.log
+    return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.names)))

@@ -20,8 +20,8 @@ from ._site_policy import RefusedError
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
-# What a task reads that is handed moments of the rows, not the rows.
-MOMENTS = "moments"
+# What a task reads that is handed moments of the rows, not the rows, or none of them.
+MOMENTS, NOTHING = "moments", "nothing"
 # Records of the site's own state, kept between the messages of a run.
 RUN, ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
 
@@ -116,38 +116,18 @@ class Task:
                 "reads must be 'moments', 'summary', 'nothing' or 'rows: ' and why, got "
                 f"{self.reads!r}."
             )
-        if self.reads == "summary" and self.n_arguments - self.batches:
+        if self.reads == "summary" and taken_by(self.work)[0] + self.matched:
             raise ValueError("reads='summary' is for questions without an argument.")
-
-    @property
-    def n_arguments(self) -> int:
-        """Arrays that come with a question."""
-        return _taken_by(self.work)[0] - 2 + self.batches + self.matched  # besides site, rows
-
-    @property
-    def keywords(self) -> set[str]:
-        """What the work is handed by name."""
-        return _taken_by(self.work)[1]
 
 
 @lru_cache(maxsize=256)
-def _taken_by(work: Callable) -> tuple[int, set[str]]:
-    """How many arguments a work takes by place, and which by name, itself or by what it wraps."""
-    inner, outer = (
-        inspect.signature(work, follow_wrapped=follow).parameters.values()
-        for follow in (True, False)
-    )
+def taken_by(work: Callable) -> tuple[int, set[str]]:
+    """How many arguments a work takes beside site and rows, and which by name; or what it wraps."""
+    inner = inspect.signature(work).parameters.values()
+    outer = inspect.signature(work, follow_wrapped=False).parameters.values()
     names = {p.name for p in (*inner, *outer) if p.kind is p.KEYWORD_ONLY}
     by_place = [p for p in inner if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(by_place), names
-
-
-def nonce_of(message: Message) -> str:
-    """Random text of a question, which its answer has to repeat."""
-    nonce = message.config.get("nonce")
-    if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
-        raise RefusedError("a question needs a nonce of 1 to 64 characters")
-    return nonce
+    return len(by_place) - 2, names
 
 
 class Question(NamedTuple):
@@ -168,14 +148,21 @@ class Question(NamedTuple):
     keys: np.ndarray | None = None
 
 
-def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str) -> Question:
+def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Question:
     """Read and count a question."""
-    task = tasks[kind]
+    kind, sent = message.kind, message.arrays
+    task, batch, keys = tasks[kind], None, None
     if not task.batches:
         count_question(context, tasks, kind)
-    batch: int | None = None
-    keys: np.ndarray | None = None
-    arguments = arguments_of(message, task)
+    n = taken_by(task.work)[0] + task.batches + task.matched
+    if set(sent) != set(map(str, range(n))):
+        raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
+    arguments = []
+    for i in range(n):
+        try:
+            arguments.append(read_array(sent[str(i)], "|u1" if task.matched and not i else "<f8"))
+        except BadMessageError as error:
+            raise RefusedError(f"argument {i} is {error}") from None
     if task.batches:
         number, *arguments = arguments
         if number.shape or not 0 <= number < 2**53 or number != number // 1:
@@ -185,29 +172,12 @@ def asked(message: Message, context: Context, tasks: dict[str, Task], kind: str)
     if task.matched:
         keys, *arguments = arguments
         take(context, "run", _KEYS, [keys])
-    question = Question(arguments, batch, keys)
     for given in task.given:
-        if arrays := given.of(*question.arguments):
-            take(context, "run" if question.batch is None else "batch", given, arrays)
+        if arrays := given.of(*arguments):
+            take(context, "run" if batch is None else "batch", given, arrays)
     for place in (task.fixed,) if isinstance(task.fixed, int) else task.fixed or ():
-        hold(context, f"argument {place}", question.arguments[place])
-    return question
-
-
-def arguments_of(message: Message, task: Task) -> list[np.ndarray]:
-    """Arguments of a question, as many as its kind has."""
-    sent = message.arrays
-    n = task.n_arguments
-    if set(sent) != {str(i) for i in range(n)}:
-        raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
-    arguments = []
-    for i in range(n):
-        try:
-            dtype = "|u1" if task.matched and not i else "<f8"
-            arguments.append(read_array(sent[str(i)], dtype))
-        except BadMessageError as error:
-            raise RefusedError(f"argument {i} is {error}") from None
-    return arguments
+        hold(context, f"argument {place}", arguments[place])
+    return Question(arguments, batch, keys)
 
 
 def count_question(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, wraps
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -15,47 +16,18 @@ from sklearn.utils import check_random_state
 
 from .._kernels.row_moments import RowMoments
 from .._validation.checks import check_at_most_features
-from ..communication import Federation
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._client import Client
 from ..rounds._expected_scores import ExpectedScores, Weighted
 from ..rounds._heteroscedastic_pca import ROUNDS
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
-from ._estimators import (
-    fit_estimator,
-    refuse_channel,
-    site_work,
-    until_nobody_is_lost,
-)
+from ._estimators import fit_estimator, refuse_channel, site_work, until_nobody_is_lost
 from ._messages import Answer
-from ._private import (
-    PrivateSums,
-    Releases,
-    private_rounds,
-    private_sums_of_rounds,
-    show_spent,
-    shown,
-    warn_of_noise,
-)
+from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
-from ._secure import (
-    Bounds,
-    Grid,
-    Grids,
-    SecureAggregation,
-    Summed,
-    grids_of_products,
-    grids_of_sums,
-)
-from ._secure_fits import (
-    SecureRounds,
-    fit_by_sums,
-    query_of,
-    secure_work,
-    summed,
-    tasks_of_moments,
-)
+from ._secure import Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_sums
+from ._secure_fits import Rounds, query_of, secure_work, summed, tasks_of_moments
 from ._secure_sums import SecureSums
 from ._site_policy import Site
 from ._sites import SiteLostError, Sites, with_spent
@@ -74,44 +46,66 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 def of_query(making: Callable[..., Query], times: int = 1, fixed: int | None = None) -> Task:
     """A task that answers the query that ``making(site, d, *arguments)`` makes, checked."""
 
-    @wraps(making)
+    @wraps(making, updated=())
     def work(site, own, *arguments):
         return {"message": making(site, len(own.mean), *arguments).answer(own)}
 
     return Task(work, times, fixed, reads=MOMENTS)
 
 
-def _moments(site, d):
-    return Moments()
+def asking(
+    query: type, center: bool, rank: Callable[[int], int], steps: int = 1, weighted: bool = False
+) -> Callable[..., Query]:
+    """What makes a query of its fields as a server has sent them, which are checked by their names.
 
+    Fields are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
+    the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
+    """
+    names = [*query.__dataclass_fields__] + ["unit"] * weighted  # type: ignore[attr-defined]
 
-def _check_steps(steps: Any, own: int) -> None:
-    """Raise unless a question has the local steps of the site's estimator."""
-    if np.shape(steps) or steps != own:
-        raise RefusedError(f"local_steps must be {own}")
+    def make(site: str, d: int, *sent: np.ndarray) -> Query:
+        given: dict[str, Any] = dict(zip(names, sent, strict=True))
+        most = min(rank(d), d)
+        if "mean" in given:
+            check_mean(given["mean"], d, center)
+        if "V" in given:
+            check_basis(given["V"], d, most)
+        if "steps" in given:
+            if given["steps"].shape or given["steps"] != steps:
+                raise RefusedError(f"local_steps must be {steps}")
+            given["steps"] = steps
+        if "unit" in given:
+            if given["unit"].shape or not 1e-150 < given["unit"] < 1e150:
+                raise RefusedError("the unit must be one number in (1e-150, 1e150)")
+            given["unit"] = float(given["unit"])
+        if "F" in given:
+            F = given["F"]
+            if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= most:
+                raise RefusedError(f"factors must have shape (k, {d}) with k <= {most}")
+        if not weighted:
+            return query(**given)
+        unit = given.pop("unit")
+        return Weighted(query(**given), unit, center, most + 1)
+
+    by_place = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(name, by_place) for name in ("site", "d", *names)]
+    make.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return make
 
 
 @site_work.register
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     refuse_channel(estimator.channel)
 
-    def check(d, V, mean):
-        check_mean(mean, d, estimator.center)
-        check_basis(V, d, min(estimator.n_components or d, d))
+    def rank(d):
+        return estimator.n_components or d
 
-    def products(site, d, V, mean, local_steps):
-        check(d, V, mean)
-        _check_steps(local_steps, estimator.local_steps)
-        return TimesScatter(V, mean, estimator.local_steps)
-
-    def variances(site, d, V, mean):
-        check(d, V, mean)
-        return Variances(V, mean)
-
+    of = partial(asking, center=estimator.center, rank=rank, steps=estimator.local_steps)
+    products, variances = of(TimesScatter), of(Variances)
     if estimator.mechanism is not None:
         return private_rounds(estimator, products, variances)
     return {
-        "moments": of_query(_moments),
+        "moments": of_query(of(Moments)),
         "times_scatter": of_query(products, estimator.n_rounds, fixed=1),
         "variances": of_query(variances, fixed=1),
     }
@@ -125,88 +119,49 @@ def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task
 
     def grids(bounds):
         turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
-        return {**grids_of_products(bounds), **turned}
+        return {**grids_of_sums(bounds), **turned}
 
-    kinds = {kind: summed(plain[kind], grids) for kind in ("times_scatter", "variances")}
+    kinds = {kind: summed(plain[kind], grids=grids) for kind in ("times_scatter", "variances")}
     return {**tasks_of_moments(), **kinds}
 
 
 @site_work.register
 def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
     refuse_channel(estimator.channel)
-    center = estimator.center
 
     def rank(d):
-        return min(estimator.n_components, d)
+        return estimator.n_components
 
-    def check(d, V, mean, most=1):
-        check_mean(mean, d, center)
-        check_basis(V, d, min(most * rank(d), d))
-
-    def weighted(d, query, unit):
-        _check_unit(unit)
-        return Weighted(query, float(unit), center, rank(d) + 1)
-
-    def scatter(site, d, mean):
-        check_mean(mean, d, center)
-        return Scatter(mean)
-
-    def products(site, d, V, mean, steps):
-        check(d, V, mean)
-        _check_steps(steps, 1)
-        return TimesScatter(V, mean)
-
-    def variances(site, d, V, mean):
-        check(d, V, mean, 2)  # the factors, and what a product adds to them
-        return Variances(V, mean)
-
-    def weighted_moments(site, d, unit):
-        return weighted(d, Moments(), unit)
-
-    def weighted_products(site, d, V, mean, steps, unit):
-        return weighted(d, products(site, d, V, mean, steps), unit)
-
-    def weighted_variances(site, d, V, mean, unit):
-        check(d, V, mean)
-        return weighted(d, Variances(V, mean), unit)
-
-    def scores(site, d, F, mean, unit):
-        check_mean(mean, d, center)
-        _check_unit(unit)
-        if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= rank(d):
-            raise RefusedError(f"factors must have shape (k, {d}) with k <= {rank(d)}")
-        return ExpectedScores(F, mean, float(unit))
-
-    return {
-        "moments": of_query(_moments),
-        "scatter": of_query(scatter),
-        "weighted_moments": of_query(weighted_moments),
-        "weighted_times_scatter": of_query(weighted_products, ROUNDS),
-        "weighted_variances": of_query(weighted_variances),
-        "scores": Task(keeping(scores, _message), estimator.n_rounds, reads=MOMENTS),
-        "times_scatter": of_query(products),
-        "variances": of_query(variances),
+    of = partial(asking, center=estimator.center, rank=rank)
+    weighted = {
+        f"weighted_{query.kind}": of_query(of(query, weighted=True), times)
+        for query, times in ((Moments, 1), (TimesScatter, ROUNDS), (Variances, 1))
     }
-
-
-def _check_unit(unit: np.ndarray) -> None:
-    """Refuse what is no deviation of rows."""
-    if unit.shape or not 1e-150 < unit < 1e150:
-        raise RefusedError("the unit must be one number in (1e-150, 1e150)")
+    scores = keeping(of(ExpectedScores), _message)
+    # of variances the factors, and what a product adds to them
+    twice = of_query(of(Variances, rank=lambda d: 2 * rank(d)))
+    return {
+        "moments": of_query(of(Moments)),
+        "scatter": of_query(of(Scatter)),
+        **weighted,
+        "scores": Task(scores, estimator.n_rounds, reads=MOMENTS),
+        "times_scatter": of_query(of(TimesScatter)),
+        "variances": twice,
+    }
 
 
 def _message(query: ExpectedScores, found: dict, own: RowMoments) -> dict[str, np.ndarray]:
     return {"message": query.message(found, own.n_samples)}
 
 
-def keeping(making: Callable[..., ExpectedScores], sent: Callable) -> Callable:
+def keeping(making: Callable, sent: Callable) -> Callable:
     """Work that takes the noise that the site has kept of the round before, and keeps a new one.
 
     There is none at first. A question that comes again starts from what was kept before it.
     ``sent(query, sums, own)`` are the arrays that the site sends.
     """
 
-    @wraps(making)
+    @wraps(making, updated=())
     def work(site, own, *arguments, who: Site):
         query, state = making(site, len(own.mean), *arguments), who.context.state
         asked, kept = state[ASKED], dict(state.get(_KEPT, {}))
@@ -222,12 +177,11 @@ def keeping(making: Callable[..., ExpectedScores], sent: Callable) -> Callable:
 
 
 def _weighted(bounds: Bounds) -> Grids:
-    grids = {**grids_of_products(bounds), **grids_of_sums(bounds)}
-    return {name: grid.wider(_WEIGHT) for name, grid in grids.items()}
+    return {name: grid.wider(_WEIGHT) for name, grid in grids_of_sums(bounds).items()}
 
 
 def _scores(bounds: Bounds) -> Grids:
-    products, count = grids_of_products(bounds)["products"], Grid(bounds.rows)
+    products, count = grids_of_sums(bounds)["products"], Grid(bounds.rows)
     d = math.ceil(math.log2(bounds.n_features))
     return {
         "left": products.wider(_LEFT),
@@ -241,30 +195,26 @@ def _scores(bounds: Bounds) -> Grids:
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
     plain = site_work(estimator)
-    scores = keeping(query_of(plain["scores"]), lambda query, found, own: found)
-    products = grids_of_products
-    return {
-        **tasks_of_moments(),
-        "scatter": summed(plain["scatter"], products, 0),
-        "weighted_moments": summed(plain["weighted_moments"], _weighted, None),
-        "weighted_times_scatter": summed(plain["weighted_times_scatter"], _weighted),
-        "weighted_variances": summed(plain["weighted_variances"], _weighted),
-        "scores": Summed(**{**vars(plain["scores"]), "work": scores}, grids=_scores, mean=1),
-        "times_scatter": summed(plain["times_scatter"], products),
-        "variances": summed(plain["variances"], products),
+    kept = keeping(query_of(plain["scores"]), lambda query, found, own: found)
+    kinds = {
+        kind: summed(plain[kind], grids=_weighted if "weighted" in kind else grids_of_sums)
+        for kind in plain.keys() - {"moments", "scores"}
     }
+    scores = Summed.of(plain["scores"], work=kept, grids=_scores, mean=1)
+    return {**tasks_of_moments(), **kinds, "scores": scores}
 
 
 # -------------------------------------------------------------------- rounds at the server
 
 
-class SiteRounds(Federation):
-    """Rounds of sums, whose messages come from sites."""
+class SiteRounds(Rounds):
+    """Rounds of sums, whose messages come from sites, or which are secure."""
+
+    n_products, n_rows = 0, 0.0
 
     def __init__(self, sites: Sites, private: bool = False):
-        super().__init__(log=sites.log)
-        self.sites, self.private = sites, private
-        self.n_products = 0
+        super().__init__(sites)
+        self.private = private
 
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
@@ -276,6 +226,18 @@ class SiteRounds(Federation):
             raise SiteLostError(getattr(query, "V", None), self.n_products)
         self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
+
+    def total(self, query: Query) -> np.ndarray:
+        """A secure sum of the answers to a query, of which expected scores are made here."""
+        if not isinstance(query, ExpectedScores):
+            total = super().total(query)
+            self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
+            return total
+        k, d = query.F.shape
+        found = self.parts(query)
+        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
+        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
+        return query.message(found, self.n_rows)
 
     def _read(self, query: Query, answer: Answer) -> np.ndarray:
         """The message in a site's answer to a query, if it can be one."""
@@ -297,24 +259,6 @@ class SiteRounds(Federation):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
         answer.check_squares(0.0, squares, self.sites.dtype)
         return message
-
-
-class _ScoreRounds(SecureRounds):
-    """Rounds of secure sums, of which expected scores are made at the server."""
-
-    n_rows = 0.0
-
-    def total(self, query: Query) -> np.ndarray:
-        """Sum of the answers of all sites to a query."""
-        if not isinstance(query, ExpectedScores):
-            total = super().total(query)
-            self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
-            return total
-        k, d = query.F.shape
-        found = self.parts(query)
-        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
-        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
-        return query.message(found, self.n_rows)
 
 
 def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int, list[Client]]:
@@ -350,6 +294,8 @@ def power_by_rounds(
 def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     if estimator.mechanism is None:
         return power_by_rounds(estimator, SiteRounds(sites))
+    if isinstance(sites, SecureSums):
+        return _by_private_sums(estimator, sites)
     start, n_done = None, 0
 
     def fit() -> FederatedPowerPCA:
@@ -360,39 +306,23 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
         start, n_done = lost.basis, n_done + lost.n_products
 
     fitted = until_nobody_is_lost(fit, go_on)
-    show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], fitted.mechanism
     terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, fitted.n_rounds + 1))
-    warn_of_noise(fitted._message_of_noise(terms, len(sites.names)))
-    return fitted
+    return shown(fitted, sites, fitted._message_of_noise(terms, len(sites.names)))
 
 
-@fit_by_sums.register
-def _(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
-    if estimator.mechanism is None:
-        return power_by_rounds(estimator, SecureRounds(sums))
+def _by_private_sums(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
     releases = Releases(estimator.mechanism, sums.secure, estimator.n_rounds + 1)
     fitted = power_by_rounds(estimator, PrivateSums(sums, releases))
     terms = releases.terms(fitted.components_.shape[1])
-    return shown(fitted, sums, fitted._message_of_noise(terms, len(sums.sites.names)))
-
-
-def _by_expectation(
-    estimator: FederatedHeteroscedasticPCA, rounds: Any
-) -> FederatedHeteroscedasticPCA:
-    """Fit by rounds of sums over sites."""
-    mean, n_rows, clients = _begun(estimator, rounds)
-    _, start = estimator._random_states()
-    estimator._fit_rounds(rounds, rounds, clients, mean, n_rows, rounds.sites.dtype, start)
-    estimator.noise_variances_ = {}  # they stay at the sites
-    return estimator
+    return shown(fitted, sums, fitted._message_of_noise(terms, len(sums.names)))
 
 
 @fit_estimator.register
 def _(estimator: FederatedHeteroscedasticPCA, sites: Sites) -> FederatedHeteroscedasticPCA:
-    return _by_expectation(estimator, SiteRounds(sites))
-
-
-@fit_by_sums.register
-def _(estimator: FederatedHeteroscedasticPCA, sums: SecureSums) -> FederatedHeteroscedasticPCA:
-    return _by_expectation(estimator, _ScoreRounds(sums))
+    rounds = SiteRounds(sites)
+    mean, n_rows, clients = _begun(estimator, rounds)
+    _, start = estimator._random_states()
+    estimator._fit_rounds(rounds, rounds, clients, mean, n_rows, sites.dtype, start)
+    estimator.noise_variances_ = {}  # they stay at the sites
+    return estimator

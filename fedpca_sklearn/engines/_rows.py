@@ -18,7 +18,7 @@ from .._validation.checks import check_finite, check_rows, check_weight, is_inte
 from .._validation.containers import as_rows, checked_array
 from .._validation.texts import composed
 from ._messages import OVER, Context
-from ._questions import MOMENTS, RUN, Question, RefusedError, Task
+from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, taken_by
 from ._site_policy import Site
 
 # Bytes of a hashed key, of what tells a salt from others, and the least that a salt has.
@@ -203,34 +203,26 @@ class AskedRows:
             raise RefusedError("sample_weight has a sum below 1")
 
     def answer(
-        self,
-        task: Task,
-        site: Site,
-        arguments: list[np.ndarray],
-        min_rows: int,
-        moments: Callable[[Any, np.ndarray | None], SiteMoments] = SiteMoments.of,
+        self, task: Task, site: Site, arguments: list[np.ndarray], moments: Callable
     ) -> dict[str, Any]:
         """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
         if self.over:
             return {OVER: np.ones(1)}
         by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
-            "who": site,
-            "weight": self.weight,
-            "keys": self.keys,
-            "min_rows": min_rows,
-            "min_rows_of_pattern": site.exchange.policy.min_rows_of_pattern,
-            "columns": self.columns,
+            **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
+            "min_rows": site.policy.min_rows,
+            "min_rows_of_pattern": site.policy.min_rows_of_pattern,
         }
-        asked = task.keywords
-        for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
-            unasked = task.reads != "nothing" and name not in asked
-            if given[name] is not None and unasked and not by_moments:
-                raise RefusedError(f"the estimator takes no {what}")
-        if "keys" in asked and self.keys is None:
+        _, names = taken_by(task.work)
+        if task.reads != NOTHING and not by_moments:
+            for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
+                if given[name] is not None and name not in names:
+                    raise RefusedError(f"the estimator takes no {what}")
+        if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
         X = moments(self.X, self.weight) if by_moments else self.X
-        more = {name: given[name] for name in asked}
+        more = {name: given[name] for name in names}
         return task.work(site.name, X, *arguments, **more)
 
 
@@ -283,7 +275,9 @@ def _parts(loaded: Any) -> Iterator[SiteRows]:
 
 def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     """Rows, names, weights and hashed keys of a batch."""
-    columns = _get_feature_names(as_rows(part.X)) if part.columns is None else part.columns
+    columns = part.columns
+    if columns is None and not isinstance(part.X, np.ndarray):
+        columns = _get_feature_names(as_rows(part.X))
     if task.missing:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = checked_array(part.X, **checks)

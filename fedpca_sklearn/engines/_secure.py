@@ -60,7 +60,7 @@ class SecureAggregation:
     Notes
     -----
     With n sites and m numbers a sum costs a site two key pairs, 2 (n - 1) key agreements, and masks
-    of n m 64-bit words; it sends m words and O(n) shares, and loads its rows for each question. The
+    of n m 64-bit words; it sends m words and O(n) shares, and loads its rows once. The
     server does O(m n) work, and O(m n) more for each site that is lost between its shares and its
     masked numbers.
 
@@ -187,11 +187,17 @@ class Bounds(NamedTuple):
     @property
     def vector(self) -> np.ndarray:
         """As they are announced."""
-        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], dtype=np.float64)
+        return np.frombuffer(self.text, "<f8")
+
+    @property
+    def text(self) -> bytes:
+        """As they are passed on."""
+        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], "<f8").tobytes()
 
     @classmethod
-    def read(cls, vector: np.ndarray) -> Bounds:
+    def read(cls, announced: np.ndarray | bytes) -> Bounds:
         """As a site announced them; a ValueError where these are no bounds."""
+        vector = np.frombuffer(announced, "<f8")
         exponents, whole = np.delete(vector, 1), np.rint(vector)
         fits = vector.ndim == 1 and len(vector) >= 4 and not len(vector) % 2
         if not fits or (whole != vector).any() or not 1 <= vector[1] < 2**31:
@@ -326,50 +332,20 @@ def _modulo(whole: np.ndarray) -> np.ndarray:
 Grids = Mapping[str, Grid]
 
 
-class Open(Task):
-    """Work that tells no number of a row: its answer is sent without a mask."""
-
-
-@dataclass(frozen=True)
-class Summed(Task):
-    """Work whose arrays are added up by secure sums.
-
-    Attributes
-    ----------
-    grids : callable
-        ``grids(bounds)`` returns the `Grid` of each array by name, from the bounds of all sites.
-    mean : int or None
-        Position of an argument that is a mean, which must be within the bounds.
-    on_grid : bool
-        Whether the numbers are on a grid already, as noise is, and must not be rounded again.
-    """
-
-    grids: Callable[[Bounds], Grids] = dict.fromkeys  # type: ignore[assignment]
-    mean: int | None = None
-    on_grid: bool = False
-
-
 def grids_of_sums(bounds: Bounds) -> Grids:
-    """Grids of the sum and the number of rows."""
-    return {
-        "sum": Grid(bounds.rows + bounds.mean + 1, (bounds.rows + bounds.scatter) // 2),
-        "count": Grid(bounds.rows),
-    }
+    """Grids of sums over rows and their number, and of products with an orthonormal basis.
 
-
-def grids_of_products(bounds: Bounds) -> Grids:
-    """Grids of products of an orthonormal basis with a scatter matrix about a mean, and the like.
-
-    Scalar bounds only.
+    Products are those of the scatter matrix about a mean, for which bounds are scalar; "rest" is a
+    sum about it.
     """
     own, between = bounds.scatter, bounds.about_mean
     scatter = Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST))
-    deviation = Grid(bounds.rows + bounds.mean + 3, (bounds.rows + bounds.scatter) // 2)
+    size = (bounds.rows + bounds.scatter) // 2
     return {
-        "products": scatter,
-        "scatter": scatter,
-        "rest": deviation,
-        "count": Grid(bounds.rows),
+        "sum": Grid(bounds.rows + bounds.mean + 1, size),
+        "rest": Grid(bounds.rows + bounds.mean + 3, size),
+        **dict.fromkeys(("products", "scatter"), scatter),
+        **dict.fromkeys(("count", "counts", "together"), Grid(bounds.rows)),
     }
 
 
@@ -381,9 +357,33 @@ def grids_of_second_moments(bounds: Bounds) -> Grids:
     own = -(-(bounds.scatter[i] + bounds.scatter[j]) // 2)
     between = (bounds.about_mean[i] + bounds.about_mean[j]) // 2
     return {
-        **grids_of_products(bounds),
+        **grids_of_sums(bounds),
         "products": Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST)),
     }
+
+
+@dataclass(frozen=True)
+class Summed(Task):
+    """Work whose arrays are added up by secure sums. Answers of other tasks are sent as they are.
+
+    Attributes
+    ----------
+    grids : callable
+        ``grids(bounds)`` returns the `Grid` of each array by name, from the bounds of all sites.
+    mean : int or None
+        Position of an argument that is a mean, which must be within the bounds.
+    on_grid : bool
+        Whether the numbers are on a grid already, as noise is, and must not be rounded again.
+    """
+
+    grids: Callable[[Bounds], Grids] = grids_of_sums
+    mean: int | None = None
+    on_grid: bool = False
+
+    @classmethod
+    def of(cls, task: Task, **changes: Any) -> Summed:
+        """A task as it is, but for some fields."""
+        return cls(**{**vars(task), **changes})
 
 
 def bounds_in(answer: Answer) -> Bounds:

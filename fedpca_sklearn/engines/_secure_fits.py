@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, singledispatch, wraps
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +21,15 @@ from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
-from ..communication import Federation
+from ..communication import CommunicationLog, Federation
 from ..communication._fixed_point import exponent_of
 from ..federated import FederatedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, Query
 from ..summary._triangle import Triangle
-from ._estimators import fit_estimator, site_work
-from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._estimators import site_work
+from ._questions import MOMENTS, NOTHING, RefusedError, Task, check_mean
 from ._secure import (
     BOUNDS,
     KEYS,
@@ -35,14 +37,12 @@ from ._secure import (
     UNMASK,
     Bounds,
     Grid,
-    Grids,
-    Open,
     SecureAggregation,
     Summed,
     grids_of_second_moments,
-    grids_of_sums,
 )
 from ._secure_sums import SecureSums
+from ._sites import Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
@@ -68,7 +68,7 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
             f"that have a bound each, got {type(estimator).__name__}."
         )
     summed = {
-        kind: Summed(**{**vars(task), "begins": False}, grids=partial(_grids_of, task))
+        kind: Summed.of(task, begins=False, grids=partial(_grids_of, task))
         for kind, task in bounded.items()
     }
     return {"bounds": tasks_of_moments()["bounds"], **summed}
@@ -91,21 +91,13 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))
-    nothing = Task(
-        lambda site, X: {},
-        sys.maxsize,
-        reads="nothing",
-        missing=first.missing,
-        batch_rows=first.batch_rows,
-    )
+    nothing = Task(_nothing, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
+    nothing = replace(nothing, missing=first.missing)
     return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
 
 
-@singledispatch
-def fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator by secure sums, at the server; `fit_estimator` for secure sums."""
-    sums.announce("bounds")
-    return fit_estimator(estimator, sums)  # type: ignore[arg-type]
+def _nothing(site: str, X: Any) -> dict[str, Any]:
+    return {}
 
 
 # -------------------------------------------------------------------- first and second moments
@@ -123,8 +115,8 @@ def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return {
-        "bounds": Open(bounds, reads=MOMENTS),
-        Moments.kind: Summed(sum_and_count, grids=grids_of_sums, reads=MOMENTS),
+        "bounds": Task(bounds, reads=MOMENTS),
+        Moments.kind: Summed(sum_and_count, reads=MOMENTS),
     }
 
 
@@ -149,7 +141,7 @@ def work_of_second_moments(estimator: Any) -> dict[str, Task]:
 
 def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
     """Begin a fit: mean and number of the rows of all sites."""
-    mean, count = moments_by_sum(SecureRounds(sums), [])
+    mean, count = moments_by_sum(Rounds(sums), [])
     check_at_most_features(estimator.n_components, len(mean))
     return mean, count
 
@@ -179,14 +171,21 @@ class SummedTriangle(NamedTuple):
     off_diagonal: float
 
     def check(self, fitted: Any) -> None:
-        """Raise unless the sums tell how an estimator of them adjusts the rows."""
-        if self.units is not None:
-            check_residuals(fitted, self.triangle.factor, self.units, self.off_diagonal)
-
-
-def triangle_of(estimator: Any, sums: SecureSums) -> SummedTriangle:
-    """Factor of the rows of all sites, from the sums of their first and second moments."""
-    return triangle_about(estimator, sums, *mean_of_all(estimator, sums))
+        """Raise where confounders leave less of a column than sums tell of its scale."""
+        if self.units is None or not (fitted.scale and len(fitted._adjustment().confounders)):
+            return
+        how, model, units = fitted._adjustment(), whole_model(fitted), self.units
+        own = units[how.others]
+        effects = np.abs(how.effects * units[how.confounders][:, None] / own).sum(axis=0)
+        left = model.column_scatter * (how.scale / own) ** 2
+        there = self.triangle.factor[:, how.others].any(axis=0)
+        (lost,) = np.nonzero(there & (left < _TOLD * self.off_diagonal * (1 + effects) ** 2))
+        if len(lost):
+            raise ValueError(
+                f"partial_out={fitted.partial_out!r} leaves less of column {how.others[lost[0]]} "
+                "than secure sums can tell, for scale=True: leave the column out, or fit without "
+                "scale or without secure sums."
+            )
 
 
 def triangle_about(
@@ -197,7 +196,7 @@ def triangle_about(
     kind: str = "second_moments",
     arguments: tuple[Any, ...] | None = None,
 ) -> SummedTriangle:
-    """The same from the sums of second moments about a mean, where that is known."""
+    """Factor of the rows of all sites, from the sums of second moments about a mean."""
     d, n_rows = len(mean), max(1, round(count))
     if are_too_many(mean) and adjusts(estimator):
         raise ValueError(
@@ -276,47 +275,21 @@ def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
     return lost
 
 
-def check_residuals(fitted: Any, factor: np.ndarray, units: np.ndarray, least: float) -> None:
-    """Raise where confounders leave less of a column than its scale can be told from.
-
-    Parameters
-    ----------
-    fitted : estimator
-    factor : ndarray of shape (m, d)
-        Whose scatter matrix is that of the rows.
-    units : ndarray of shape (d,)
-    least : float
-        Error of a sum of squares of a column, in units.
-    """
-    how, model = fitted._adjustment(), whole_model(fitted)
-    if not (fitted.scale and len(how.confounders)):
-        return
-    own = units[how.others]
-    effects = np.abs(how.effects * units[how.confounders][:, None] / own).sum(axis=0)
-    left = model.column_scatter * (how.scale / own) ** 2
-    there = factor[:, how.others].any(axis=0)
-    (lost,) = np.nonzero(there & (left < _TOLD * least * (1 + effects) ** 2))
-    if len(lost):
-        raise ValueError(
-            f"partial_out={fitted.partial_out!r} leaves less of column {how.others[lost[0]]} than "
-            "secure sums can tell, for scale=True: leave the column out, or fit without scale or "
-            "without secure sums."
-        )
-
-
 # -------------------------------------------------------------------- rounds of queries
 
 
-def summed(task: Task, grids: Callable[[Bounds], Grids], mean: int | None = 1) -> Summed:
+def summed(task: Task, **changes: Any) -> Summed:
     """A task whose work makes a query, of which each part of the answer has a grid of its own."""
     making = query_of(task)
 
-    @wraps(making)
+    @wraps(making, updated=())
     def work(site, own, *arguments):
         query = making(site, len(own.mean), *arguments)
         return parts_of(query, np.ravel(query.answer(own)))
 
-    return Summed(**{**vars(task), "work": work}, grids=grids, mean=mean)
+    names = list(signature(making).parameters)[2:]  # what is sent
+    mean = names.index("mean") if "mean" in names else None
+    return Summed.of(task, work=work, mean=mean, **changes)
 
 
 def query_of(task: Task) -> Callable[..., Any]:
@@ -338,30 +311,30 @@ def sizes_of(parts: Mapping[str, int | None], n: int | None) -> dict[str, int | 
     return {name: rest if size is None else size for name, size in parts.items()}
 
 
-class SecureRounds(Federation):
-    """Rounds of secure sums over sites."""
+class Rounds(Federation):
+    """Rounds of sums over sites; where these have secure sums, of such."""
 
-    def __init__(self, sums: SecureSums):
-        super().__init__(log=sums.sites.log)
-        self.sums, self.sites = sums, sums.sites
+    def __init__(self, sites: Sites, log: CommunicationLog | None = None):
+        super().__init__(log=sites.log if log is None else log)
+        self.sites = sites
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
+        if not isinstance(self.sites, SecureSums):
+            return super().sum(function, clients, broadcast)
         self.n_rounds += 1
         return self.total(function)
 
     def total(self, query: Any) -> np.ndarray:
-        """The same."""
+        """A secure sum of the answers to a query."""
         total = np.concatenate(list(self.parts(query).values()))
         return total.reshape([-1 if n is None else n for n in query.shape])
 
     def parts(self, query: Query) -> dict[str, np.ndarray]:
         """The parts of that sum."""
-        if query.kind == Moments.kind:
-            self.sums.announce("bounds")
         n = None if None in query.shape else math.prod(query.shape)  # type: ignore[arg-type]
         shapes = {name: (size,) for name, size in sizes_of(query.parts, n).items()}
-        found = self.sums.sum(query.kind, shapes, *query.arguments)
+        found = self.sites.sum(query.kind, shapes, *query.arguments)
         return {name: found[name] for name in shapes}

@@ -12,9 +12,10 @@ from ..communication._federation import Message as Size
 from ..communication._fixed_point import check_room
 from ._masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._messages import Answer, arrays_of
-from ._secure import KEYS, SHARES, UNMASK, SecureAggregation
+from ._secure import KEYS, SHARES, UNMASK
 from ._secure_site import N_ZEROS, question_of, session_of
-from ._sites import SiteLostError, Sites, as_sent, with_spent
+from ._secure_sums import SecureSums
+from ._sites import SiteLostError, as_sent, with_spent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
 _LONGEST = 5000
@@ -31,26 +32,19 @@ class Session:
         Public keys for another sum, by name, that came with the shares that unmask this one.
     """
 
-    def __init__(
-        self,
-        sites: Sites,
-        secure: SecureAggregation,
-        keys: dict[str, tuple],
-        announced: dict[str, bytes],
-    ):
-        self.sites, self.bits = sites, secure.bits
+    def __init__(self, sites: SecureSums, keys: dict[str, tuple]):
+        self.sites, self.bits = sites, sites.secure.bits
         while True:
             if not keys or set(keys) != set(sites.names.values()):
                 keys = sites.ask(KEYS, _keys_in)
             self.names, n = list(keys), len(keys)
-            check_room(n, secure.bits)
-            self.threshold = secure.needed(n)
+            check_room(n, self.bits)
+            self.threshold = sites.secure.needed(n)
             self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
+            bounds = [sites.announced[name].text for name in keys]
             config = {
-                "mask_keys": self.mask_keys,
-                "box_keys": self.box_keys,
-                "threshold": self.threshold,
-                "bounds": (bounds := [announced[name] for name in self.names]),
+                **{"mask_keys": self.mask_keys, "box_keys": self.box_keys},
+                **{"threshold": self.threshold, "bounds": bounds},
             }
             read = partial(_boxes_in, n)
             shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
@@ -60,18 +54,10 @@ class Session:
         self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
         self._signatures = [signature for _, signature in shared.values()]
         self.digest = session_of(self.threshold, self.mask_keys, self.box_keys, bounds)
-        self._n_announced = _bytes(bounds)
+        self._n_announced = sum(map(len, bounds))
 
-    def masked(
-        self,
-        kind: str,
-        size: int | None,
-        arguments: tuple,
-        private: bool = False,
-    ) -> dict[str, np.ndarray]:
+    def masked(self, kind: str, size: int | None, arguments: tuple) -> dict[str, np.ndarray]:
         """Masked integers of the sites, by name: those of which they arrived.
-
-        With ``private`` sites state what they have spent.
 
         Raises
         ------
@@ -85,7 +71,7 @@ class Session:
         }
         length = None if size is None else size + N_ZEROS
         read: Callable[[Answer], np.ndarray] = partial(_masked_in, kind, length)
-        if private:
+        if self.sites.private:
             read = with_spent(self.sites, read)
         arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
@@ -111,16 +97,21 @@ class Session:
         self.next_keys = {name: keys for name, (_, keys) in told.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
+        n, whole = len(total), True
         for at, key in enumerate(self.mask_keys):
             secret = self._secret(at)
             if secret is None:
-                raise _left_masked()
+                whole = False
+                break
             if at in sent:
-                total -= mask(secret, self._question, len(total))
+                total -= mask(secret, self._question, n)
             elif fits_public_key(secret, key):
-                total += signed_masks(secret, at, self.mask_keys, sent, self._question, len(total))
-        if total[-N_ZEROS:].any():
-            raise _left_masked()
+                total += signed_masks(secret, at, self.mask_keys, sent, self._question, n)
+        if not whole or total[-N_ZEROS:].any():
+            raise RuntimeError(
+                "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
+                "wrong shares or numbers."
+            )
         return total[:-N_ZEROS]
 
     def _check_enough(self, n: int, what: str) -> None:
@@ -150,37 +141,25 @@ class Session:
     def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
         sent = [as_sent(a) for a in arguments]
-        keys = _bytes([*self.mask_keys, *self.box_keys]) + self._n_announced
+        n_floats = sum(a.size for a in sent if a.dtype == np.float64)
+        listed = sum(map(len, [*self.mask_keys, *self.box_keys])) + self._n_announced
+        listed += sum(a.nbytes for a in sent)
         up, down = [], []
         for at, name in enumerate(self.names):
-            numbers = n_numbers * (name in arrived)
-            texts = [*self.boxes[name], *self.shares.get(name, [])]
-            own = self.mask_keys[at], self.box_keys[at]
-            up.append(Size(numbers, 8 * numbers + _bytes(texts) + _bytes(own)))
+            numbers, own = n_numbers * (name in arrived), [self.mask_keys[at], self.box_keys[at]]
+            texts = [*self.boxes[name], *self.shares.get(name, []), *own]
+            up.append(Size(numbers, 8 * numbers + sum(map(len, texts))))
             boxes = [self.boxes[peer][at] for peer in self.names]
-            n_floats = sum(a.size for a in sent if a.dtype == np.float64)
-            down.append(Size(n_floats, sum(a.nbytes for a in sent) + keys + _bytes(boxes)))
+            down.append(Size(n_floats, listed + sum(map(len, boxes))))
         self.sites.log.record(up, down, summed=True)
-
-
-def _left_masked() -> RuntimeError:
-    return RuntimeError(
-        "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent wrong "
-        "shares or numbers."
-    )
-
-
-def _bytes(texts: Any) -> int:
-    return sum(map(len, texts))
 
 
 def _keys_in(answer: Answer) -> tuple[bytes, bytes]:
     """Public keys for masks and for boxes."""
-    mask_key: Any = answer.config.get("mask_key")
-    box_key: Any = answer.config.get("box_key")
-    if mask_key == box_key or not is_public_key(mask_key) or not is_public_key(box_key):
+    keys: Any = answer.config.get("mask_key"), answer.config.get("box_key")
+    if set(map(type, keys)) != {bytes} or len(set(keys)) < 2 or not all(map(is_public_key, keys)):
         raise answer.refused("no two public keys")
-    return mask_key, box_key
+    return keys
 
 
 def _boxes_in(n: int, answer: Answer) -> tuple[list[bytes], bytes]:

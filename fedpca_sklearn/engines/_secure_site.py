@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from ._masks import (
 )
 from ._messages import OVER, Context, Message
 from ._questions import RUN, RefusedError
-from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, Open, SecureAggregation, Summed
+from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, Summed
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
@@ -53,41 +52,40 @@ def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, An
 
 
 class SiteSums:
-    """The steps of a secure sum at a site: each returns arrays, and what else is told."""
+    """The steps of a secure sum at a site."""
 
     def __init__(self, secure: SecureAggregation, tasks: dict[str, Any]):
         self.secure, self.tasks = secure, tasks
 
-    def step(self, kind: str) -> Callable[[Message, Context, dict], tuple[dict, dict]]:
-        """The step that a kind of question asks for.
+    def step(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
+        """Arrays that are sent in answer to a question, and what else is told.
 
-        ``step(message, context, numbers)`` takes the numbers of the task, before anything leaves
-        the site, and returns the arrays that are sent, and what else is told.
+        ``numbers`` are those of its task, before anything leaves the site.
         """
-        steps = {KEYS: self.keys, SHARES: self.shares, UNMASK: self.unmask}
-        work = self.open if isinstance(self.tasks[kind], Open) else self.masked
-        return steps.get(kind, partial(work, kind))
+        kind, steps = message.kind, {KEYS: self._keys, SHARES: self._shares, UNMASK: self._unmask}
+        if kind in steps:
+            return {}, steps[kind](message, context)
+        if isinstance(self.tasks[kind], Summed):
+            return {"masked": self._masked(message, context, numbers)}, {}
+        return self._open(kind, context, numbers), {}
 
-    def open(
-        self, kind: str, message: Message, context: Context, numbers: dict
-    ) -> tuple[dict, dict]:
+    def _open(self, kind: str, context: Context, numbers: dict) -> dict:
         """What was asked for, as it is; bounds hold for all sums until the fit begins again."""
         self._check_restarts(context, kind)
-        if BOUNDS in numbers:
-            bounds = Bounds.read(numbers[BOUNDS]).within(self.secure.scale).vector
-            fits: dict[str, Any] = dict(context.state[_FITS])
-            context.state[_FITS] = {**fits, "bounds": _bytes_of(bounds)}
-            numbers = {**numbers, BOUNDS: bounds}
-        return numbers, {}
+        if BOUNDS not in numbers:
+            return numbers
+        bounds = Bounds.read(numbers[BOUNDS]).within(self.secure.scale)
+        context.state[_FITS] = {**context.state[_FITS], "bounds": bounds.text}
+        return {**numbers, BOUNDS: bounds.vector}
 
-    def keys(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
+    def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
         _keep(context, SHARES, {"mask_secret": mask_secret, "box_secret": box_secret, **public})
-        return {}, public
+        return public
 
-    def shares(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
+    def _shares(self, message: Message, context: Context) -> dict[str, Any]:
         """A share of each of two secrets for every site, encrypted for it."""
         own, config = _taken(context, SHARES), message.config
         mask_keys, box_keys = _texts(config, "mask_keys"), _texts(config, "box_keys")
@@ -96,28 +94,31 @@ class SiteSums:
         public = own["mask_key"], own["box_key"]
         if public not in pairs:
             raise RefusedError("the keys of this site must be in the list of keys as it sent them")
-        at, n = pairs.index(public), len(pairs)
-        bounds = _texts(config, "bounds")
-        common = _common_bounds(context, bounds, at, n)
+        at, bounds = pairs.index(public), _texts(config, "bounds")
+        common = _common_bounds(context, bounds, at, len(pairs))
         session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(32)
-        seed_shares, key_shares = (
-            create_shares(secret, threshold, n) for secret in (seed, own["mask_secret"])
-        )
-        boxes = [b""] * n
+        seed_shares = create_shares(seed, threshold, len(pairs))
+        key_shares = create_shares(own["mask_secret"], threshold, len(pairs))
+        keys, boxes = [b""] * len(pairs), [b""] * len(pairs)
         for to, pair in enumerate(zip(seed_shares, key_shares, strict=True)):
-            if to != at:
-                key = shared_key(own["box_secret"], box_keys[to])
-                boxes[to] = sealed(key, session, at, to, pair)
-        kept = {"at": at, "threshold": threshold, "session": session, "seed": seed}
-        kept |= {"mask_secret": own["mask_secret"], "box_secret": own["box_secret"]}
-        kept |= {"mask_keys": mask_keys, "box_keys": box_keys, "bounds": _bytes_of(common.vector)}
-        for name, shares in (("seed_shares", seed_shares), ("key_shares", key_shares)):
-            kept[name] = [share if to == at else b"" for to, share in enumerate(shares)]
-        _keep(context, "masked", kept)
+            if to == at:
+                own_shares = list(pair)
+            else:
+                keys[to] = shared_key(own["box_secret"], box_keys[to])
+                boxes[to] = sealed(keys[to], session, at, to, pair)
+        _keep(
+            context,
+            "masked",
+            {
+                **{"at": at, "threshold": threshold, "session": session, "seed": seed},
+                **{"mask_secret": own["mask_secret"], "mask_keys": mask_keys, "keys": keys},
+                **{"bounds": common.text, "own_shares": own_shares},
+            },
+        )
         signed = b""
         if self.secure.identity is not None:
             signed = signature(self.secure.identity(context.given)[0], session, at)
-        return {}, {"boxes": boxes, "signature": signed}
+        return {"boxes": boxes, "signature": signed}
 
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
@@ -135,39 +136,46 @@ class SiteSums:
             raise RefusedError(str(error)) from None
         return threshold
 
-    def masked(
-        self, kind: str, message: Message, context: Context, numbers: dict
-    ) -> tuple[dict, dict]:
+    def _masked(self, message: Message, context: Context, numbers: dict) -> np.ndarray:
         """The numbers that were asked for, masked."""
-        own = _taken(context, "masked")
+        own, kind, arguments = _taken(context, "masked"), message.kind, message.arrays
         self._check_restarts(context, kind)
         if OVER in numbers:
             raise RefusedError("the site has no such batch")
-        others = self._signers(own, message, context)
-        self._open_boxes(own, message)
-        bits, common = message.config.get("bits"), Bounds.read(np.frombuffer(own["bounds"], "<f8"))
-        if bits != self.secure.bits:
+        at, keys, others = own["at"], own["mask_keys"], self._signers(own, message, context)
+        seed_shares, key_shares = _opened_boxes(own, message)
+        if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
-        arguments: Mapping[str, Any] = message.arrays
-        asked = question_of(b"", kind, bits, arguments)
-        n_sites = len(own["mask_keys"])
-        integers = self._integers(self.tasks[kind], numbers, common, n_sites, arguments, asked)
-        integers = np.append(integers, np.zeros(N_ZEROS, np.uint64))
-        question = question_of(own["session"], kind, bits, arguments)
-        n, at = len(integers), own["at"]
+        words = self._words(self.tasks[kind], numbers, own, question_of(b"", kind, bits, arguments))
+        if (mean := self.tasks[kind].mean) is not None:
+            Bounds.read(own["bounds"]).check_mean(arguments[str(mean)].numpy())
+        integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
+        question, n = question_of(own["session"], kind, bits, arguments), len(integers)
         integers += mask(own["seed"], question, n)
-        peers = (peer for peer in range(len(own["mask_keys"])) if peer != at)
-        integers += signed_masks(own["mask_secret"], at, own["mask_keys"], peers, question, n)
-        kept = ("at", "threshold", "seed_shares", "key_shares")
-        _keep(context, UNMASK, {"signers": others, **{name: own[name] for name in kept}})
-        return {"masked": integers}, {}
+        peers = [*range(at), *range(at + 1, len(keys))]
+        integers += signed_masks(own["mask_secret"], at, keys, peers, question, n)
+        shares = {"seed_shares": seed_shares, "key_shares": key_shares}
+        known = {"at": at, "threshold": own["threshold"], "signers": others}
+        _keep(context, UNMASK, {**known, **shares})
+        return integers
+
+    def _words(
+        self, task: Summed, arrays: dict[str, Any], own: dict[str, Any], question: bytes
+    ) -> Iterator[np.ndarray]:
+        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
+        grids, how = task.grids(Bounds.read(own["bounds"])), (self.secure.bits, len(own["keys"]))
+        for name, sent in sorted(arrays.items()):
+            numbers, grid = np.asarray(sent, dtype=np.float64), grids[name]
+            words = grid.encode(numbers, *how, question + name.encode())
+            if task.on_grid and (grid.decode(words, numbers.shape, *how) != numbers).any():
+                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
+            yield words
 
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
-        fits: dict[str, Any] = dict(context.state.get(_FITS, {}))
-        first = next(iter(self.tasks))
-        counted: dict[str, Any] = context.state[RUN]
-        run = f"{context.run_id} {counted.get('number', '')}"  # each batch is a fit of its own
+        fits, first = context.state.get(_FITS, {}), next(iter(self.tasks))
+        # each batch is a fit of its own
+        run = f"{context.run_id} {context.state[RUN].get('number', '')}"
         begun = fits["begun"] if fits.get("run") == run else 0
         if kind != first and not begun:
             raise RefusedError(f"a fit begins with {first!r}")
@@ -190,44 +198,7 @@ class SiteSums:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
         return found
 
-    def _open_boxes(self, own: dict[str, Any], message: Message) -> None:
-        """Take the shares for this site out of the boxes of all others."""
-        boxes = _texts(message.config, "boxes")
-        at = own["at"]
-        empty = [other for other, box in enumerate(boxes) if not box]
-        if empty != [at] or len(boxes) != len(own["mask_keys"]):
-            raise RefusedError("boxes must be those of all other sites whose keys were listed")
-        for other, box in enumerate(boxes):
-            if other != at:
-                key = shared_key(own["box_secret"], own["box_keys"][other])
-                # one that cannot be opened counts as a site of which there is no share here
-                pair = opened(key, own["session"], other, at, box) or (b"", b"")
-                own["seed_shares"][other], own["key_shares"][other] = pair
-        if (good := sum(map(bool, own["seed_shares"]))) < own["threshold"]:
-            raise RefusedError(f"shares of {good} sites open, the sum needs {own['threshold']}")
-
-    def _integers(
-        self,
-        task: Summed,
-        arrays: dict[str, Any],
-        bounds: Bounds,
-        n_sites: int,
-        arguments: Mapping[str, Any],
-        question: bytes,
-    ) -> np.ndarray:
-        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
-        if task.mean is not None:
-            bounds.check_mean(arguments[str(task.mean)].numpy())
-        grids, words, how = task.grids(bounds), [], (self.secure.bits, n_sites)
-        for name, sent in sorted(arrays.items()):
-            numbers = np.asarray(sent, dtype=np.float64)
-            grid = grids[name]
-            words.append(grid.encode(numbers, *how, question + name.encode()))
-            if task.on_grid and (grid.decode(words[-1], numbers.shape, *how) != numbers).any():
-                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
-        return np.concatenate(words)
-
-    def unmask(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
+    def _unmask(self, message: Message, context: Context) -> dict[str, Any]:
         """One share of each site: of its own mask if its numbers arrived, of its key if not.
 
         New keys come along, for the next sum.
@@ -239,35 +210,43 @@ class SiteSums:
             raise RefusedError(f"those who sent numbers must be some of {n} sites, each once")
         if at not in sent or len(sent) < threshold:
             raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
-        _check_same_sites(context, [own["signers"][i] for i in sent] if own["signers"] else [])
-        shares = [
-            own["seed_shares" if other in sent else "key_shares"][other] for other in range(n)
-        ]
-        arrays, keys = self.keys(message, context, numbers)
-        return arrays, {"shares": shares, **keys}
+        if own["signers"]:
+            _check_same_sites(context, sorted(own["signers"][i] for i in sent))
+        shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
+        return {"shares": shares, **self._keys(message, context)}
 
 
-def _bytes_of(bounds: np.ndarray) -> bytes:
-    return bounds.astype("<f8").tobytes()
+def _opened_boxes(own: dict[str, Any], message: Message) -> tuple[list[bytes], list[bytes]]:
+    """The shares that this site has of the two secrets of each, empty where a box does not open."""
+    boxes, keys, at = _texts(message.config, "boxes"), own["keys"], own["at"]
+    if [i for i, box in enumerate(boxes) if not box] != [at] or len(boxes) != len(keys):
+        raise RefusedError("boxes must be those of all other sites whose keys were listed")
+    pairs = [
+        own["own_shares"] if i == at else opened(keys[i], own["session"], i, at, box) or (b"", b"")
+        for i, box in enumerate(boxes)
+    ]
+    seed_shares, key_shares = map(list, zip(*pairs, strict=True))
+    if (good := sum(map(bool, seed_shares))) < own["threshold"]:
+        raise RefusedError(f"shares of {good} sites open, the sum needs {own['threshold']}")
+    return seed_shares, key_shares
 
 
 def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bounds:
     """The largest of the bounds that n sites have announced, this one its own."""
-    fits: dict[str, Any] = dict(context.state.get(_FITS, {}))
-    if len(bounds) != n or bounds[at] != fits.get("bounds"):
+    if len(bounds) != n or bounds[at] != context.state.get(_FITS, {}).get("bounds"):
         raise RefusedError("the bounds of this site must be in the list as it has announced them")
     try:
-        return Bounds.of_all([Bounds.read(np.frombuffer(text, "<f8")) for text in bounds])
+        return Bounds.of_all(map(Bounds.read, set(bounds)))
     except ValueError as error:
         raise RefusedError(str(error)) from None
 
 
 def _check_same_sites(context: Context, sites: list[bytes]) -> None:
     """Raise if a sum is of other sites than earlier ones of the fit; the difference is a site's."""
-    fits: dict[str, Any] = dict(context.state[_FITS])
-    if fits.setdefault("sites", sorted(sites)) != sorted(sites):
+    fits = context.state[_FITS]
+    if fits.get("sites", sites) != sites:
         raise RefusedError("a sum is over other sites than the fit began with")
-    context.state[_FITS] = fits
+    context.state[_FITS] = {**fits, "sites": sites}
 
 
 def _keep(context: Context, stage: str, values: dict[str, Any]) -> None:
@@ -277,8 +256,7 @@ def _keep(context: Context, stage: str, values: dict[str, Any]) -> None:
 
 def _taken(context: Context, stage: str) -> dict[str, Any]:
     """What was kept for a stage. It is there once: each question of a sum is asked once."""
-    own: dict[str, Any] = dict(context.state.get(_SUM, {}))
-    context.state[_SUM] = {}
+    own, context.state[_SUM] = context.state.get(_SUM, {}), {}
     if own.get("stage") != stage or own.get("run") != str(context.run_id):
         raise RefusedError(
             "this site takes part in secure sums only: keys, shares, numbers, unmasking, each once"

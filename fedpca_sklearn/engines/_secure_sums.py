@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..communication import CommunicationLog
 from ._messages import Answer
 from ._secure import Bounds, SecureAggregation, bounds_in
 from ._sites import Shapes, SiteLostError, Sites
 
 
-class SecureSums:
-    """Sums over sites, of which the server sees nothing else.
+class SecureSums(Sites):
+    """Sites of whose numbers the server sees sums over all of them, and nothing else.
 
     A site that is lost before its masked numbers arrive is left out of the sum; one that is lost
     later has taken part. All sums of a fit are over the same sites.
@@ -31,26 +30,32 @@ class SecureSums:
         Sites that have no more batches.
     """
 
-    def __init__(self, sites: Sites, secure: SecureAggregation, tasks: Mapping[str, Any]):
-        self.sites, self.secure, self.tasks, self.private = sites, secure, tasks, False
-        self.n_ended = 0
+    def __init__(self, secure: SecureAggregation, tasks: Mapping[str, Any], *of_sites: Any):
         from ._secure_session import Session  # whose masks need an optional dependency
 
+        super().__init__(*of_sites)
+        if secure.threshold > self.min_sites:
+            self.limit, self.min_sites = "threshold", secure.threshold
+        self.secure, self.tasks, self.private, self.n_ended = secure, tasks, False, 0
         self._session = Session
-        if secure.threshold > sites.min_sites:
-            sites.limit, sites.min_sites = "threshold", secure.threshold
         self._keys: dict[str, tuple[bytes, bytes]] = {}
-        self.begin()
+        self.begin_sums(())
 
-    def begin(self, members: Iterable[str] = ()) -> None:
-        """Begin a fit, of the sites that are known to take part, or of those in its first sum."""
+    def begin(self) -> None:
+        """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
+        self.begin_sums(())
+        if (task := self.tasks.get("bounds")) is not None and not task.batches:
+            self.announce("bounds")
+
+    def begin_sums(self, members: Iterable[str]) -> None:
+        """Begin sums over sites that are known to take part, or over those of the first one."""
         self.announced: dict[str, Bounds] = {}
         self._steps: dict[str, Any] = {}
-        self._members: set[str] = set(members)
+        self._summed = set(members)
 
     def announce(self, kind: str, *arguments: Any) -> None:
-        """Begin a fit with the bounds that all sites announce."""
-        self.announced = self.sites.ask(kind, bounds_in, *arguments)
+        """Begin sums with the bounds that all sites announce."""
+        self.announced = self.ask(kind, bounds_in, *arguments)
 
     def begin_batch(
         self, kind: str, batch: int, read: Callable[[Answer], tuple[Any, Bounds]]
@@ -60,93 +65,60 @@ class SecureSums:
         ``read(answer)`` returns what a site tells of its batch, which is returned by its name, and
         its bounds. Sites that have no more rows are asked no more.
         """
-        found, limit = self.sites.ask_batch(kind, read, batch), self.sites.min_sites
-        if len(found) < limit and found:
+        found, limit = self.ask_batch(kind, read, batch), f"{self.limit}={self.min_sites}"
+        if 0 < len(found) < self.min_sites:
             if not batch:
                 raise RuntimeError(
-                    f"Too few sites: {len(found)} have rows for a batch, but "
-                    f"{self.sites.limit}={limit}."
+                    f"Too few sites: {len(found)} have rows for a batch, but {limit}."
                 )
             warnings.warn(
                 f"Rows from batch {batch} on are left out: {len(found)} sites have them, but "
-                f"{self.sites.limit}={limit}.",
+                f"{limit}.",
                 UserWarning,
                 stacklevel=2,
             )
-        if len(found) < limit:
+        if len(found) < self.min_sites:
             return {}
-        self.n_ended += len(self.sites.names) - len(found)
-        self.sites.keep(found)
-        self.begin(found)
+        self.n_ended += len(self.names) - len(found)
+        self.keep(found)
+        self.begin_sums(found)
         self.announced = {site: bounds for site, (_, bounds) in found.items()}
         return {site: told for site, (told, _) in found.items()}
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
-        """Return the sums of what the sites send, by name.
-
-        Parameters
-        ----------
-        kind : str
-        shapes : dict of str to tuple
-            Of the arrays that are summed.
-        *arguments : array-like
-            Sent along.
+        """Return the sums of what the sites send, by name; see `Sites.sum`.
 
         Raises
         ------
         RuntimeError
             If too few sites are left.
-        SiteLostError
-            If a site of earlier sums is not in this one.
         """
-        names = sorted(shapes)
-        session = self._session(
-            self.sites,
-            self.secure,
-            self._keys,
-            {site: b.vector.astype("<f8").tobytes() for site, b in self.announced.items()},
+        session, self._keys = self._session(self, self._keys), {}
+        bits, n = self.secure.bits, len(session.names)
+        grids = self.tasks[kind].grids(
+            Bounds.of_all(map(self.announced.__getitem__, session.names))
         )
-        how = self.secure.bits, len(session.names)
-        grids = self.tasks[kind].grids(Bounds.of_all(self.announced[s] for s in session.names))
-        sizes = {name: _size(shapes[name], len(grids[name].levels(*how))) for name in names}
+        words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
+        sizes = {name: _size(shapes[name], words[name]) for name in words}
         known = sum(size for size in sizes.values() if size is not None)
-        size = None if None in sizes.values() else known
-        self._keys = {}
-        masked = session.masked(kind, size, arguments, self.private)
-        if self._members and self._members != set(masked):
+        masked = session.masked(kind, None if None in sizes.values() else known, arguments)
+        if self._summed and self._summed != set(masked):
             raise SiteLostError
-        self._members = set(masked)
+        self._summed = set(masked)
         total = session.unmasked(masked)
         self._keys = session.next_keys
         session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
-        for name in names:
-            size, shape = sizes[name], shapes[name]
-            if size is None:
-                size, shape = rest, (rest // len(grids[name].levels(*how)),)
-            part, total = total[:size], total[size:]
-            found[name] = grids[name].decode(part, shape, *how)
-            self._steps[name] = grids[name].step(*how)
+        for name, size in sizes.items():
+            shape = (rest // words[name],) if size is None else shapes[name]
+            part, total = np.split(total, [rest if size is None else size])
+            found[name] = grids[name].decode(part, shape, bits, n)
+            self._steps[name] = grids[name].step(bits, n)
         return found
-
-    @property
-    def log(self) -> CommunicationLog:
-        """What the sums have sent."""
-        return self.sites.log
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Dtype of the rows of all sites."""
-        return self.sites.dtype
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """Names of the columns, if the sites know them."""
-        return self.sites.columns
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""
-        return self._steps[name] * len(self._members)
+        return self._steps[name] * len(self._summed)
 
 
 def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from ..privacy._chained_lines import LONGEST, append_flushed, chain_of, chained
 from ..privacy._file_lock import locked, sync_folder
+from ._letters import write_bytes
 
 # Name of the file beside a log that says how far the log went.
 _HEAD = ".head"
@@ -187,12 +187,7 @@ class SiteLog:
         return self.path + _HEAD
 
     def _write_head(self) -> None:
-        new = f"{self._head}.new"
-        with open(new, "w", encoding="ascii") as file:
-            file.write(f"{self._tally.n_lines} {self._tally.chain}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._head)
+        write_bytes(self._head, f"{self._tally.n_lines} {self._tally.chain}\n".encode())
         sync_folder(self._head)
 
     def _check_head(self, tally: Tally) -> None:
@@ -217,45 +212,6 @@ class SiteLog:
 _SHOWN = 160
 
 
-@dataclass
-class _Summary:
-    """Numbers of lines by day and event, by kind and event, reasons, bytes, and what was spent."""
-
-    days: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    kinds: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    reasons: Counter[str] = field(default_factory=Counter)
-    n_bytes: int = 0
-    spent: tuple[float, float] | None = None
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Take one line in."""
-        event = line["event"]
-        # one that was refused before it was read has no line of its own
-        events = [event] if event != "refusal" or "of" in line else ["question", event]
-        kind = f"{_printable(line.get('estimator', '?'))}, {_printable(line.get('kind', '?'))}"
-        self.days[line["time"][:10]].update(events)
-        self.kinds[kind].update(events)
-        if event == "refusal":
-            self.reasons[_printable(line.get("why", "?"))] += 1
-        if event == "answer":
-            self.n_bytes += int(line.get("bytes", 0))
-        if "epsilon" in line:
-            self.spent = float(line["epsilon"]), float(line["delta"])
-
-    def lines(self) -> Iterator[str]:
-        """Text, a line at a time."""
-        for title, counts in (*self.days.items(), *sorted(self.kinds.items())):
-            yield (
-                f"  {title}  {counts['question']} questions, {counts['answer']} answered, "
-                f"{counts['refusal']} refused"
-            )
-        for reason, n in self.reasons.most_common():
-            yield f"  {n} x {reason}"
-        yield f"  {self.n_bytes} bytes sent"
-        if self.spent is not None:
-            yield "  spent in all: epsilon {:.6g}, delta {:g}".format(*self.spent)
-
-
 def audit(path: str | os.PathLike) -> tuple[str, bool]:
     """Text about the log of a site, and whether the log is what was written.
 
@@ -272,20 +228,39 @@ def audit(path: str | os.PathLike) -> tuple[str, bool]:
     whole : bool
         Whether all lines are there as they were written.
     """
-    found, n_lines = _Summary(), 0
-    log = SiteLog(path)
+    days: dict[str, Counter[str]] = defaultdict(Counter)
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    reasons, spent, n_lines, n_bytes = Counter[str](), list[str](), 0, 0
 
     def seen(line: dict[str, Any]) -> None:
-        nonlocal n_lines
-        found.add(line)
+        nonlocal n_lines, n_bytes
+        event = line["event"]
+        # one that was refused before it was read has no line of its own
+        events = [event] if event != "refusal" or "of" in line else ["question", event]
+        kind = f"{_printable(line.get('estimator', '?'))}, {_printable(line.get('kind', '?'))}"
+        days[line["time"][:10]].update(events)
+        kinds[kind].update(events)
+        if event == "refusal":
+            reasons[_printable(line.get("why", "?"))] += 1
+        if event == "answer":
+            n_bytes += int(line.get("bytes", 0))
+        if "epsilon" in line:
+            epsilon, delta = float(line["epsilon"]), float(line["delta"])
+            spent[:] = [f"spent in all: epsilon {epsilon:.6g}, delta {delta:g}"]
         n_lines += 1
 
     try:
-        log.read(seen)
+        SiteLog(path).read(seen)
         verdict, whole = f"{n_lines} lines, the chain is whole", True
     except SiteLogError as error:
         verdict, whole = f"NOT WHOLE after {n_lines} lines: {_printable(str(error))}", False
-    return "\n".join([*found.lines(), f"  {verdict}"]), whole
+    counted = (
+        f"{title}  {n['question']} questions, {n['answer']} answered, {n['refusal']} refused"
+        for title, n in (*days.items(), *sorted(kinds.items()))
+    )
+    why = (f"{n} x {reason}" for reason, n in reasons.most_common())
+    lines = *counted, *why, f"{n_bytes} bytes sent", *spent, verdict
+    return "\n".join(f"  {line}" for line in lines), whole
 
 
 def _printable(text: Any) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
 from ..privacy._accounts import ROUNDING, Account
 from ..privacy._gaussian import epsilon_of
 from ..privacy._seeds import seeds_of
-from ._messages import Array, Context
+from ._messages import Array, Context, sizes_of
 from ._site_log import SiteLog, SiteLogError, Tally
 
 # Rows without which nothing is answered, where the owner names no number.
@@ -166,7 +165,8 @@ class SitePolicy:
         if allowed is not None and type(estimator) not in allowed:
             names = ", ".join(kind.__name__ for kind in allowed)
             raise RefusedError(f"the estimator must be {names}, got {type(estimator).__name__}")
-        self.owner_of(getattr(estimator, "mechanism", None))
+        if self.mechanism is not None:
+            self.owner_of(getattr(estimator, "mechanism", None))
 
     def _check_counts(self, tally: Tally) -> None:
         """Raise if one more question would be one too many."""
@@ -175,41 +175,6 @@ class SitePolicy:
             raise RefusedError(f"more than max_queries_per_day={most} questions today")
         if self.max_rounds is not None and tally.rounds >= self.max_rounds:
             raise RefusedError(f"more than max_rounds={self.max_rounds} rounds, in all runs")
-
-
-class Exchange:
-    """One question to a site, and what became of it, as its log has it."""
-
-    def __init__(self, policy: SitePolicy, kind: str, run: str, estimator: str):
-        self.policy = policy
-        self.what = {"run": run, "kind": kind, "estimator": estimator}
-        self.asked: int | None = None
-
-    def question(self, content: dict[str, Any]) -> None:
-        """Note a question before anything is done about it, or refuse it."""
-        self.asked = self._write({"event": "question", **content}, self.policy._check_counts)
-
-    def answer(self, content: dict[str, Any]) -> None:
-        """Note an answer before it is sent."""
-        self._write({"event": "answer", **content})
-
-    def refusal(self, why: str) -> None:
-        """Note that there is no answer, if the log can be written to."""
-        with suppress(RefusedError, OSError):
-            self._write({"event": "refusal", "why": why})
-
-    def spent(self) -> float:
-        """Largest account of privacy, mu^2, that the log has stated."""
-        return 0.0 if self.policy.log is None else self.policy.log.mu2
-
-    def _write(self, event: dict[str, Any], check: Any = None) -> int | None:
-        if self.policy.log is None:
-            return None
-        of = {} if self.asked is None else {"of": self.asked}
-        try:
-            return self.policy.log.write({**self.what, **of, **event}, check)
-        except SiteLogError as error:
-            raise RefusedError("the log of the site is not what was written") from error
 
 
 def _several(name: str, value: Any, kind: type, what: str) -> tuple | None:
@@ -230,7 +195,7 @@ _RELEASED, _OF = "fedpca_sklearn.released", "fedpca_sklearn.released_of"
 
 @dataclass
 class Site:
-    """Who is asked, and what it has released.
+    """Who is asked a question, what its log has of it, and what it has released.
 
     Attributes
     ----------
@@ -238,16 +203,33 @@ class Site:
         Name of the site.
     context : Context
         Of the site, whose state lasts for a run.
-    exchange : Exchange
-        What is noted of the question.
+    policy : SitePolicy
+    what : dict
+        What each line of the log has about the question.
     privacy : dict
         mu2, epsilon and delta of all releases of the site so far; empty without a mechanism.
     """
 
     name: str
     context: Context
-    exchange: Exchange
+    policy: SitePolicy
+    what: dict[str, Any]
     privacy: dict[str, float] = field(default_factory=dict)
+
+    def note(self, event: str, arrays: Mapping[str, Array] | None = None, **more: Any) -> None:
+        """Note a question before anything is done about it, an answer before it is sent.
+
+        Refused if there is a log that cannot be gone on with, or if it is one question too many.
+        """
+        if (log := self.policy.log) is None:
+            return
+        content = {} if arrays is None else sizes_of(arrays)
+        check = self.policy._check_counts if event == "question" else None
+        try:
+            line = log.write({**self.what, "event": event, **content, **more}, check)
+        except SiteLogError as error:
+            raise RefusedError("the log of the site is not what was written") from error
+        self.what.setdefault("of", line)
 
     def release(
         self,
@@ -308,8 +290,8 @@ class Site:
 
     def _charge(self, mechanism: Mechanism, mu2: float) -> None:
         """Write a release to the ledger, on the disk when this returns."""
-        owner, ledger = self.exchange.policy.owner_of(mechanism), mechanism.ledger
-        spent = self.exchange.spent()
+        owner, ledger = self.policy.owner_of(mechanism), mechanism.ledger
+        spent = 0.0 if self.policy.log is None else self.policy.log.mu2
         if spent and ledger._total(ACCOUNT) < spent * (1 - ROUNDING):
             raise RefusedError("the ledger of the site holds less than its log says was spent")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
+from operator import attrgetter, itemgetter
 from typing import Any
 from unicodedata import normalize
 
@@ -46,12 +47,12 @@ class Sites:
         self.missing: dict[str, str] = {}
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
         self.spent: dict[str, tuple[float, float]] = {}
-        # what first answers said, which holds for good: names, dtypes, and what all have in common
+        # what first answers said, which holds for good: names, dtypes, columns, what all have alike
         self._nodes: dict[str, int] = {}
-        self._dtypes: dict[int, np.dtype] = {}
+        self._told: dict[int, tuple[str, Any, Any]] = {}
         self._columns: dict[int, tuple[str, ...] | None] = {}
         self._traits: dict[str, Any] = {}
-        self.begin()
+        self._summed: set[str] = set()
         self._check_enough()
 
     @property
@@ -71,7 +72,7 @@ class Sites:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows of all sites."""
-        return np.result_type(*(self._dtypes[node] for node in self.names))
+        return np.result_type(*(self._told[node][1] for node in self.names))
 
     def ask(
         self,
@@ -101,8 +102,24 @@ class Sites:
         RuntimeError
             If fewer than ``min_sites`` are left.
         """
-        found = self._ask(kind, read, arguments, configs or {}, spare)
-        return {name: found[node] for node, name in self.names.items() if node in found}
+        nonces = {node: self.carrier.nonce() for node in self.names}
+        replies = self._send(kind, arguments, nonces, configs or {})
+        answers, values = {}, {}
+        for node, nonce in nonces.items():
+            try:
+                answer = self._open(node, replies.get(node), nonce)
+                value = read(answer)
+                self._pin(node, answer)
+                values[node] = value
+                if value is not _OVER:
+                    answers[node] = answer
+            except (ValueError, TypeError, OverflowError) as error:
+                if not spare:
+                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+        self._leave_out_unlike(answers)
+        self.names = dict(sorted(self.names.items(), key=itemgetter(1)))
+        self._check_enough()
+        return {name: values[node] for node, name in self.names.items() if node in values}
 
     def ask_batch(
         self,
@@ -120,15 +137,15 @@ class Sites:
         def read_unless_over(answer: Answer) -> Any:
             return _OVER if answer.over and answer.site not in there else read(answer)
 
-        of = self._ask(kind, read_unless_over, (batch, *arguments), {})
-        found = {name: of[node] for node, name in self.names.items() if of[node] is not _OVER}
+        answers = self.ask(kind, read_unless_over, batch, *arguments)
+        found = {site: value for site, value in answers.items() if value is not _OVER}
         if any(site not in found for site in there):
             raise SiteLostError
         return found
 
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
-        self._summed: set[str] = set()
+        self._summed = set()
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of the arrays that all sites send, by name.
@@ -162,34 +179,6 @@ class Sites:
         self.log.record(sizes, [Size(sent, 8 * sent)] * len(found), summed=True)
         return {name: np.add.reduce([part[name] for part in found.values()]) for name in shapes}
 
-    def _ask(
-        self,
-        kind: str,
-        read: Callable[[Answer], Any],
-        arguments: tuple[Any, ...],
-        configs: Mapping[str, dict[str, Any]],
-        spare: bool = False,
-    ) -> dict[int, Any]:
-        """What ``read`` makes of the answer of each node; ``names`` are sorted by site then."""
-        nonces = {node: self.carrier.nonce() for node in self.names}
-        replies = self._send(kind, arguments, nonces, configs)
-        answers, values = {}, {}
-        for node, nonce in nonces.items():
-            try:
-                answer = self._open(node, replies.get(node), nonce)
-                value = read(answer)
-                self._pin(node, answer)
-                values[node] = value
-                if value is not _OVER:
-                    answers[node] = answer
-            except (ValueError, TypeError, OverflowError) as error:
-                if not spare:
-                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
-        self._leave_out_unlike(answers)
-        self.names = dict(sorted(self.names.items(), key=lambda item: item[1]))
-        self._check_enough()
-        return values
-
     def _send(
         self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
     ) -> dict[int, Message]:
@@ -212,27 +201,29 @@ class Sites:
         config = dict(reply.config)
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
-        site = _checked_name(config.get("site"), node)
+        site: Any = config.get("site")
+        if node not in self._told or site != self.names[node]:
+            site = _checked_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
         return Answer(site, config, dict(reply.arrays))
 
     def _claim(self, node: int, reply: Message | None) -> str:
         """Name that a node without one states in a bad answer, for an error; it proves nothing."""
-        if node in self._dtypes or reply is None:
+        if node in self._told or reply is None:
             return ""
         site = reply.config.get("site")
         return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
 
     def _pin(self, node: int, answer: Answer) -> None:
         """Hold a node to the name, dtype and columns of its first answer."""
-        columns, dtype = answer.config.get("columns"), answer.dtype
-        if node in self._dtypes:
-            known = self._columns[node]
-            before = self.names[node], self._dtypes[node], known and list(known)
-            if (answer.site, dtype, columns) != before:
-                raise answer.refused("another name, dtype or columns than before")
+        columns = answer.config.get("columns")
+        told = answer.site, answer.config.get("dtype"), columns
+        if told == self._told.get(node):
             return
+        told = answer.site, answer.dtype.name, columns  # which says what is wrong with a dtype
+        if node in self._told:
+            raise answer.refused("another name, dtype or columns than before")
         if not isinstance(columns, list | None):
             raise answer.refused("columns that are not a list of names")
         n_features = answer.traits.get("number of features", len(columns or ()))
@@ -241,18 +232,16 @@ class Sites:
             answer.agree("columns", names)
         if (first := self._nodes.setdefault(answer.site, node)) != node:
             raise BadMessageError(f"node {first} has this name")
-        self.names[node], self._dtypes[node] = answer.site, dtype
-        self._columns[node] = names
+        self.names[node], self._told[node], self._columns[node] = answer.site, told, names
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""
-        known, ordered = self._traits, sorted(answers.values(), key=lambda answer: answer.site)
-        groups = Counter(
-            frozenset(answer.traits.items())
-            for answer in ordered
-            if all(known.get(trait, value) == value for trait, value in answer.traits.items())
-        )
-        self._traits |= dict(*(traits for traits, _ in groups.most_common(1)))
+        known, groups = self._traits, Counter[frozenset]()
+        for answer in sorted(answers.values(), key=attrgetter("site")):
+            if known | answer.traits == answer.traits | known:  # no trait is another one
+                groups[frozenset(answer.traits.items())] += 1
+        for traits, _ in groups.most_common(1):
+            self._traits = known | dict(traits)
         for node, answer in answers.items():
             for trait, value in answer.traits.items():
                 if (expected := self._traits.get(trait, value)) != value:

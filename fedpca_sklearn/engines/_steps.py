@@ -10,16 +10,12 @@ from .._kernels import linalg
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
+from ..communication import CommunicationLog
 from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
-from ._estimators import (
-    fit_batches,
-    partial_fit_estimator,
-    rows_sent,
-    site_work,
-)
+from ._estimators import partial_fit_estimator, rows_sent, site_work
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import (
@@ -27,14 +23,12 @@ from ._secure import (
     Bounds,
     Grid,
     Grids,
-    Open,
     SecureAggregation,
     Summed,
     bounds_in,
-    grids_of_products,
     grids_of_sums,
 )
-from ._secure_fits import MAX_FEATURES, fit_by_sums, secure_work, sum_and_count, symmetric
+from ._secure_fits import MAX_FEATURES, secure_work, sum_and_count, symmetric
 from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 from ._summaries import summary_sent, summary_told
@@ -64,9 +58,11 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
 @partial_fit_estimator.register
 def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistributedPCA | None:
-    sites.expect(centring=estimator.center)
     if not hasattr(estimator, "components_"):
         estimator._start()
+    if isinstance(sites, SecureSums):
+        return _with_batch(sites, estimator, batch)
+    sites.expect(centring=estimator.center)
     log = estimator.communication_
     while True:
         found = sites.ask_batch("space", partial(_space, estimator), batch)
@@ -148,15 +144,14 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
 
     def grids_of_space(bounds: Bounds) -> Grids:
         share = Grid(bounds.rows if estimator.weighting == "rows" else 0)
-        scatter = grids_of_products(bounds)["scatter"]
-        return {"projection": share, "share": share, "scatter": scatter}
+        return {**grids_of_sums(bounds), "projection": share, "share": share}
 
     summed = partial(Summed, reads=MOMENTS, batches=True)
     return {
-        "bounds": Open(bounds, reads=MOMENTS, batches=True, begins=True),
-        "totals": summed(sum_and_count, grids=grids_of_sums),
+        "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
+        "totals": summed(sum_and_count),
         "space": summed(space, mean=1, grids=grids_of_space),
-        "moments": summed(moments, mean=2, grids=grids_of_products),
+        "moments": summed(moments, mean=2),
     }
 
 
@@ -224,8 +219,6 @@ def _with_batch(
     sums: SecureSums, estimator: OnlineDistributedPCA, batch: int
 ) -> OnlineDistributedPCA | None:
     """The estimator with a batch; None where too few sites have one."""
-    if not hasattr(estimator, "components_"):
-        estimator._start()
     while True:
         there = sums.begin_batch("bounds", batch, _of_batch)
         if not there:
@@ -236,15 +229,10 @@ def _with_batch(
             step = _Step(estimator, sums, batch, d)
             n = max(1, round(step.rows.n_samples))
             found = {"all sites": (step.rows, n)}
+            estimator.communication_ = CommunicationLog()  # of sums, not of steps
             estimator._take_step(found, sums.dtype, step.measure, step.average)
         except SiteLostError:
             continue
+        estimator.communication_ = sums.log
         estimator._add_clients(list(there))
         return estimator
-
-
-@fit_by_sums.register
-def _(estimator: OnlineDistributedPCA, sums: SecureSums) -> OnlineDistributedPCA:
-    fitted = fit_batches(estimator, partial(_with_batch, sums))
-    fitted.communication_ = sums.log
-    return fitted

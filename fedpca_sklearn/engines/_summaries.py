@@ -16,13 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import (
-    adjusting_of,
-    adjusts,
-    wanted_of_factor,
-    whole_model,
-    with_confounders,
-)
+from .._base.adjusting import adjusting_of, adjusts, wanted_of_factor, whole_model, with_confounders
 from .._base.certified import certify
 from .._kernels import linalg
 from .._kernels.certificates import N_PROBES, Certificate
@@ -50,27 +44,13 @@ from ._estimators import (
     told,
 )
 from ._messages import Answer
-from ._missing import (
-    fill_tasks,
-    fit_by_filling,
-    fit_by_pairs,
-    fit_missing_by_sums,
-    missing_by_sums,
-    pair_tasks,
-)
-from ._private import (
-    fit_private_sum,
-    private_second_moments,
-    private_summaries,
-    show_spent,
-    warn_of_noise,
-)
+from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
+from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
-from ._secure import SecureAggregation, Summed, grids_of_products
+from ._secure import SecureAggregation, Summed
 from ._secure_fits import (
     SummedTriangle,
     are_too_many,
-    fit_by_sums,
     mean_of_all,
     secure_work,
     triangle_about,
@@ -149,10 +129,10 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    if isinstance(estimator.missing, ConditionalFill):
-        return fit_by_filling(estimator, sites, _summary_and_rows)
     if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites)
+        return fit_missing(estimator, sites, read=_summary_and_rows)
+    if isinstance(sites, SecureSums):
+        return _by_sums(estimator, sites)
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
@@ -170,12 +150,10 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     named = [summary._replace(site=site) for site, summary in summaries]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
-    show_spent(fitted, sites)
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
     terms = mechanism.terms(np.empty((0, d)), costs)
-    warn_of_noise(show_above_noise(fitted, terms, n_sources=1))
-    return fitted
+    return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 
 @partial_fit_estimator.register
@@ -187,7 +165,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
             "anew: fit_sites does."
         )
     if estimator.missing is not None:
-        return fit_by_pairs(estimator, sites, batch)
+        return fit_missing(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
     found = told(estimator, sites, "summary", _summary_and_rows, batch)
@@ -331,16 +309,14 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         found = found.reshape(block.shape)
         return {"products": found, "rest": rest, "scatter": scatter, "count": count}
 
-    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_products)
+    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS)
     return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
 
 
-@fit_by_sums.register
-def _(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
+    """Fit by secure sums of second moments, or of releases."""
     if estimator.mechanism is not None:
         return fit_private_sum(estimator, sums)
-    if estimator.missing is not None:
-        return fit_missing_by_sums(estimator, sums)
     mean, count = mean_of_all(estimator, sums)
     if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
         return _refined(estimator, sums, mean, count)

@@ -153,22 +153,14 @@ class SiteBatch:
     filled: Filled
 
     @classmethod
-    def of(
-        cls,
-        tracker: FederatedSubspaceTracker,
-        X: Any,
-        clean: Sequence[np.ndarray],
-        model: Sequence[np.ndarray],
-        min_rows: int,
-        min_rows_of_pattern: int | None = None,
-    ) -> SiteBatch:
-        """Check both models, and do a client's work on a batch."""
+    def of(cls, tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: Any) -> SiteBatch:
+        """Check both models as they were sent, and do a client's work on a batch."""
         Y, d = dense(X), X.shape[1]
         check_squares(Y)
-        before = Cleaning.asked(tracker, clean, d)
-        by = Model.asked(tracker, model, d)
+        c, m, m_ridge, limits = sent
+        before, by = Cleaning.asked(tracker, [c, limits], d), Model.asked(tracker, [m, m_ridge], d)
         Y = np.where(before.outliers(tracker, Y), np.nan, Y)
-        check_patterns(Y, min_rows_of_pattern)
+        check_patterns(Y, of_pattern)
         filled = fill(Y, by.mean, by.basis, by.ridge)
         if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
             filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
@@ -214,8 +206,8 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         """Work that answers about rows that models have cleaned and filled."""
 
         def work(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
-            models = [c, limits], [m, m_ridge]
-            return answer(SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern))
+            sent = c, m, m_ridge, limits
+            return answer(SiteBatch.of(tracker, X, sent, min_rows, min_rows_of_pattern))
 
         return work
 
@@ -260,8 +252,8 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
             d = X.shape[1]
             check_mean(mean, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
-            models = [c, limits], [m, m_ridge]
-            found = SiteBatch.of(tracker, X, *models, min_rows, min_rows_of_pattern)
+            sent = c, m, m_ridge, limits
+            found = SiteBatch.of(tracker, X, sent, min_rows, min_rows_of_pattern)
             rows = found.residuals if of_residuals else found.rows_that_count
             return {"message": query(V, mean).answer(moments_of(rows))}
 

@@ -16,9 +16,7 @@ from .._base.row_buffer import RowBuffer
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
-from ..rounds._batch_sums import (
-    mean_by_counts,
-)
+from ..rounds._batch_sums import mean_by_counts
 from ..rounds._client import Client
 from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sums
 from ..rounds._power_method import power_method
@@ -26,16 +24,12 @@ from ..rounds._queries import Moments, Query, Variances
 from ..tracking._decomposition import known_thresholds
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import STMissTracker
-from ._estimators import (
-    fit_batches,
-    partial_fit_estimator,
-    site_work,
-)
+from ._estimators import partial_fit_estimator, site_work
 from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, Open, SecureAggregation, Summed, bounds_in
-from ._secure_fits import fit_by_sums, secure_work
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, bounds_in
+from ._secure_fits import Rounds, secure_work
 from ._secure_sums import SecureSums
 from ._sites import SiteLostError, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
@@ -98,7 +92,7 @@ class FilledAtSites:
         return arrays_of(self.batch.clean, self.model)
 
 
-class BatchRounds(Federation):
+class BatchRounds(Rounds):
     """Rounds of sums about rows that are at the sites.
 
     Parameters
@@ -113,15 +107,10 @@ class BatchRounds(Federation):
     """
 
     def __init__(
-        self,
-        sites: Sites,
-        batch: BatchAtSites,
-        log: CommunicationLog,
-        kinds: dict[str, str] | None = None,
-        models: tuple[np.ndarray, ...] = (),
+        self, sites: Sites, batch: BatchAtSites, log: CommunicationLog, kinds: dict, models: tuple
     ):
-        super().__init__(log=log)
-        self.sites, self.batch, self.kinds, self.models = sites, batch, kinds or {}, models
+        super().__init__(sites, log)
+        self.batch, self.kinds, self.models = batch, kinds, models
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
@@ -130,6 +119,21 @@ class BatchRounds(Federation):
         batch, there = self.batch.number, self.batch.counts
         found = self.sites.ask_batch(kind, read, batch, *arguments, there=there)
         yield from (found[site] for site in there)
+
+    def total(self, query: Any) -> np.ndarray:
+        """A secure sum of the answers to a query."""
+        kind, arguments = self.asked(query)
+        total = self.numbers(kind, self.length(query), arguments)
+        return total.reshape([-1 if n is None else n for n in query.shape])
+
+    def numbers(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
+        """One secure sum of n numbers."""
+        names = _names_in(kind, self.batch.shape[1], n)
+        shapes = {name: (int(np.sum(names == name)),) for name in dict.fromkeys(names.tolist())}
+        found, total = self.sites.sum(kind, shapes, self.batch.number, *arguments), np.empty(n)
+        for name, part in found.items():
+            total[names == name] = part
+        return total
 
     def asked(self, query: Query) -> tuple[str, tuple[np.ndarray, ...]]:
         """Kind and arguments of the question for a query."""
@@ -178,20 +182,35 @@ class TrackerOfSites(FederatedSubspaceTracker):
     alone: bool
 
     def begin(self, batch: int) -> dict[str, tuple[int, int]]:
-        """Rows and columns that each site has of a batch, by its name; empty where it ends."""
-        counts = self.sites.ask_batch("batch", _count_in, batch)
-        self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+        """Rows and columns that each site has of a batch, by its name; empty where it ends.
+
+        By secure sums sites have as many as fill a batch, whatever they say, or none if they are
+        too few.
+        """
         self.n_fills, self.alone = 0, False
+        if not isinstance(self.sites, SecureSums):
+            counts = self.sites.ask_batch("batch", _count_in, batch)
+            self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+            return counts
+        counts = self.sites.begin_batch("batch", batch, _counted)
+        if counts:
+            d = next(iter(counts.values()))[1]
+            n = STMissTracker._block_rows(self, d, False)
+            self.largest = (len(counts) + self.sites.n_ended) * n
+            counts = dict.fromkeys(counts, (n, d))
         return counts
 
     def _sums(
         self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
-    ) -> Federation:
-        """Rounds of sums about a batch, as `BatchRounds` takes them."""
+    ) -> BatchRounds:
+        """Rounds of sums about a batch."""
         return BatchRounds(self.sites, batch, self.communication_, kinds, models)
 
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
+        if isinstance(self.sites, SecureSums):
+            (count,) = self._sums(batch, {}).numbers("filled", 1, arrays)
+            return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
         def read(answer: Answer) -> int:
             (count,) = answer.array("count", (1,))
@@ -280,13 +299,6 @@ def _(
 ) -> FederatedSubspaceTracker | None:
     tracker = TrackerOfSites(**estimator.get_params(deep=False))
     tracker.sites = sites
-    return _with_batch(estimator, tracker, batch)
-
-
-def _with_batch(
-    estimator: FederatedSubspaceTracker, tracker: TrackerOfSites, batch: int
-) -> FederatedSubspaceTracker | None:
-    """The estimator with a batch, which the tracker takes; None where no site has one."""
     stream = getattr(estimator, "_stream", None)
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
@@ -307,11 +319,12 @@ def _with_batch(
         except SiteLostError:
             continue
         break
-    estimator.communication_ = tracker.communication_
+    by_sums = isinstance(sites, SecureSums)
+    estimator.communication_ = sites.log if by_sums else tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
     n_rows = n + (0 if stream is None else stream.n_rows)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
-    dtype = tracker.sites.dtype if stream is None else stream.dtype
+    dtype = sites.dtype if stream is None else stream.dtype
     stream = Stream(fixed, state, RowBuffer(np.empty((0, d)), 1), n_rows, dtype, n_rows - n)
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
@@ -379,12 +392,11 @@ def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[st
         size = STMissTracker._block_rows(tracker, X.shape[1], False)
         return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
 
-    tasks: dict[str, Task] = {"batch": Open(**{**vars(plain["batch"]), "work": batch})}
-    for kind, task in plain.items():
-        if kind != "batch":
-            more = {**vars(task), "work": _named(kind, task)}
-            tasks[kind] = Summed(**more, grids=_grids_of_batch)
-    return tasks
+    summed = {
+        kind: Summed.of(task, work=_named(kind, task), grids=_grids_of_batch)
+        for kind, task in plain.items()
+    }
+    return {**summed, "batch": replace(plain["batch"], work=batch)}
 
 
 def _named(kind: str, task: Task) -> Any:
@@ -400,70 +412,6 @@ def _named(kind: str, task: Task) -> Any:
     return work
 
 
-class _SecureRounds(BatchRounds):
-    """Rounds of secure sums about a batch."""
-
-    def __init__(self, sums: SecureSums, *arguments: Any):
-        super().__init__(sums.sites, *arguments)
-        self.sums = sums
-
-    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray:
-        """Return the sum of the answers of all sites to a query."""
-        self.n_rounds += 1
-        kind, arguments = self.asked(function)
-        total = self.total(kind, self.length(function), arguments)
-        return total.reshape([-1 if n is None else n for n in function.shape])
-
-    def total(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
-        """One secure sum of n numbers."""
-        names = _names_in(kind, self.batch.shape[1], n)
-        shapes = {name: (int(np.sum(names == name)),) for name in dict.fromkeys(names.tolist())}
-        found, total = self.sums.sum(kind, shapes, self.batch.number, *arguments), np.empty(n)
-        for name, part in found.items():
-            total[names == name] = part
-        return total
-
-
-class TrackerOfSums(TrackerOfSites):
-    """The server's tracker, which learns sums over the sites only.
-
-    Attributes
-    ----------
-    sums : SecureSums
-    """
-
-    sums: SecureSums
-
-    def begin(self, batch: int) -> dict[str, tuple[int, int]]:
-        """Rows and columns of the sites that have a batch; empty where they are too few."""
-        counts: dict[str, tuple[int, int]] = self.sums.begin_batch("batch", batch, _counted)
-        self.n_fills, self.alone = 0, False
-        if not counts:
-            return {}
-        d = next(iter(counts.values()))[1]
-        n = STMissTracker._block_rows(self, d, False)  # whatever a site says
-        self.largest = (len(counts) + self.sums.n_ended) * n
-        return dict.fromkeys(counts, (n, d))
-
-    def _sums(
-        self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
-    ) -> _SecureRounds:
-        return _SecureRounds(self.sums, batch, self.communication_, kinds, models)
-
-    def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
-        (count,) = self._sums(batch, {}).total("filled", 1, arrays)
-        return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
-
-
 def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
     """Rows of a site's batch and their columns, and what bounds their entries."""
     return _count_in(answer), bounds_in(answer)
-
-
-@fit_by_sums.register
-def _(estimator: FederatedSubspaceTracker, sums: SecureSums) -> FederatedSubspaceTracker:
-    tracker = TrackerOfSums(**estimator.get_params(deep=False))
-    tracker.sites, tracker.sums = sums.sites, sums
-    fitted = fit_batches(estimator, lambda estimator, batch: _with_batch(estimator, tracker, batch))
-    fitted.communication_ = sums.sites.log
-    return fitted

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ __all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study
 _STUDY = "study.json"
 # What of secure sums is the same at all sites.
 _SECURE = ("threshold", "bits", "scale", "restarts")
+
+
+def _terms_of(secure: SecureAggregation | None) -> dict[str, Any] | None:
+    """What a question says of secure sums."""
+    return None if secure is None else {name: getattr(secure, name) for name in _SECURE}
 
 
 class AnswersAwaited(Exception):
@@ -152,7 +158,7 @@ class Study:
             "estimator": construction_of(estimator, known),
             "sites": sites,
             "min_sites": min_sites,
-            "secure": secure and {name: getattr(secure, name) for name in _SECURE},
+            "secure": _terms_of(secure),
             "run": secrets.randbits(62),
             "seed": secrets.token_hex(32),
         }
@@ -195,9 +201,7 @@ class Study:
         ----------
         site : str
         """
-        awaited = {
-            path.name.split(".", 1)[1].removesuffix(".answer"): path for path in self.awaited
-        }
+        awaited = {path.stem.partition(".")[2]: path for path in self.awaited}
         if site not in awaited:
             raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
         write_bytes(awaited[site].with_suffix(".without"), b"")
@@ -224,14 +228,12 @@ class _Letters(Carrier):
         for node, question in questions.items():
             self._ask(node, question)
         there = {node: self._found(node) for node in questions}
-        self.study.awaited = [
-            self._path(node, "answer") for node, found in there.items() if found is None
-        ]
-        if self.study.awaited:
+        study = self.study
+        study.awaited = [self._path(n, "answer") for n, found in there.items() if found is None]
+        if study.awaited:
             raise AnswersAwaited
         found = {node: reply for node, reply in there.items() if reply is not None}
-        last = {self.study.sites[node - 1]: digest for node, (_, digest) in found.items()}
-        self._after = self._after | last
+        self._after |= {study.sites[node - 1]: digest for node, (_, digest) in found.items()}
         return {node: message for node, (message, _) in found.items()}
 
     def _path(self, node: int, what: str) -> Path:
@@ -246,7 +248,7 @@ class _Letters(Carrier):
             "site": study.sites[node - 1],
             "node": node,
             "estimator": study._estimator,
-            "secure": study._secure and {name: getattr(study._secure, name) for name in _SECURE},
+            "secure": _terms_of(study._secure),
             "after": self._after,
         }
         data, path = Letter(about, question).to_bytes(), self._path(node, "question")
@@ -339,32 +341,15 @@ def answer(
                 "the question is of a mechanism with a budget of the coordinator's choice: "
                 "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
             )
-        message = _replied(letter, site, rows, estimator, policy, secure)
-        site.keep(about, digest, Letter({"asked": digest}, message).to_bytes())
+        secure = _agreed(about.get("secure"), secure)
+        app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
+        if (kind := letter.message.kind) not in app.kinds:
+            raise ValueError(f"a question of the kind {shown(kind)!r}, which nobody answers.")
+        context = Context(about["node"], about["run"], None, {}, site.records)
+        reply = Letter({"asked": digest}, app.reply(letter.message, context))
+        site.keep(about, digest, reply.to_bytes())
     write_bytes(output, site.sent)
     return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
-
-
-def _replied(
-    letter: Letter,
-    site: _State,
-    rows: Any,
-    estimator: Any,
-    policy: SitePolicy,
-    secure: SecureAggregation | None,
-) -> Message:
-    about, message = letter.about, letter.message
-    context = Context(about["node"], about["run"], None, {}, site.records)
-    app = SiteApp(
-        lambda _: rows,
-        estimator,
-        lambda _: about["site"],
-        policy,
-        _agreed(about.get("secure"), secure),
-    )
-    if message.kind not in app.kinds:
-        raise ValueError(f"a question of the kind {shown(message.kind)!r}, which nobody answers.")
-    return app.reply(message, context)
 
 
 def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:
@@ -383,32 +368,25 @@ def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation |
                 f"secure sums of {name}={getattr(secure, name)!r} are allowed, the question is of "
                 f"{getattr(found, name)!r}."
             )
-    return SecureAggregation(
-        max(found.threshold, secure.threshold),
-        secure.bits,
-        secure.scale,
-        min(found.restarts, secure.restarts),
-        secure.identity,
-    )
+    threshold = max(found.threshold, secure.threshold)
+    return replace(secure, threshold=threshold, restarts=min(found.restarts, secure.restarts))
 
 
 class _State:
     """What a site knows of one run, in a file that nobody else reads."""
 
     def __init__(self, path: Path):
-        self.path, self.records, self.sent = path, {}, b""
+        self.path, self.sent = path, b""
+        self.records: dict[str, dict[str, Any]] = {}
         self.known: dict[str, Any] = {}
         if not path.exists():
             return
         letter, _ = read_letter(path)
-        self.known = letter.about
-        self.records = {name: dict(record) for name, record in self.known.pop("records").items()}
-        for name, array in letter.message.arrays.items():
+        self.known, arrays = letter.about, dict(letter.message.arrays)
+        self.records, self.sent = self.known.pop("records"), arrays.pop("").data
+        for name, array in arrays.items():
             record, _, key = name.partition("/")
-            if not record:
-                self.sent = array.data
-            else:
-                self.records.setdefault(record, {})[key] = array
+            self.records[record][key] = array
 
     @classmethod
     def of(cls, folder: str | os.PathLike, about: dict[str, Any], question: str) -> _State:
@@ -442,14 +420,8 @@ class _State:
 
     def keep(self, about: dict[str, Any], question: str, sent: bytes) -> None:
         """Keep what the run has become, before the answer is written."""
-        self.known = {
-            "number": about["number"],
-            "question": question,
-            "answer": digest_of(sent),
-            "rows": self._rows,
-            "estimator": about.get("estimator"),
-            "secure": about.get("secure"),
-        }
+        self.known = {name: about.get(name) for name in ("number", "estimator", "secure")}
+        self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
         config: dict[str, Any] = {}
         arrays = {"": Array(sent, (len(sent),), "bytes")}

@@ -64,7 +64,7 @@ def client_app(
         (n, d); a data frame's column names are checked to be the same everywhere. With weights or
         keys it returns `SiteRows`. It may return an iterable of batches of either, which
         `partial_fit_sites` and estimators of streams take one by one, others together. Called for
-        each message; Flower starts a process for each.
+        each message, but for those of keys and shares; Flower starts a process for each.
     estimator : object
         Of a class that `site_work` knows, with the parameters that the server's has. Questions for
         another one are refused, and the refusal names what differs.
@@ -128,8 +128,9 @@ def client_app(
     name_of = _configured_site if site is None else site
     site_app = SiteApp(load_rows, estimator, name_of, policy, secure)
     app = ClientApp()
+    answer = _over_flower(site_app.reply)
     for kind in site_app.kinds:
-        app.query(kind)(_over_flower(kind, site_app.reply))
+        app.query(kind)(answer)
     return app
 
 
@@ -332,54 +333,51 @@ _OWN = "fedpca_sklearn"
 _ASKED, _SENT = "arguments", "arrays"
 
 
-def _record(arrays: Any) -> ArrayRecord:
-    return ArrayRecord(
-        {name: FlowerArray(a.dtype, a.shape, a.stype, a.data) for name, a in arrays.items()}
-    )
+def _content(message: Message, name: str) -> RecordDict:
+    """A message as Flower has it, whose arrays have a name."""
+    arrays = ArrayRecord()
+    for key, a in message.arrays.items():
+        arrays[key] = FlowerArray(a.dtype, a.shape, a.stype, a.data)
+    return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
-def _array(found: FlowerArray) -> Array:
-    return Array(found.data, found.shape, found.dtype, found.stype)
+def _arrays(record: Any) -> dict[str, Array]:
+    """Arrays of a record that another party has made."""
+    return {name: Array(a.data, a.shape, a.dtype, a.stype) for name, a in record.items()}
 
 
 def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers and texts, and arrays, of a message that another party has made."""
-    arrays = {key: _array(a) for key, a in content.array_records.get(name, {}).items()}
-    return dict(content.config_records.get("config", {})), arrays
-
-
-def _content(message: Message, name: str) -> RecordDict:
-    config = ConfigRecord(dict(message.config))
-    return RecordDict({name: _record(message.arrays), "config": config})
+    arrays = content.array_records.get(name)
+    return dict(content.config_records.get("config", {})), _arrays(arrays) if arrays else {}
 
 
 # -------------------------------------------------------------------- at a site
 
 
 def _over_flower(
-    kind: str, answer: Callable[[Message, SiteContext], Message]
+    answer: Callable[[Message, SiteContext], Message],
 ) -> Callable[[FlowerMessage, Context], FlowerMessage]:
-    """Handler of Flower's messages of a kind, from one of messages of any carrier."""
+    """Handler of Flower's messages, from one of messages of any carrier."""
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
-        own = SiteContext(
-            context.node_id, context.run_id, context, context.run_config, _state_of(context)
-        )
+        state: dict[str, dict[str, Any]] = {}
+        for name, record in context.state.items():
+            if name.startswith(_OWN):
+                state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
+        who = context.node_id, context.run_id
+        own = SiteContext(*who, context, context.run_config, state)
+        kind = message.metadata.message_type.removeprefix("query.")
         found = answer(Message(kind, *_read(message.content, _ASKED)), own)
-        for name, record in own.state.items():
-            arrays = set(map(type, record.values())) == {Array}
-            context.state[name] = _record(record) if arrays else ConfigRecord(record)
+        for name, kept in state.items():
+            if set(map(type, kept.values())) == {Array}:
+                content = _content(Message("", arrays=kept), name)
+                context.state[name] = content.array_records[name]
+            else:
+                context.state[name] = ConfigRecord(kept)
         return FlowerMessage(_content(found, _SENT), reply_to=message)
 
     return reply
-
-
-def _state_of(context: Context) -> dict[str, dict[str, Any]]:
-    state: dict[str, dict[str, Any]] = {}
-    for name, record in context.state.array_records.items():
-        state[name] = {key: _array(a) for key, a in record.items()}
-    state |= {name: dict(record) for name, record in context.state.config_records.items()}
-    return {name: record for name, record in state.items() if name.startswith(_OWN)}
 
 
 # -------------------------------------------------------------------- at the server
@@ -407,11 +405,9 @@ class _FlowerGrid(Carrier):
         for reply in replies:
             node = asked_of.get(reply.metadata.reply_to_message_id)
             if node is not None and reply.metadata.src_node_id == node and node not in first:
-                first[node] = _reply(reply, questions[node].kind)
+                if reply.has_error():
+                    error = f"Flower's error {reply.error.code}: {reply.error.reason}"
+                    first[node] = Message(questions[node].kind, error=error)
+                else:
+                    first[node] = Message(questions[node].kind, *_read(reply.content, _SENT))
         return first
-
-
-def _reply(reply: FlowerMessage, kind: str) -> Message:
-    if reply.has_error():
-        return Message(kind, error=f"Flower's error {reply.error.code}: {reply.error.reason}")
-    return Message(kind, *_read(reply.content, _SENT))

@@ -20,7 +20,7 @@ from ..communication._federation import Message as Size
 from ..communication._federation import named
 from ._apps import SiteApp, Wanted, fit_over
 from ._letters import Letter
-from ._messages import Carrier, Context, Message
+from ._messages import Carrier, Context, Message, fits
 from ._questions import MOMENTS, Given, RefusedError, Task
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
@@ -74,10 +74,8 @@ class SumsInProcess:
                 raise ValueError(f"tasks must read 'moments', {kind!r} reads {task.reads!r}.")
         self.tasks, self.dtype, self.columns = tasks, X.dtype, None
         self.log = CommunicationLog() if log is None else log
-        weights = (None if sample_weight is None else sample_weight[at] for _, at in shards)
         self._moments = {
-            label: named(_moments_of, label, X[at], weight)
-            for (label, at), weight in zip(shards, weights, strict=True)
+            label: named(_moments_of, label, X[at], sample_weight, at) for label, at in shards
         }
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
@@ -95,19 +93,25 @@ class SumsInProcess:
         return totals
 
 
-def _moments_of(label: Any, rows: Any, weight: np.ndarray | None) -> SiteMoments:
-    return SiteMoments.of(check_rows(rows), weight)
+def _moments_of(label: Any, rows: Any, weight: np.ndarray | None, at: Any) -> SiteMoments:
+    return SiteMoments.of(check_rows(rows), None if weight is None else weight[at])
 
 
 def _answer(
     label: Any, task: Task, own: SiteMoments, sent: list[np.ndarray], shapes: Shapes
 ) -> dict[str, np.ndarray]:
-    """What a client answers, within the bound that its author states."""
-    found = _checked_parts(task.work(str(label), own, *sent), shapes)
+    """What a client answers: arrays of these names and shapes, within the bound that is stated."""
+    found = {
+        name: np.asarray(part, dtype=np.float64)
+        for name, part in task.work(str(label), own, *sent).items()
+    }
+    if found.keys() != shapes.keys() or not all(fits(shapes[n], found[n].shape) for n in found):
+        got = {name: part.shape for name, part in found.items()}
+        raise ValueError(f"an answer has arrays of shapes {got}, expected {dict(shapes)}.")
     if task.bound is None:
         return found
-    scatter = float(own.column_scatter.sum())
-    bounds = task.bound(own.n_samples, float(np.linalg.norm(own.mean)), scatter)
+    norm, scatter = float(np.linalg.norm(own.mean)), float(own.column_scatter.sum())
+    bounds = task.bound(own.n_samples, norm, scatter)
     for name, part in found.items():
         largest = float(np.abs(part).max())
         if not largest <= bounds[name] * (1 + _ROUNDING):
@@ -115,17 +119,3 @@ def _answer(
                 f"bound of {name!r} must be at least {largest:g}, what is sent, got {bounds[name]}."
             )
     return found
-
-
-def _checked_parts(found: Mapping[str, Any], shapes: Shapes) -> dict[str, np.ndarray]:
-    """Arrays of an answer in double precision, which have these names and shapes, or an error."""
-    parts = {name: np.asarray(part, dtype=np.float64) for name, part in found.items()}
-    fits = parts.keys() == shapes.keys() and all(
-        len(shape) == parts[name].ndim
-        and all(m in (None, n) for m, n in zip(shape, parts[name].shape, strict=True))
-        for name, shape in shapes.items()
-    )
-    if not fits:
-        got = {name: part.shape for name, part in parts.items()}
-        raise ValueError(f"an answer has arrays of shapes {got}, expected {dict(shapes)}.")
-    return parts

@@ -16,7 +16,6 @@ from .._kernels.device_rows import in_memory
 from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
-from ..communication._sum_of_all import sum_of_all
 from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
 from ..privacy._accounts import ROUNDING, Accounts
 from ..privacy._mechanism import Terms
@@ -161,8 +160,7 @@ def summary_of_sums(federation: Federation, releases: list[tuple[Any, Release]])
     clients = list(Federation(federation.n_jobs).map(_clipped, releases))
     first = releases[0][1]
     sums = (
-        sum_of_all(federation, _message, [(*client, *part) for client in clients])
-        for part in first.parts()
+        federation.sum(_message, [(*client, *part) for client in clients]) for part in first.parts()
     )
     return first.summary(sums, sum(rows.n_rows for _, _, rows in clients))
 

@@ -19,7 +19,6 @@ from .._validation.checks import check_at_most_features
 from .._validation.intervals import InstanceOf, Interval
 from ..communication import Federation
 from ..communication._federation import log_fit, message_of
-from ..communication._sum_of_all import sum_of_all
 from ..rounds._client import Client
 from ..summary import Subspace
 from ..summary._rayleigh_ritz import along
@@ -42,14 +41,14 @@ def along_left_vectors(
     Variances are those of the scores, as left vectors may be inexact.
     """
     calls = [(c.label, u @ c.rows.T, c.rows) for u, c in zip(U, clients, strict=True)]
-    *inner, scatter = sum_of_all(federation, _inner_products, calls)
+    *inner, scatter = federation.sum(_inner_products, calls)
     total = total._replace(scatter=float(scatter))
     k = len(U[0])
     turn = principal_turn(np.reshape(inner, (k, k)))
     if turn is None:
         return total
     calls = [(label, turn.T @ part, rows) for label, part, rows in calls]
-    sums = sum_of_all(federation, _scores, calls, broadcast=turn)
+    sums = federation.sum(_scores, calls, broadcast=turn)
     gram, scores = sums[:, : len(sums)], sums[:, len(sums) :]
     V = np.empty((len(sums), total.n_features))
     for (_, part, _), columns in zip(calls, groups, strict=True):

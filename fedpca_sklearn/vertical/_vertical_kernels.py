@@ -13,7 +13,6 @@ from sklearn.metrics.pairwise import euclidean_distances
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..communication import Federation
-from ..communication._sum_of_all import sum_of_all
 from ._vfedpca import CommonVectors, Operator, Product, VFedPCA, common_vectors, unit
 
 # -------------------------------------------------------------------------------- at the clients
@@ -110,9 +109,7 @@ def summed_kernel(
 ) -> np.ndarray:
     """Kernel of rows (None: the clients') against those of the clients, from one sum."""
     with np.errstate(over="ignore", invalid="ignore"):  # seen once it is the kernel
-        parts = sum_of_all(
-            federation, part_of, [(i, client, X) for i, client in enumerate(clients)]
-        )
+        parts = federation.sum(part_of, [(i, client, X) for i, client in enumerate(clients)])
     return clients[0].kernel.of_sum(parts)
 
 
@@ -322,9 +319,9 @@ def agreed_kernel_pca(
     weights = list(enumerate(found.weights.T))
     total = found.weights.sum(axis=1)
     if found.own and not federation.gossip.complete:
-        total = sum_of_all(federation, as_sent, weights)
+        total = federation.sum(as_sent, weights)
     total = np.where(total > 0, total, 1.0)
-    values = sum_of_all(federation, as_sent, list(enumerate(energies))) / total
+    values = federation.sum(as_sent, list(enumerate(energies))) / total
     values = nonnegligible(values)
     scorer = AgreedScores(
         clients, offsets, found.weights.T, flipped, inverse_root(values) / total, center
@@ -368,7 +365,7 @@ class AgreedScores:
             (i, client, X, offset, (U - U.mean(axis=0) * self.center) * weights)
             for i, (client, offset, U, weights) in enumerate(known)
         ]
-        return sum_of_all(federation, _local_scores, calls) * self.scale
+        return federation.sum(_local_scores, calls) * self.scale
 
 
 def _local_scores(

@@ -41,11 +41,15 @@ from fedpca_sklearn import (
     Topology,
     VFedPCA,
 )
-from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
-from fedpca_sklearn.communication._peers import Peers
-from fedpca_sklearn.communication._topology import adjacency
+from fedpca_sklearn.communication._peers import Gossip, Peers, metropolis
+from fedpca_sklearn.communication._topology import as_topology, distances, neighbours_of
 from fedpca_sklearn.vertical._vertical_method import left_factor
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
+
+
+def adjacency(topology, n):
+    topology = as_topology(topology)
+    return None if topology is None else neighbours_of(topology, n)
 
 
 def connected(p, seed):
