@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
@@ -19,11 +21,13 @@ from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger
-from ._private_center import PrivateCenter
-from ._private_norm import PrivateNorm
+from ._private_searches import PrivateCenter, PrivateNorm
 from ._rows import row_norms
 
 __all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
+
+# Words of 32 bits in the seed of a client.
+_WORDS = 4
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -74,6 +78,14 @@ def gaussian_cost(sensitivity: float, std: float) -> float:
     0.0625
     """
     return (sensitivity / std) ** 2 if std else math.inf
+
+
+def seeds_of(random_state: Any) -> tuple[int, ...]:
+    """Seed that no one can guess by trying, from the operating system if none is given."""
+    if random_state is None:
+        return (secrets.randbits(32 * _WORDS),)
+    rng = check_random_state(random_state)
+    return tuple(int(word) for word in rng.randint(2**32, size=_WORDS, dtype=np.uint32))
 
 
 @dataclass(frozen=True)
