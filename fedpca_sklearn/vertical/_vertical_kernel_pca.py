@@ -360,13 +360,12 @@ class VerticalFederatedKernelPCA(
 
     def _agreed(self, federation, clients, X, rank):
         rounds = partial(rounds_of, self)
-        values, scorer, found = agreed_kernel_pca(
+        values, own_values, scorer, found = agreed_kernel_pca(
             self._method(), federation, clients, self.center, rank, rounds
         )
-        if not found.weights[0].any() and (found.values[0] < 0).any():
+        if not scorer.weights[:, 0].any() and (own_values[0] < 0).any():
             self._warn_of_no_component("no client's leading eigenvalue")
-        self.n_iter_ = found.n_iter
-        self.client_weights_ = found.weights.T
+        self.n_iter_, self.client_weights_ = found.n_iter, scorer.weights
         if found.own:
             self.client_vectors_ = [U.astype(X.dtype) for U in scorer.vectors]
         return values, scorer.vectors, scorer, found.disagreement
