@@ -19,12 +19,44 @@ from sklearn.utils.validation import validate_data
 
 from .._kernels.threads import single_blas_thread
 from .._validation.checks import check_finite, check_weight
-from .detection import is_dask, is_dask_frame, is_delayed
-from .frames import as_dask_array, header_of
 
 # Summaries merged by one task.
 FAN_IN = 4
 _NO_ROWS = "X must have at least one row of positive weight in its chunks, found none."
+
+
+# ---------------------------------------------------------------------------- what is Dask's
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a dask.array or a data frame of Dask's."""
+    return type(X).__module__.startswith("dask.array") or is_dask_frame(X)
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether X is a data frame, or a column, of Dask's."""
+    return type(X).__module__.startswith(("dask.dataframe", "dask_expr"))
+
+
+def is_delayed(value: Any) -> bool:
+    """Whether a value is a task of Dask's."""
+    return type(value).__module__.startswith("dask.delayed")
+
+
+def refuse_dask(estimator: Any, X: Any) -> None:
+    """Raise a TypeError for rows of Dask's, which the estimator would load as a whole."""
+    if is_dask(X):
+        kind = "Dask data frame" if is_dask_frame(X) else "dask.array"
+        raise TypeError(
+            f"X is a {kind}, which {type(estimator).__name__} does not take; StreamingPCA, "
+            "FederatedPCA, DistributedPCA and TruncatedDistributedPCA do. X.compute() loads its "
+            "rows, if they fit in memory."
+        )
+
+
+def as_dask_array(X: Any) -> Any:
+    """Rows of a data frame as a dask.array, of which chunks have unknown sizes; others as is."""
+    return X.to_dask_array() if is_dask_frame(X) else X
 
 
 # ---------------------------------------------------------------------------- chunks
@@ -38,7 +70,8 @@ class RowChunks:
     """
 
     def __init__(self, estimator: Any, X: Any, sample_weight: Any = None, *, reset: bool = True):
-        header, X = header_of(X), as_dask_array(X)
+        header = X._meta if is_dask_frame(X) else X  # without rows, for the names
+        X = as_dask_array(X)
         _check_2d(X)
         if not X.shape[1] >= 1:  # NaN if unknown
             raise ValueError(
@@ -204,9 +237,3 @@ def _at_chunk(function: Callable, at: int, pair: bool, *call: Any) -> tuple[Any,
 def _merge_present(merge: Callable, parts: list) -> Any:
     parts = [part for part in parts if part is not None]
     return merge(parts) if parts else None
-
-
-# ---------------------------------------------------------------------------- one stream
-
-
-# ---------------------------------------------------------------------------- transform
