@@ -113,10 +113,11 @@ def _names(file: Any, d: int) -> list[str] | None:
         return None
     if len(found) != d:
         raise ValueError(f"X has {d} columns, but {len(found)} have names.")
-    texts = kind is not None and (kind.kind in "iuSU" or h5py.check_string_dtype(kind))
+    if kind is None:
+        raise ValueError(f"names of columns must be texts, got {type(found).__name__}.")
+    texts = kind.kind in "iuSU" or h5py.check_string_dtype(kind)
     if not texts or kind.itemsize > _NAME:
-        got = type(found).__name__ if kind is None else str(kind)[:40]
-        raise ValueError(f"names of columns must be texts, got {got}.")
+        raise ValueError(f"names of columns must be texts, got {str(kind)[:40]}.")
     return list(_texts(found))
 
 

@@ -47,14 +47,11 @@ class LearningMixin(OutlierMixin, BaseEstimator):
     estimator: Any
     contamination: float
     limits: str
-    _renewed_at: int
-    _flagged_since: int
     drift_window: int
     drift_level: float
     recent_scores_: np.ndarray
     estimator_: Any
     _behind: int
-    _shown: tuple[tuple[int, float] | None, MonitorModel]
     _scores: RecentScores
     _drift: DriftTest
     # How p-values are combined, and the limit of what is combined.
@@ -157,11 +154,9 @@ class LearningMixin(OutlierMixin, BaseEstimator):
         """Keep the scores, those after an alarm if there was one, and move the limits."""
         at = len(flagged) - int(self._drift.since) if alarm else len(flagged)
         self._limit = self._limit.after(flagged[:at], self.contamination)
-        self._flagged_since += int(flagged[:at].sum())
         if alarm:
-            self._scores, self._renewed_at, surprises = self._no_scores(), 0, surprises[at:]
-            self._flagged_since = 0
-        self._scores = self._scores.extended(surprises)
+            self._scores, surprises, flagged = self._no_scores(), surprises[at:], flagged[:0]
+        self._scores = self._scores.extended(surprises, int(flagged.sum()))
         self._renew_limits()
 
     def _renew_limits(self) -> None:
@@ -171,13 +166,13 @@ class LearningMixin(OutlierMixin, BaseEstimator):
         After an alarm, until they are enough, a row is flagged that is above the limit of before
         and above all rows since.
         """
-        values, n = self._scores.values, self._scores.n_rows
+        values, n, new = self._scores.values, self._scores.n_rows, self._scores.n_new
         if len(values) >= self._enough:
-            new, due = n - self._renewed_at, min(_ROWS_A_MODEL, max(n / _ROWS_A_MODEL, 10))
-            many = new < _HOLD and not self._drift.lasts and self._flagged_since > 3 + new / 10
-            if new >= due and not many:
-                self._scale, self._renewed_at, self._flagged_since = ByScores.of(values), n, 0
+            many = new < _HOLD and not self._drift.lasts and self._scores.n_flagged > 3 + new / 10
+            if new >= min(_ROWS_A_MODEL, max(n / _ROWS_A_MODEL, 10)) and not many:
+                self._scale = ByScores.of(values)
                 self._limit = self._limit.by(self._scale.combined(values))
+                self._scores = replace(self._scores, n_new=0, n_flagged=0)
         elif len(values) and self._drift.points:
             most = float(self._scale.combined(values).max())
             self._limit = replace(self._limit, value=max(self._limit.value, most))
@@ -187,12 +182,12 @@ class LearningMixin(OutlierMixin, BaseEstimator):
 
     def _begin(self, fitted: Any, model: MonitorModel) -> None:
         self.estimator_ = fitted
-        self._model, self._behind, self._shown = model, 0, (None, model)
+        self._model, self._behind = model, 0
         self._first_basis = fitted.components_.copy()
         scale = ByVariances(-float(np.log(model.level)))
-        self._scores, self._scale, self._renewed_at = self._no_scores(), scale, 0
+        self._scores, self._scale = self._no_scores(), scale
         self._limit = Limit(scale.limit, self.contamination, model.n_samples)
-        self._drift, self._flagged_since = DriftTest(self.drift_window, self.drift_level), 0
+        self._drift = DriftTest(self.drift_window, self.drift_level)
         self.recent_scores_ = np.empty(0)
 
     def _model_of(self, fitted: Any, n_samples: int | None = None) -> MonitorModel:
@@ -223,7 +218,7 @@ class LearningMixin(OutlierMixin, BaseEstimator):
         """Take the model from the estimator, if it has learnt rows since."""
         if self._behind:
             self._model = self._newest()
-            self._behind, self._shown = 0, (None, self._model)
+            self._behind = 0
             begins = isinstance(self._scale, ByVariances) and not self._drift.points
             if self.limits == "chi2" or begins:
                 self._scale = ByVariances(-float(np.log(self._model.level)))
@@ -280,13 +275,7 @@ class LearningMixin(OutlierMixin, BaseEstimator):
     def _now(self) -> MonitorModel:
         """The model of all rows; rows to come are scored as if nobody had asked."""
         self._check_fitted()
-        if not self._behind:
-            return self._model
-        behind, shown = (self._behind, self.contamination), self._shown
-        if shown[0] != behind:
-            shown = behind, self._newest()
-            self._shown = shown
-        return shown[1]
+        return self._newest() if self._behind else self._model
 
     def _handed_on(self, n: int, **given: Any) -> dict[str, Any]:
         """What the estimator is given for each row beside the rows, as arrays."""

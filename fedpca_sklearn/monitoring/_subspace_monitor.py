@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -25,6 +26,7 @@ def _can_go_on(monitor: Any) -> bool:
     return hasattr(getattr(monitor, "estimator_", monitor.estimator), "partial_fit")
 
 
+@dataclass(eq=False, repr=False)
 class SubspaceMonitor(LearningMixin):
     """Finds rows that do not belong to the subspace of the others.
 
@@ -147,7 +149,7 @@ class SubspaceMonitor(LearningMixin):
     __metadata_request__fit = {"clients": True, "times": True}
     __metadata_request__partial_fit = {"clients": True, "times": True}
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit"])],
         "contamination": [Interval(Real, 0, 0.5, closed="right")],
         "limits": [StrOptions({"chi2", "quantile"})],
@@ -155,20 +157,12 @@ class SubspaceMonitor(LearningMixin):
         "drift_level": [Interval(Real, 0, 1, closed="neither")],
     }
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        contamination: float = 0.05,
-        limits: str = "quantile",
-        drift_window: int = 100,
-        drift_level: float = 0.001,
-    ):
-        self.estimator = estimator
-        self.contamination = contamination
-        self.limits = limits
-        self.drift_window = drift_window
-        self.drift_level = drift_level
+    estimator: Any
+    _: KW_ONLY
+    contamination: float = 0.05
+    limits: str = "quantile"
+    drift_window: int = 100
+    drift_level: float = 0.001
 
     @classmethod
     def from_estimator(cls, estimator: Any, **parameters: Any) -> SubspaceMonitor:
@@ -393,7 +387,7 @@ class SubspaceMonitor(LearningMixin):
     @property
     def offset_(self) -> float:
         """Least score of a row that is not an outlier."""
-        self._now()
+        self._check_fitted()
         return -self._limit.value
 
     @property

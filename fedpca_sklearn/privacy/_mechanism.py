@@ -6,9 +6,9 @@ import math
 import secrets
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -121,6 +121,7 @@ class Terms:
         return mean * min(1.0, self.row_norm / (float(np.linalg.norm(mean)) or 1.0))
 
 
+@dataclass(eq=False, repr=False)
 class Mechanism(BaseEstimator, ABC):
     """Base of the mechanisms: parameters that all have, and the split of the budget.
 
@@ -130,9 +131,29 @@ class Mechanism(BaseEstimator, ABC):
     ``_sum_cost(std, n_features, n_shares)`` for sums of rows: sizes and numbers in, mu^2, a float,
     out. A class that overrides a method that draws noise, and not the one that states its cost, is
     refused when it is defined.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0; budget of each client.
+    delta : float
+        Between 0 and 1.
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound on the norms of the rows about ``center``.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Point about which rows are clipped.
+    mean : {"private", "fixed"}, default="private"
+        Whether the mean is released, or is ``center``.
+    mean_share : float or None, default=None
+        Share of the budget for the mean.
+    trust : {"client", "sum"}, default="client"
+        Whether each client's message is private, or their sum.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted.
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "epsilon": [Interval(Real, 1e-6, None, closed="both")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "row_norm": [
@@ -163,8 +184,16 @@ class Mechanism(BaseEstimator, ABC):
     # releases that the budget is split over
     n_releases = 1
 
-    # where noise comes from, of mechanisms that have no such parameter
-    noise: DiscreteGaussian | None = None
+    epsilon: float
+    delta: float
+    row_norm: float | str
+    _: KW_ONLY
+    center: Any = None
+    mean: str = "private"
+    mean_share: float | None = None
+    trust: str = "client"
+    ledger: Any = None  # PrivacyLedger or None
+    noise: DiscreteGaussian | None = field(default=None, init=False)  # or a parameter
 
     # methods that draw noise, with those that say what it costs
     _STATED_BY = {

@@ -102,7 +102,29 @@ class PrivacyBoundWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class PrivateNorm:
+class _Search:
+    """What is looked for between lengths of rows, for a share of the budget."""
+
+    bounds: tuple[float, float] = (1e-3, 1e4)
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        try:
+            least, largest = (float(bound) for bound in self.bounds)
+        except (TypeError, ValueError):
+            least = largest = math.nan
+        if not 1e-60 <= least < largest <= 1e60:
+            raise ValueError(
+                "bounds must be two numbers between 1e-60 and 1e60, the second one larger, got "
+                f"{self.bounds!r}."
+            )
+        check_number("share", self.share)
+        if not 0 < self.share <= 0.45:
+            raise ValueError(f"share must be above 0 and at most 0.45, got {self.share!r}.")
+
+
+@dataclass(frozen=True)
+class PrivateNorm(_Search):
     """A norm for clipping that is found privately: ``row_norm=`` of a mechanism.
 
     Nobody has to know how long the rows are. A share of the budget finds the norm by the
@@ -155,13 +177,6 @@ class PrivateNorm:
     >>> print("epsilon = {:.3f}, delta = {:g}".format(*pca.privacy_spent_))
     epsilon = 4.000, delta = 1e-05
     """
-
-    bounds: tuple[float, float] = (1e-3, 1e4)
-    share: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-        check_share(self.share)
 
     def cost(self, n: float, d: int, mu2: float) -> float:
         """What the search costs.
@@ -269,26 +284,6 @@ def cost_of_search(n: float, mu2: float, share: float, rows: float) -> float:
     return min(share * mu2, (rows / n) ** 2) if math.isfinite(mu2) else math.inf
 
 
-def check_bounds(bounds: Any) -> None:
-    """Raise unless these are two positive numbers, the second one larger."""
-    try:
-        least, largest = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        least = largest = math.nan
-    if not 1e-60 <= least < largest <= 1e60:
-        raise ValueError(
-            "bounds must be two numbers between 1e-60 and 1e60, the second one larger, got "
-            f"{bounds!r}."
-        )
-
-
-def check_share(share: Any) -> None:
-    """Raise unless this is a share of the budget that leaves some of it."""
-    check_number("share", share)
-    if not 0 < share <= 0.45:
-        raise ValueError(f"share must be above 0 and at most 0.45, got {share!r}.")
-
-
 # ---------------------------------------- the centre
 
 N_ROUNDS = 3
@@ -301,7 +296,7 @@ _ABOVE = 4
 
 
 @dataclass(frozen=True)
-class PrivateCenter:
+class PrivateCenter(_Search):
     """A centre for clipping that is found privately: ``center=`` of a mechanism.
 
     Rows whose mean is far from the origin are long, and need much noise about the origin. A share
@@ -344,12 +339,7 @@ class PrivateCenter:
     True
     """
 
-    bounds: tuple[float, float] = (1e-3, 1e4)
     share: float = 0.15
-
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-        check_share(self.share)
 
     def cost(self, n: float, d: int, mu2: float) -> float:
         """What the search costs at most, with all its rounds.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._above_noise import PrivacyPlan, planned
 from ._discrete_gaussian import DiscreteGaussian
-from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, Terms
 from ._rows import ClippedRows
 
 __all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism", "StreamingModSuLQ"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SecondMomentMechanism(Mechanism):
     """Base of the mechanisms that release a noisy second moment, for `FederatedPCA`.
 
@@ -53,41 +54,20 @@ class SecondMomentMechanism(Mechanism):
         Whether the mean is released, or is ``center``.
     mean_share : float or None, default=None
         Share of the budget for the mean. None: 0.2, or 0.08 with a private centre.
-    n_releases : int, default=1
-        Calls over which the budget is split.
     trust : {"client", "sum"}, default="client"
         Whether each client's message is private, or their sum.
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted.
+    n_releases : int, default=1
+        Calls over which the budget is split.
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         **Mechanism._parameter_constraints,
         "n_releases": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        row_norm: float | str,
-        *,
-        center: Any = None,
-        mean: str = "private",
-        mean_share: float | None = None,
-        n_releases: int = 1,
-        trust: str = "client",
-        ledger: PrivacyLedger | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_norm = row_norm
-        self.center = center
-        self.mean = mean
-        self.mean_share = mean_share
-        self.n_releases = n_releases
-        self.trust = trust
-        self.ledger = ledger
+    n_releases: int = 1
 
     def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
         """Columns of the second moment that are released at a time.
@@ -264,6 +244,7 @@ def summary_of(
     return Subspace._trusted(V, s, mean, n, max(trace, float(s @ s)), True)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AnalyzeGauss(SecondMomentMechanism):
     """Gaussian noise on the second moment of the rows, as little as exact accounting allows.
 
@@ -295,8 +276,6 @@ class AnalyzeGauss(SecondMomentMechanism):
     mean_share : float or None, default=None
         Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
         private centre, which is near the mean.
-    n_releases : int, default=1
-        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"
         "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
         the variance, for when nobody sees more than the sum; K - 1 clients that collude see the
@@ -307,6 +286,8 @@ class AnalyzeGauss(SecondMomentMechanism):
     noise : DiscreteGaussian or None, default=None
         `DiscreteGaussian`: integer multiples of a grid, which secure aggregation needs with
         ``trust="sum"``. None: normal numbers.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
 
     See Also
     --------
@@ -355,32 +336,7 @@ class AnalyzeGauss(SecondMomentMechanism):
 
     _OFF_DIAGONAL = math.sqrt(0.5)
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        row_norm: float | str,
-        *,
-        center: Any = None,
-        mean: str = "private",
-        mean_share: float | None = None,
-        n_releases: int = 1,
-        trust: str = "client",
-        ledger: PrivacyLedger | None = None,
-        noise: DiscreteGaussian | None = None,
-    ):
-        super().__init__(
-            epsilon,
-            delta,
-            row_norm,
-            center=center,
-            mean=mean,
-            mean_share=mean_share,
-            n_releases=n_releases,
-            trust=trust,
-            ledger=ledger,
-        )
-        self.noise = noise
+    noise: DiscreteGaussian | None = None
 
     def noisy_columns(self, rows, columns, terms, rng):
         """A client's second moment, with its noise; see the base class."""
@@ -426,14 +382,14 @@ class ModSuLQ(SecondMomentMechanism):
     mean_share : float or None, default=None
         Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
         private centre.
-    n_releases : int, default=1
-        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"
         "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
         the variance, for when nobody sees more than the sum.
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted, before they are computed. None: each fit has an account of
         its own, and so have copies of a fitted estimator.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
 
     See Also
     --------
@@ -523,14 +479,14 @@ class StreamingModSuLQ(ModSuLQ):
     mean_share : float or None, default=None
         Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
         private centre.
-    n_releases : int, default=1
-        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
     trust : {"client", "sum"}, default="client"
         "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
         the variance, for when nobody sees more than the sum.
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted, before they are computed. None: each fit has an account of
         its own, and so have copies of a fitted estimator.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
 
     See Also
     --------

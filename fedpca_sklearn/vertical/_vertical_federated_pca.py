@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -84,6 +85,7 @@ def _scores(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
 METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}
 
 
+@dataclass(eq=False, repr=False)
 class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis where columns belong to clients that share the rows.
 
@@ -197,7 +199,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     power 0.0
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
         "method": [StrOptions(set(METHODS)), InstanceOf(VerticalMethod)],
@@ -207,24 +209,14 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        feature_groups: Any = 2,
-        method: Any = "vfedpca",
-        topology: Any = "server",
-        center: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.feature_groups = feature_groups
-        self.method = method
-        self.topology = topology
-        self.center = center
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int = 1
+    _: KW_ONLY
+    feature_groups: Any = 2
+    method: Any = "vfedpca"
+    topology: Any = "server"
+    center: bool = True
+    n_jobs: int | None = None
+    random_state: Any = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> VerticalFederatedPCA:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -40,6 +41,7 @@ __all__ = ["VerticalFederatedKernelPCA"]
 PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")
 
 
+@dataclass(eq=False, repr=False)
 class VerticalFederatedKernelPCA(
     CallbackSupportMixin,
     FittedState,
@@ -198,7 +200,7 @@ class VerticalFederatedKernelPCA(
     True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
         "kernel": [StrOptions({"rbf", "sigmoid", "poly", "linear"}), callable],
@@ -214,36 +216,20 @@ class VerticalFederatedKernelPCA(
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        feature_groups: Any = 2,
-        kernel: Any = "rbf",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        aggregation: Any = "exact",
-        projection: str = "samples",
-        topology: Any = "server",
-        center: bool = True,
-        n_landmarks: int | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.feature_groups = feature_groups
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.aggregation = aggregation
-        self.projection = projection
-        self.topology = topology
-        self.center = center
-        self.n_landmarks = n_landmarks
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int = 1
+    _: KW_ONLY
+    feature_groups: Any = 2
+    kernel: Any = "rbf"
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    aggregation: Any = "exact"
+    projection: str = "samples"
+    topology: Any = "server"
+    center: bool = True
+    n_landmarks: int | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> VerticalFederatedKernelPCA:

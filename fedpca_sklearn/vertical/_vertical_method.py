@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -61,7 +62,7 @@ class VerticalMethod(BaseEstimator, ABC):
 
     channel: Channel | None = None
 
-    _parameter_constraints: dict = {}
+    _parameter_constraints: ClassVar[dict] = {}
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
@@ -99,6 +100,7 @@ class VerticalMethod(BaseEstimator, ABC):
         """
 
 
+@dataclass(eq=False, repr=False)
 class LeftVectorMerge(VerticalMethod):
     """Clients send their left singular vectors and values once, which are merged.
 
@@ -133,12 +135,11 @@ class LeftVectorMerge(VerticalMethod):
     0.0
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "local_components": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, local_components: int | None = None):
-        self.local_components = local_components
+    local_components: int | None = None
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Merge once; see `VerticalMethod.left_vectors`."""
@@ -151,11 +152,16 @@ class LeftVectorMerge(VerticalMethod):
         if federation.gossip is None:
             federation.log.record(sent, [message_of(merged)] * len(clients))
         else:
-            for senders, receivers in federation.gossip.relays():
-                federation.log.record([sent[i] for i in senders], receivers=receivers)
+            pass_on(federation, sent)
         vectors = np.zeros((rank, clients[0].rows.shape[1]))
         vectors[: len(merged)] = merged
         return LeftVectors([vectors] * len(clients), 1)
+
+
+def pass_on(federation: Federation, messages: list[Message]) -> None:
+    """Log messages of the clients that are passed on between neighbours until all have them."""
+    for senders, receivers in federation.gossip.relays():
+        federation.log.record([messages[i] for i in senders], receivers=receivers)
 
 
 def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
@@ -165,6 +171,7 @@ def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     return updated(start, rows, max_keep=size, block_size=at_once)
 
 
+@dataclass(eq=False, repr=False)
 class PowerRounds(VerticalMethod):
     """Rounds of a block Krylov method whose messages only add up; exact where rounds suffice.
 
@@ -201,16 +208,15 @@ class PowerRounds(VerticalMethod):
     8 [0.361988 0.192075]
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "channel": [InstanceOf(Channel), None],
     }
 
-    def __init__(self, n_rounds: int = 200, tol: float = 1e-10, channel: Any = None):
-        self.n_rounds = n_rounds
-        self.tol = tol
-        self.channel = channel
+    n_rounds: int = 200
+    tol: float = 1e-10
+    channel: Any = None
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take rounds of sums; see `VerticalMethod.left_vectors`."""

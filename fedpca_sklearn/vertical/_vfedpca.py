@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -16,7 +16,7 @@ from .._validation.intervals import Interval
 from ..communication import Federation
 from ..communication._federation import Message
 from ..rounds._client import Client
-from ._vertical_method import LeftVectors, VerticalMethod
+from ._vertical_method import LeftVectors, VerticalMethod, pass_on
 
 __all__ = ["VFedPCA"]
 
@@ -157,7 +157,7 @@ def _exchange(method: VFedPCA, federation: Federation, n: int, heard: np.ndarray
     if gossip is None:
         federation.log.record(sent, [Message(n, 8 * n)] * p)
     elif heard.all():
-        _pass_on(federation, sent)
+        pass_on(federation, sent)
     else:
         _send_to_neighbours(federation, heard, size, 1)
 
@@ -165,13 +165,7 @@ def _exchange(method: VFedPCA, federation: Federation, n: int, heard: np.ndarray
 def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
     """Log vectors, once to neighbours, and then their k products with those, to all."""
     federation.gossip.record(federation.log, size, 1)
-    _pass_on(federation, [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)])
-
-
-def _pass_on(federation: Federation, messages: list[Message]) -> None:
-    """Log messages of the clients that are passed on between neighbours until all have them."""
-    for senders, receivers in federation.gossip.relays():
-        federation.log.record([messages[i] for i in senders], receivers=receivers)
+    pass_on(federation, [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)])
 
 
 def _average(
@@ -303,6 +297,7 @@ def common_vectors(
     return agreed, np.array(first_values), np.array(last_weights)
 
 
+@dataclass(eq=False, repr=False)
 class VFedPCA(VerticalMethod):
     """Periods of an average of the clients' own leading vectors; few floats.
 
@@ -413,7 +408,7 @@ class VFedPCA(VerticalMethod):
     10 0.0002
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: ClassVar[dict] = {
         "local_iterations": [Interval(Integral, 1, None, closed="left")],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
@@ -425,23 +420,13 @@ class VFedPCA(VerticalMethod):
         "exchange": [StrOptions({"consensus", "neighbours"})],
     }
 
-    def __init__(
-        self,
-        local_iterations: int = 20,
-        n_rounds: int = 10,
-        warm_start: bool = True,
-        weighting: str = "projection",
-        weight_scaling: bool | str = False,
-        update: str = "original",
-        exchange: str = "consensus",
-    ):
-        self.local_iterations = local_iterations
-        self.n_rounds = n_rounds
-        self.warm_start = warm_start
-        self.weighting = weighting
-        self.weight_scaling = weight_scaling
-        self.update = update
-        self.exchange = exchange
+    local_iterations: int = 20
+    n_rounds: int = 10
+    warm_start: bool = True
+    weighting: str = "projection"
+    weight_scaling: bool | str = False
+    update: str = "original"
+    exchange: str = "consensus"
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
