@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
+from numbers import Real
 
 import numpy as np
 
+from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ._discrete_gaussian import DiscreteGaussian
-from ._mechanism import Mechanism, Terms
+from ._mechanism import NOISE, Mechanism, Terms
 
 __all__ = ["FedPowerNoise"]
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@with_parameters
 class FedPowerNoise(Mechanism):
     """Gaussian noise in each round of `FederatedPowerPCA`: O(d k) memory, no d x d matrix.
 
@@ -90,8 +93,9 @@ class FedPowerNoise(Mechanism):
 
     _OFF_DIAGONAL = math.sqrt(0.5)  # of the last round
 
-    mean_share: float = 0.2
-    noise: DiscreteGaussian | None = None
+    _: KW_ONLY
+    mean_share: float = allowed(Interval(Real, 0, 1, closed="neither"), None, default=0.2)
+    noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
         """A client's sum of y, with its noise.

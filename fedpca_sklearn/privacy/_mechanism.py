@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
 from .._validation.intervals import InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
@@ -121,7 +122,11 @@ class Terms:
         return mean * min(1.0, self.row_norm / (float(np.linalg.norm(mean)) or 1.0))
 
 
-@dataclass(eq=False, repr=False)
+# What ``noise`` may be, of mechanisms that have it.
+NOISE = InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None
+
+
+@with_parameters
 class Mechanism(BaseEstimator, ABC):
     """Base of the mechanisms: parameters that all have, and the split of the budget.
 
@@ -153,28 +158,6 @@ class Mechanism(BaseEstimator, ABC):
         Where all releases are counted.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "epsilon": [Interval(Real, 1e-6, None, closed="both")],
-        "delta": [Interval(Real, 0, 1, closed="neither")],
-        "row_norm": [
-            Interval(Real, 1e-60, 1e60, closed="both"),
-            StrOptions({"data", "private"}),
-            InstanceOf(PrivateNorm, "privacy.PrivateNorm"),
-        ],
-        "center": [
-            StrOptions({"private"}),
-            InstanceOf(PrivateCenter, "privacy.PrivateCenter"),
-            "array-like",
-            Real,
-            None,
-        ],
-        "mean": [StrOptions({"private", "fixed"})],
-        "mean_share": [Interval(Real, 0, 1, closed="neither"), None],
-        "trust": [StrOptions({"client", "sum"})],
-        "ledger": [InstanceOf(PrivacyLedger), None],
-        "noise": [InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None],
-    }
-
     # size of the noise off the diagonal of a second moment, over that on it
     _OFF_DIAGONAL = 1.0
 
@@ -184,15 +167,26 @@ class Mechanism(BaseEstimator, ABC):
     # releases that the budget is split over
     n_releases = 1
 
-    epsilon: float
-    delta: float
-    row_norm: float | str
+    epsilon: float = allowed(Interval(Real, 1e-6, None, closed="both"))
+    delta: float = allowed(Interval(Real, 0, 1, closed="neither"))
+    row_norm: float | str = allowed(
+        Interval(Real, 1e-60, 1e60, closed="both"),
+        StrOptions({"data", "private"}),
+        InstanceOf(PrivateNorm, "privacy.PrivateNorm"),
+    )
     _: KW_ONLY
-    center: Any = None
-    mean: str = "private"
-    mean_share: float | None = None
-    trust: str = "client"
-    ledger: Any = None  # PrivacyLedger or None
+    center: Any = allowed(
+        StrOptions({"private"}),
+        InstanceOf(PrivateCenter, "privacy.PrivateCenter"),
+        "array-like",
+        Real,
+        None,
+        default=None,
+    )
+    mean: str = allowed(StrOptions({"private", "fixed"}), default="private")
+    mean_share: float | None = allowed(Interval(Real, 0, 1, closed="neither"), None, default=None)
+    trust: str = allowed(StrOptions({"client", "sum"}), default="client")
+    ledger: Any = allowed(InstanceOf(PrivacyLedger), None, default=None)
     noise: DiscreteGaussian | None = field(default=None, init=False)  # or a parameter
 
     # methods that draw noise, with those that say what it costs

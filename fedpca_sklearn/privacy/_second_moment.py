@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import SMALL_DIMENSION, rows_of_update, slices_of
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._above_noise import PrivacyPlan, planned
 from ._discrete_gaussian import DiscreteGaussian
-from ._mechanism import Mechanism, Terms
+from ._mechanism import NOISE, Mechanism, Terms
 from ._rows import ClippedRows
 
 __all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism", "StreamingModSuLQ"]
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@with_parameters
 class SecondMomentMechanism(Mechanism):
     """Base of the mechanisms that release a noisy second moment, for `FederatedPCA`.
 
@@ -62,12 +62,8 @@ class SecondMomentMechanism(Mechanism):
         Calls over which the budget is split.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        **Mechanism._parameter_constraints,
-        "n_releases": [Interval(Integral, 1, None, closed="left")],
-    }
-
-    n_releases: int = 1
+    _: KW_ONLY
+    n_releases: int = allowed(AT_LEAST_ONE, default=1)
 
     def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
         """Columns of the second moment that are released at a time.
@@ -244,7 +240,7 @@ def summary_of(
     return Subspace._trusted(V, s, mean, n, max(trace, float(s @ s)), True)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@with_parameters
 class AnalyzeGauss(SecondMomentMechanism):
     """Gaussian noise on the second moment of the rows, as little as exact accounting allows.
 
@@ -336,7 +332,8 @@ class AnalyzeGauss(SecondMomentMechanism):
 
     _OFF_DIAGONAL = math.sqrt(0.5)
 
-    noise: DiscreteGaussian | None = None
+    _: KW_ONLY
+    noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
 
     def noisy_columns(self, rows, columns, terms, rng):
         """A client's second moment, with its noise; see the base class."""

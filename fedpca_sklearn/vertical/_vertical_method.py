@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +12,8 @@ from sklearn.base import BaseEstimator
 
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import Message, message_of
@@ -100,7 +100,7 @@ class VerticalMethod(BaseEstimator, ABC):
         """
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class LeftVectorMerge(VerticalMethod):
     """Clients send their left singular vectors and values once, which are merged.
 
@@ -135,11 +135,7 @@ class LeftVectorMerge(VerticalMethod):
     0.0
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "local_components": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
-    local_components: int | None = None
+    local_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Merge once; see `VerticalMethod.left_vectors`."""
@@ -171,7 +167,7 @@ def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     return updated(start, rows, max_keep=size, block_size=at_once)
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class PowerRounds(VerticalMethod):
     """Rounds of a block Krylov method whose messages only add up; exact where rounds suffice.
 
@@ -208,15 +204,9 @@ class PowerRounds(VerticalMethod):
     8 [0.361988 0.192075]
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [InstanceOf(Channel), None],
-    }
-
-    n_rounds: int = 200
-    tol: float = 1e-10
-    channel: Any = None
+    n_rounds: int = allowed(AT_LEAST_ONE, default=200)
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-10)
+    channel: Any = allowed(InstanceOf(Channel), None, default=None)
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take rounds of sums; see `VerticalMethod.left_vectors`."""

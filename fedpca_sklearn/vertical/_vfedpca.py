@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message
 from ..rounds._client import Client
@@ -297,7 +297,7 @@ def common_vectors(
     return agreed, np.array(first_values), np.array(last_weights)
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class VFedPCA(VerticalMethod):
     """Periods of an average of the clients' own leading vectors; few floats.
 
@@ -408,25 +408,19 @@ class VFedPCA(VerticalMethod):
     10 0.0002
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "local_iterations": [Interval(Integral, 1, None, closed="left")],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "weighting": [StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"})],
-        "weight_scaling": ["boolean", StrOptions({"ceil"})],
-        "update": [
-            StrOptions({"cumulative", "original", "cumulative_columns", "original_columns"})
-        ],
-        "exchange": [StrOptions({"consensus", "neighbours"})],
-    }
-
-    local_iterations: int = 20
-    n_rounds: int = 10
-    warm_start: bool = True
-    weighting: str = "projection"
-    weight_scaling: bool | str = False
-    update: str = "original"
-    exchange: str = "consensus"
+    local_iterations: int = allowed(AT_LEAST_ONE, default=20)
+    n_rounds: int = allowed(AT_LEAST_ONE, default=10)
+    warm_start: bool = allowed("boolean", default=True)
+    weighting: str = allowed(
+        StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"}),
+        default="projection",
+    )
+    weight_scaling: bool | str = allowed("boolean", StrOptions({"ceil"}), default=False)
+    update: str = allowed(
+        StrOptions({"cumulative", "original", "cumulative_columns", "original_columns"}),
+        default="original",
+    )
+    exchange: str = allowed(StrOptions({"consensus", "neighbours"}), default="consensus")
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
