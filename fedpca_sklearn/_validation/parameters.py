@@ -15,9 +15,13 @@ def allowed(*kinds: Any, default: Any = MISSING) -> Any:
 
 @dataclass_transform(eq_default=False, field_specifiers=(allowed, field))
 def with_parameters(cls: type[Class]) -> type[Class]:
-    """Give a class an ``__init__`` that only keeps its parameters, and their constraints."""
-    cls = dataclass(eq=False, repr=False)(cls)
-    kept = [of for of in fields(cls) if of.init]  # type: ignore[arg-type]
-    found = {of.name: of.metadata.get("allowed", "no_validation") for of in kept}
-    cls._parameter_constraints = found  # type: ignore[attr-defined]
+    """Give a class an ``__init__`` that only keeps its parameters, and their constraints.
+
+    A parameter without `allowed` may be what a base says of it, or anything.
+    """
+    before = getattr(cls, "_parameter_constraints", {})
+    kept = [of for of in fields(dataclass(eq=False, repr=False)(cls)) if of.init]  # type: ignore[arg-type]
+    kinds = {of.name: before.get(of.name, "no_validation") for of in kept}
+    kinds |= {of.name: of.metadata["allowed"] for of in kept if of.metadata}
+    cls._parameter_constraints = kinds  # type: ignore[attr-defined]
     return cls

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY
-from numbers import Real
 
 import numpy as np
 
-from .._validation.intervals import Interval
 from .._validation.parameters import allowed, with_parameters
 from ._discrete_gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
@@ -94,7 +92,7 @@ class FedPowerNoise(Mechanism):
     _OFF_DIAGONAL = math.sqrt(0.5)  # of the last round
 
     _: KW_ONLY
-    mean_share: float = allowed(Interval(Real, 0, 1, closed="neither"), None, default=0.2)
+    mean_share: float | None = 0.2
     noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
