@@ -34,8 +34,7 @@ from fedpca_sklearn.privacy import (
     PrivacyBoundWarning,
     PrivateCenter,
     PrivateNorm,
-    _private_center,
-    _private_norm,
+    _private_searches,
 )
 from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._gaussian import epsilon_of
@@ -340,11 +339,13 @@ def found_in(what, side, n_runs):
                 search.found(X, mechanism, budget, rng)
         return np.reshape(means, (n_runs, -1)), mu2
     search = mechanism.searches["row_norm"]
-    norms = _private_norm.norms_between(search.bounds)
-    aim = _private_norm.aim_for_moments(n, mechanism.budget())
-    of = _private_norm.losses(row_norms(X, None), norms, aim)
+    norms = _private_searches.norms_between(search.bounds)
+    aim = _private_searches.aim_for_moments(n, mechanism.budget())
+    of = _private_searches.losses(row_norms(X, None), norms, aim)
     cost = search.cost(n, d, mechanism.budget())
-    found = [_private_norm.least_privately(of, _private_norm.SPAN, cost, rng) for rng in rngs]
+    found = [
+        _private_searches.least_privately(of, _private_searches.SPAN, cost, rng) for rng in rngs
+    ]
     return np.log(norms[found])[:, None], mu2
 
 
@@ -357,7 +358,7 @@ def means_as_released():
         means.append(mean)
         return np.full(len(mean), 1e-300)
 
-    with mock.patch.object(_private_center, "_step", kept):
+    with mock.patch.object(_private_searches, "_step", kept):
         yield means
 
 
@@ -380,7 +381,7 @@ SEARCH_FAULTS = {
     "half of the noise on losses": (
         "norm",
         _patched(
-            _private_norm,
+            _private_searches,
             "least_privately",
             lambda draw: lambda of, span, mu2, rng: draw(of, span, 4 * mu2, rng),
         ),
@@ -388,7 +389,7 @@ SEARCH_FAULTS = {
     "weights without a bound": (
         "norm",
         _patched(
-            _private_norm,
+            _private_searches,
             "weights",
             lambda weights: lambda rows, norm: weights(rows, norm) * np.where(rows > 1e150, 4, 1),
         ),
@@ -397,7 +398,7 @@ SEARCH_FAULTS = {
     "means of rows as they are": (
         "centre",
         _patched(
-            _private_center.ClippedRows,
+            _private_searches.ClippedRows,
             "of",
             lambda of: staticmethod(lambda X, c, r: of(X, c, 9 * r)),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,8 @@ import scipy.sparse as sp
 from .._validation.feature_names import check_names, composed_names
 from ..summary._codec import check_regular
 from ._h5ad import H5adRows
-from ._progress import progress_bar
+from ._report import listed, printable
 from ._row_files import CsvRows, Limits, NpyRows, ParquetRows, RowFile
-from ._texts import listed, names_in, printable
 
 _FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
     ".npy": NpyRows,
@@ -28,56 +28,6 @@ _FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
 _TEXTS = ".csv", ".tsv"
 
 
-def add_rows(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Options of commands that read rows; those that choose columns are in the group returned."""
-    columns = parser.add_mutually_exclusive_group()
-    columns.add_argument("--columns", type=names_in, help="those to take, with commas")
-    columns.add_argument("--without", type=names_in, help="those to leave out", metavar="COLUMNS")
-    parser.add_argument(
-        "--separator",
-        type=_separator,
-        help="of csv (default: a comma, with --decimal , a semicolon; of tsv a tab)",
-        metavar="C",
-    )
-    parser.add_argument(
-        "--decimal", choices=[".", ","], default=".", help="sign before decimals in csv"
-    )
-    limits = Limits()
-    parser.add_argument(
-        "--max-columns",
-        type=_at_least_one(int),
-        default=limits.columns,
-        help=f"most columns of a file (default: {limits.columns:,})",
-        metavar="N",
-    )
-    parser.add_argument(
-        "--max-ratio",
-        type=_at_least_one(float),
-        default=limits.ratio,
-        help="most bytes of the rows in double precision for each byte of a file (default: "
-        f"{limits.ratio:,.0f}; 64 MiB are always read)",
-        metavar="R",
-    )
-    return columns
-
-
-def _at_least_one(kind: type) -> Callable[[str], Any]:
-    def parsed(text: str) -> Any:
-        if not (value := kind(text)) >= 1:
-            raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-        return value
-
-    parsed.__name__ = kind.__name__  # which argparse names for a text that is none
-    return parsed
-
-
-def _separator(text: str) -> str:
-    text = {"tab": "\t", r"\t": "\t"}.get(text, text)
-    if len(text) != 1 or text in '"\r\n':
-        raise ValueError("a separator is one character, or the word tab")
-    return text
-
-
 class Rows:
     """Batches of rows of one or more files, all in the same columns.
 
@@ -85,11 +35,16 @@ class Rows:
     ----------
     paths : sequence of str
     options : Namespace
-        Those of `add_rows`. With ``drop_missing`` rows with a missing value are left out.
+        Those of how files are read. With ``drop_missing`` rows with a missing value are left out.
     names : sequence of str, default=None
         Columns that are asked for, in this order, where the files know names.
     keep_missing : bool, default=False
         Whether rows with a missing value are no error.
+
+    Attributes
+    ----------
+    n_read, n_dropped : int
+        Rows so far, and those that were left out.
     """
 
     def __init__(
@@ -103,7 +58,7 @@ class Rows:
         self._files = [_opened(path, options) for path in paths]
         self._drop_missing: bool | None = getattr(options, "drop_missing", None)
         self._keep_missing = keep_missing
-        self.n_dropped = 0
+        self.n_read = self.n_dropped = 0
         self._columns = []
         wanted = names if options.columns is None else options.columns
         for file in self._files:
@@ -124,16 +79,17 @@ class Rows:
     def __iter__(self) -> Iterator[Any]:
         """Yield float arrays, or CSR, of finite values; missing ones where they are kept."""
         paths = ", ".join(printable(file.path) for file in self._files[:2])
-        with progress_bar(paths, self.n_rows) as bar:
+        with _progress(paths, self.n_rows) as advance:
             for file, columns in zip(self._files, self._columns, strict=True):
                 before = 0
                 with errors_of(file.path):
                     for rows in file.batches(columns):
                         checked = self._checked(rows, before)
                         if checked.shape[0]:
+                            self.n_read += checked.shape[0]
                             yield checked
                         before += rows.shape[0]
-                        bar.update(rows.shape[0])
+                        advance(rows.shape[0])
                     if file.n_rows not in (None, before):
                         raise ValueError(f"it announces {file.n_rows} rows, but holds {before}.")
 
@@ -158,6 +114,25 @@ class Rows:
             hint = "" if self._drop_missing is None else hint
             raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
         raise ValueError(f"{column} is infinite in row {before + i + 1}.")
+
+
+@contextmanager
+def _progress(what: str, n_rows: int | None) -> Iterator[Callable[[int], object]]:
+    """What to tell numbers of rows; it moves a bar where somebody looks and tqdm is there."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        tqdm = None
+    if tqdm is None or not on_terminal():
+        yield lambda n: None
+        return
+    with tqdm(total=n_rows, desc=what, unit=" rows", unit_scale=True, leave=False) as bar:
+        yield bar.update
+
+
+def on_terminal() -> bool:
+    """Whether somebody looks."""
+    return sys.stderr.isatty()
 
 
 @contextmanager

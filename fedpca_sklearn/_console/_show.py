@@ -5,18 +5,25 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from typing import Any
 
 import numpy as np
 
 from .._validation.files import written
 from ..federated import FederatedPCA
-from ..plotting._names import AS_IT_IS
+from ..plotting._displays import AS_IT_IS
 from ..summary import Subspace
-from ._output import Report, check_output
+from ._report import (
+    Report,
+    adjusted_how,
+    check_output,
+    confounder_names,
+    described,
+    facts,
+    printable,
+    shares,
+)
 from ._row_files import needed
-from ._summaries import add_model, load, model_in, stating_model
-from ._texts import adjusted_how, confounder_names, count, described, facts, printable, shares
+from ._summaries import load, model_in, stating_model
 
 _PICTURES = ".png", ".pdf", ".svg"
 # Components in the text, and in the picture.
@@ -24,24 +31,7 @@ _MOST_LISTED, _MOST_DRAWN = 10, 6
 _NAME = 40
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser("show", help="loadings, variances and error of components")
-    parser.add_argument("file", metavar="FILE", help="a summary, of a site or merged")
-    add_model(parser)
-    parser.add_argument(
-        "--top",
-        type=count,
-        default=10,
-        help="loadings of a component to show, the largest first (default: 10; --json has all)",
-        metavar="N",
-    )
-    parser.add_argument("--plot", help="draw them: .png, .pdf or .svg", metavar="PICTURE")
-    parser.add_argument("--force", action="store_true", help="replace the picture if it exists")
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> Report:
+def show(options: argparse.Namespace) -> Report:
     """Compute the components from the summary, by the options that its file states."""
     if options.plot is not None:
         _check_picture(options)
@@ -67,8 +57,7 @@ def _check_picture(options: argparse.Namespace) -> None:
     """Raise if no picture can be drawn or written, before anything is computed."""
     if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
         raise ValueError(f"--plot must end in one of {', '.join(_PICTURES)}, got {options.plot}.")
-    picture = argparse.Namespace(output=options.plot, force=options.force)
-    check_output(picture, [options.file], "show")
+    check_output(options.plot, options.force, [options.file], "show")
     needed("matplotlib", "plot")
 
 

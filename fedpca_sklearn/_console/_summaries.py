@@ -8,60 +8,37 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .._base.adjusting import confounders_of
-from .._validation.files import written
 from .._validation.texts import check_text
 from ..federated import FederatedPCA
 from ..summary import Subspace
 from ..summary._provenance import StatedModel
-from ._align import aligned
-from ._output import Report
-from ._rows import errors_of
-from ._texts import (
+from ..summary._scaling import select_columns
+from ._report import (
+    Report,
     confounder_names,
     described,
     facts,
     listed,
-    names_in,
-    number,
     printable,
     shares,
 )
-from ._units import unlike_units
+from ._rows import errors_of
 
+# Nearer to a hundredfold than to tenfold.
+_APART = 10**1.5
+# The deviation of five normal rows is so much too small in two columns of a million.
+_FEWEST = 5
+# Of the mean: what rounding leaves of the deviation of a constant column is less.
+_CONSTANT = 1e-6
+_SHOWN = 5
 _OTHER_MODEL = "leave the option out, or make another model by merge."
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Options of commands that make a model of summaries."""
-    parser.add_argument(
-        "-n",
-        "--n-components",
-        type=number,
-        help="components, a share of variance, as 0.9, parallel, held-out, or mle (default: all)",
-        metavar="N",
-    )
-    add_adjusting(parser)
-
-
-def add_adjusting(parser: argparse.ArgumentParser) -> None:
-    """Options that say how rows are adjusted before their PCA."""
-    parser.add_argument("--scale", action="store_true", help="columns of one variance")
-    parser.add_argument(
-        "--partial-out",
-        type=names_in,
-        help="confounders, with commas, whose effects are taken out of the other columns",
-        metavar="COLUMNS",
-    )
-
-
-def add_site(parser: argparse.ArgumentParser) -> None:
-    """Option of commands that write what is of one site."""
-    parser.add_argument("--site", help="name of the site", metavar="NAME")
-
-
 def checked_site(options: argparse.Namespace) -> str | None:
-    """The site of `add_site`, or None if it is not given."""
+    """The site of ``--site``, or None if it is not given."""
     if options.site is None:
         return None
     site = check_text("--site", options.site)
@@ -70,38 +47,20 @@ def checked_site(options: argparse.Namespace) -> str | None:
     return site
 
 
-def add_sites(parser: argparse.ArgumentParser) -> None:
-    """Options of commands that put the summaries of sites together."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="summaries of sites")
-    parser.add_argument(
-        "--align",
-        action="store_true",
-        help="match columns by name: any order; those that a site lacks are left out",
-    )
-
-
 def load(file: str) -> Subspace:
     """Read a summary; errors name the file."""
     with errors_of(file):
         return Subspace.load(file)
 
 
-def site_of(summary: Subspace, file: str) -> str:
-    """Name of the site in messages, or of the file."""
-    return file if summary.site is None else repr(summary.site)
-
-
 def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
-    """Summaries of the files of `add_sites`, and what is to be warned of."""
+    """Summaries of files, and what is to be warned of."""
     summaries = [load(file) for file in options.files]
     warnings = _options_left_out(options, summaries) if "partial_out" in options else []
     if options.align:
         summaries, of_columns = aligned(summaries, options.files)
         warnings += of_columns
-    if len({(s.n_features, s.feature_names) for s in summaries}) == 1:
-        who = [site_of(s, file) for s, file in zip(summaries, options.files, strict=True)]
-        warnings += unlike_units(summaries, who)
-    return summaries, warnings
+    return summaries, warnings + unlike_units(summaries, options.files)
 
 
 def _options_left_out(options: argparse.Namespace, summaries: Sequence[Subspace]) -> list[str]:
@@ -123,14 +82,121 @@ def _options_left_out(options: argparse.Namespace, summaries: Sequence[Subspace]
     ]
 
 
-def model_of(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
-    """Fitted estimator of summaries, by the options of `add_model`."""
-    return FederatedPCA.from_subspaces(
-        summaries,
-        options.n_components,
-        scale=options.scale,
-        partial_out=options.partial_out,
-    )
+# ---------------------------------------------------------------------- columns of sites
+
+
+def aligned(
+    summaries: Sequence[Subspace], files: Sequence[str]
+) -> tuple[list[Subspace], list[str]]:
+    """Summaries in the columns that all of them have, in the order of the first.
+
+    Parameters
+    ----------
+    summaries : sequence of Subspace
+    files : sequence of str
+        Where they are from.
+
+    Returns
+    -------
+    summaries : list of Subspace
+    warnings : list of str
+        A line for each file that lacks columns of others.
+    """
+    places = []
+    for file, summary in zip(files, summaries, strict=True):
+        if summary.feature_names is None:
+            raise ValueError(f"{file}: it has no names of columns, which --align matches.")
+        places.append({name: j for j, name in enumerate(summary.feature_names)})
+    order = [name for name in places[0] if all(name in place for place in places)]
+    if not order:
+        raise ValueError(f"no column is in all of {listed(files)}.")
+    everywhere = dict.fromkeys(name for place in places for name in place)
+    found, warnings = [], []
+    for file, summary, place in zip(files, summaries, places, strict=True):
+        lacking = [name for name in everywhere if name not in place]
+        if lacking:
+            warnings.append(f"{file} has no {listed(lacking)}: left out of all.")
+        columns = [place[name] for name in order]
+        with errors_of(file):
+            same = columns == list(range(len(place)))
+            found.append(summary if same else select_columns(summary, columns))
+    return found, warnings
+
+
+def unlike_units(summaries: Sequence[Subspace], files: Sequence[str]) -> list[str]:
+    """Warnings about columns whose means or deviations at sites are a hundredfold apart.
+
+    A mean is compared with the larger of the other's mean and deviation, so that means near zero
+    are not judged. A column that is constant at a site says nothing about its unit there, unless
+    by its value.
+
+    Parameters
+    ----------
+    summaries : sequence of Subspace
+        Those of unlike columns are not compared.
+    files : sequence of str
+        Where they are from.
+
+    Returns
+    -------
+    warnings : list of str
+        A line for each of the first columns, and one for how many more there are.
+    """
+    judged = [i for i, s in enumerate(summaries) if s.n_samples >= _FEWEST]
+    if len(judged) < 2 or len({(s.n_features, s.feature_names) for s in summaries}) > 1:
+        return []
+    who = [files[i] if summaries[i].site is None else repr(summaries[i].site) for i in judged]
+    names = summaries[0].feature_names
+    names_or_numbers = [
+        str(j + 1) if names is None else repr(names[j]) for j in range(summaries[0].n_features)
+    ]
+    means = np.abs([summaries[i].mean for i in judged])
+    deviations = np.array([_deviations(summaries[i]) for i in judged])
+    sizes = np.maximum(means, deviations)
+    deviations[deviations <= _CONSTANT * means] = 0
+    found: dict[int, str] = {}
+    for what, values, others in (("deviation", deviations, deviations), ("mean", means, sizes)):
+        least = np.where(others > 0, others, np.inf).argmin(axis=0)
+        most = values.argmax(axis=0)
+        columns = np.arange(len(names_or_numbers))
+        high, low = values[most, columns], others[least, columns]
+        for j in np.flatnonzero((low > 0) & (high >= _APART * low)):
+            found.setdefault(
+                int(j),
+                f"column {names_or_numbers[j]}: the {what} of {who[most[j]]} is "
+                f"{high[j]:.3g}, of {who[least[j]]} {values[least[j], j]:.3g}; are the "
+                "units the same?",
+            )
+    lines = [found[j] for j in sorted(found)]
+    more = len(lines) - _SHOWN
+    return lines[:_SHOWN] + ([f"and {more} more columns like these."] if more > 0 else [])
+
+
+def _deviations(summary: Subspace) -> np.ndarray:
+    """Standard deviation of each column; of what was kept, where that of all is not known."""
+    scatter = summary.column_scatter
+    if scatter is None:
+        scatter = (summary.singular_values**2) @ summary.components.astype(np.float64) ** 2
+    return np.sqrt(np.maximum(scatter, 0.0) / summary.degrees_of_freedom)
+
+
+# ---------------------------------------------------------------------- models
+
+
+def model_of(
+    options: argparse.Namespace, summaries: Sequence[Subspace], files: Sequence[str]
+) -> FederatedPCA:
+    """Fitted estimator of summaries of files, by the options; errors tell the files."""
+    try:
+        return FederatedPCA.from_subspaces(
+            summaries, options.n_components, scale=options.scale, partial_out=options.partial_out
+        )
+    except ValueError as error:
+        places = sorted({int(i) for i in re.findall(r"\bsubspaces\[(\d+)\]", str(error))})
+        legend = "; ".join(f"subspaces[{i}] is {files[i]}" for i in places)
+        named = {s.feature_names for s in summaries}
+        hint = " --align matches columns by name." if len(named) > 1 and None not in named else ""
+        raise ValueError(f"{error}{hint}{f' ({legend})' if legend else ''}") from error
 
 
 def model_in(options: argparse.Namespace, file: str, summary: Subspace) -> FederatedPCA:
@@ -139,17 +205,16 @@ def model_in(options: argparse.Namespace, file: str, summary: Subspace) -> Feder
     Options that the file states need not be given; others than these are an error, but for fewer
     components.
     """
-    stated = summary.model
+    stated, asked = summary.model, options.n_components
     if stated is None:
-        return model_of(options, [summary])
+        return model_of(options, [summary], [file])
     _check_same_model(options, file, summary)
-    asked = options.n_components
-    given = {
-        "n_components": (stated.n_components or None) if asked is None else asked,
-        "scale": stated.scale,
-        "partial_out": confounder_names(summary) or None,
-    }
-    fitted = model_of(argparse.Namespace(**{**vars(options), **given}), [summary])
+    fitted = FederatedPCA.from_subspaces(
+        [summary],
+        (stated.n_components or None) if asked is None else asked,
+        scale=stated.scale,
+        partial_out=confounder_names(summary) or None,
+    )
     if fitted.n_components_ > stated.n_components:
         raise ValueError(
             f"-n {asked} asks for {fitted.n_components_} components, and the model in {file} has "
@@ -184,7 +249,7 @@ def stating_model(fitted: Any, summary: Subspace) -> Subspace:
     return summary._replace(model=stated)
 
 
-def report_of(
+def model_written(
     options: argparse.Namespace, fitted: FederatedPCA, warnings: Sequence[str] = ()
 ) -> Report:
     """Write the summary of a fit, and tell what is in it.
@@ -192,29 +257,21 @@ def report_of(
     Of columns as they are it is cut to the components. Scaled ones, and those without confounders,
     follow from the summary of the columns as they are, which is written whole.
     """
-    adjusted = bool(options.scale or options.partial_out)
     summary = fitted.subspace_
-    if not adjusted:
-        summary = summary.truncate(fitted.n_components_)
-    summary = stating_model(fitted, summary)
-    with written(options.output) as path:
-        summary.save(path)
-    found, model = {"output": options.output, **facts(summary)}, {}
-    if adjusted:
-        ratios = fitted.explained_variance_ratio_
-        found["model"]["explained_variance_ratio"] = ratios
-        model["explained"] = shares(ratios)
-    text = f"{printable(options.output)}\n{described(summary, **model)}"
-    return Report(text, found, warnings=list(warnings))
+    if not (options.scale or options.partial_out):
+        return saved(
+            options.output, stating_model(fitted, summary.truncate(fitted.n_components_)), warnings
+        )
+    ratios = fitted.explained_variance_ratio_
+    report = saved(
+        options.output, stating_model(fitted, summary), warnings, explained=shares(ratios)
+    )
+    report.facts["model"]["explained_variance_ratio"] = ratios
+    return report
 
 
-def model_of_sites(options: argparse.Namespace, summaries: Sequence[Subspace]) -> FederatedPCA:
-    """`model_of` with errors that tell the files, and how columns are matched."""
-    try:
-        return model_of(options, summaries)
-    except ValueError as error:
-        places = sorted({int(i) for i in re.findall(r"\bsubspaces\[(\d+)\]", str(error))})
-        legend = "; ".join(f"subspaces[{i}] is {options.files[i]}" for i in places)
-        named = {s.feature_names for s in summaries}
-        hint = " --align matches columns by name." if len(named) > 1 and None not in named else ""
-        raise ValueError(f"{error}{hint}{f' ({legend})' if legend else ''}") from error
+def saved(output: str, summary: Subspace, warnings: Sequence[str] = (), **lines: str) -> Report:
+    """Write a summary, and tell what is in it, with other lines in place of some."""
+    summary.save(output)
+    text = f"{printable(output)}\n{described(summary, **lines)}"
+    return Report(text, {"output": output, **facts(summary)}, warnings=list(warnings))

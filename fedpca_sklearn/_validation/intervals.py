@@ -57,6 +57,9 @@ class Interval(_param_validation.Interval):
         return self._declared + (" or infinity" if self.with_infinity else "")
 
 
+AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
+
+
 class InstanceOf(_param_validation.HasMethods):
     """An instance of a class, which errors call by the names that users import.
 

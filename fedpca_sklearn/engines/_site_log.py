@@ -9,8 +9,14 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from ..privacy._chained_lines import LONGEST, append_flushed, chain_of, chained
-from ..privacy._file_lock import locked, sync_folder
+from ..privacy._chained_lines import (
+    LONGEST,
+    append_flushed,
+    chain_of,
+    chained,
+    locked,
+    sync_folder,
+)
 from ._letters import write_bytes
 
 # Name of the file beside a log that says how far the log went.

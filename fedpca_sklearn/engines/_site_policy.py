@@ -16,7 +16,7 @@ from .._validation.checks import check_integer
 from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
 from ..privacy._accounts import ROUNDING, Account
 from ..privacy._gaussian import epsilon_of
-from ..privacy._seeds import seeds_of
+from ..privacy._mechanism import seeds_of
 from ._messages import Array, Context, sizes_of
 from ._site_log import SiteLog, SiteLogError, Tally
 

@@ -17,11 +17,10 @@ from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
 from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
+from ..privacy._above_noise import beyond_message, count_above, edge, edge_of_sum, noise_message
 from ..privacy._accounts import ROUNDING, Accounts
-from ..privacy._mechanism import Terms
-from ..privacy._noise_warning import beyond_message, count_above, edge, edge_of_sum, noise_message
+from ..privacy._mechanism import Terms, seeds_of
 from ..privacy._rows import ClippedRows
-from ..privacy._seeds import seeds_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._provenance import StatedPrivacy
 from ._clients import rows_of

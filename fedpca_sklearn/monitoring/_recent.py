@@ -119,24 +119,29 @@ class RecentScores:
     """The p-values of the last half of the rows since limits began, at most ``size`` of them.
 
     Half of the rows, so that what was scored while the model was still learning is forgotten as
-    fast as it was learnt; ``enough`` of them, if there are as many.
+    fast as it was learnt; ``enough`` of them, if there are as many. ``n_new`` rows have come, of
+    which ``n_flagged`` were flagged, since limits were last taken from these.
     """
 
     size: int
     enough: int
     values: np.ndarray
     n_rows: int = 0
+    n_new: int = 0
+    n_flagged: int = 0
 
-    def extended(self, values: np.ndarray) -> RecentScores:
+    def extended(self, values: np.ndarray, n_flagged: int = 0) -> RecentScores:
         """These and the values of more rows."""
-        n_rows = self.n_rows + len(values)
+        more, n_rows = len(values), self.n_rows + len(values)
         kept = max(min(n_rows // 2, self.size), self.enough)
         values = np.concatenate([self.values, values])[-kept:]
-        return replace(self, values=values, n_rows=n_rows)
+        n_flagged += self.n_flagged
+        return RecentScores(self.size, self.enough, values, n_rows, self.n_new + more, n_flagged)
 
     def begun(self, values: np.ndarray) -> RecentScores:
         """With values of rows that one model has scored, all of which count."""
-        return replace(self, values=values[-self.size :], n_rows=2 * len(values))
+        n = 2 * len(values)
+        return replace(self, values=values[-self.size :], n_rows=n, n_new=n)
 
 
 @dataclass(frozen=True)

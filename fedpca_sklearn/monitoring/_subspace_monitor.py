@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.fitted import as_numpy
+from .._base.fitted import FittedState, as_numpy
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ._learning import LearningMixin
+from ._learning import (
+    apart,
+    begin,
+    check_fitted,
+    checked_rows,
+    limits_of,
+    model_now,
+    model_of,
+    take,
+    take_all,
+    unlike_of,
+)
 
 
 def _can_go_on(monitor: Any) -> bool:
     return hasattr(getattr(monitor, "estimator_", monitor.estimator), "partial_fit")
 
 
-class SubspaceMonitor(LearningMixin):
+@with_parameters
+class SubspaceMonitor(OutlierMixin, BaseEstimator):
     """Finds rows that do not belong to the subspace of the others.
 
     This is anomaly detection (outlier or novelty detection): the monitor is put around an
@@ -147,28 +162,15 @@ class SubspaceMonitor(LearningMixin):
     __metadata_request__fit = {"clients": True, "times": True}
     __metadata_request__partial_fit = {"clients": True, "times": True}
 
-    _parameter_constraints: dict = {
-        "estimator": [HasMethods(["fit"])],
-        "contamination": [Interval(Real, 0, 0.5, closed="right")],
-        "limits": [StrOptions({"chi2", "quantile"})],
-        "drift_window": [Interval(Integral, 1, 1_000_000, closed="both")],
-        "drift_level": [Interval(Real, 0, 1, closed="neither")],
-    }
+    _doc_link_module = FittedState._doc_link_module
+    _doc_link_template = FittedState._doc_link_template
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        contamination: float = 0.05,
-        limits: str = "quantile",
-        drift_window: int = 100,
-        drift_level: float = 0.001,
-    ):
-        self.estimator = estimator
-        self.contamination = contamination
-        self.limits = limits
-        self.drift_window = drift_window
-        self.drift_level = drift_level
+    estimator: Any = allowed(HasMethods(["fit"]))
+    _: KW_ONLY
+    contamination: float = allowed(Interval(Real, 0, 0.5, closed="right"), default=0.05)
+    limits: str = allowed(StrOptions({"chi2", "quantile"}), default="quantile")
+    drift_window: int = allowed(Interval(Integral, 1, 1_000_000, closed="both"), default=100)
+    drift_level: float = allowed(Interval(Real, 0, 1, closed="neither"), default=0.001)
 
     @classmethod
     def from_estimator(cls, estimator: Any, **parameters: Any) -> SubspaceMonitor:
@@ -195,7 +197,7 @@ class SubspaceMonitor(LearningMixin):
         if hasattr(fitted, "feature_names_in_"):
             monitor.feature_names_in_ = fitted.feature_names_in_
             del fitted.feature_names_in_  # rows are handed on without names
-        monitor._begin(fitted, monitor._model_of(fitted))
+        begin(monitor, fitted, model_of(monitor, fitted))
         return monitor
 
     @classmethod
@@ -253,17 +255,7 @@ class SubspaceMonitor(LearningMixin):
         """
         given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
-            self._validate_params()
-            X = self._checked(X, reset=True)
-            extra = self._handed_on(X.shape[0], **given)
-            fitted, n = self._fitted("fit", X, y, extra)
-            model, scores = self._model_of(fitted, n), np.empty((0, 3))
-            # a mechanism has no account of more fits
-            if self.limits == "quantile" and getattr(self.estimator, "mechanism", None) is None:
-                scores = self._held_out_scores(X, extra, len(fitted.components_))
-            self._begin(fitted, model)
-            self._scores = self._scores.begun(scores)
-            self._renew_limits()
+            take_all(self, X, y, **given)
         return self
 
     @available_if(_can_go_on)
@@ -297,7 +289,7 @@ class SubspaceMonitor(LearningMixin):
         """
         given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
-            self._take(X, y, **given)
+            take(self, X, y, **given)
         return self
 
     # ---------------------------------------------------------------- what it says of rows
@@ -317,9 +309,9 @@ class SubspaceMonitor(LearningMixin):
             for so many entries. A row with a number above 1 is an outlier. So is one whose squared
             distance as a whole is too large, which is measured beside them.
         """
-        model = self._now()
-        distances, size = model.distances(self._checked(X))
-        limits = self._limits(model, size)
+        model = model_now(self)
+        distances, size = model.distances(checked_rows(self, X))
+        limits = limits_of(self, model, size)
         with np.errstate(invalid="ignore"):
             return np.where(np.isinf(limits), 0.0, distances / limits)[:, :2]
 
@@ -336,8 +328,8 @@ class SubspaceMonitor(LearningMixin):
         scores : ndarray of shape (n,)
             Logarithm of the p-value: 0 for the mean, below ``offset_`` for outliers.
         """
-        model = self._now()
-        return -self._unlike(model.surprises(*model.distances(self._checked(X))))
+        model = model_now(self)
+        return -unlike_of(self, model.surprises(*model.distances(checked_rows(self, X))))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score of rows less ``offset_``.
@@ -385,15 +377,15 @@ class SubspaceMonitor(LearningMixin):
             the row from the mean would lose without the entry (reconstruction-based contribution,
             Alcala and Qin 2009). NaN where the entry is missing. O(n d k^2).
         """
-        model = self._now()
-        return model.deviations(self._checked(X))
+        model = model_now(self)
+        return model.deviations(checked_rows(self, X))
 
     # ---------------------------------------------------------------- limits
 
     @property
     def offset_(self) -> float:
         """Least score of a row that is not an outlier."""
-        self._now()
+        check_fitted(self)
         return -self._limit.value
 
     @property
@@ -407,8 +399,8 @@ class SubspaceMonitor(LearningMixin):
         return self._limit_of(1)
 
     def _limit_of(self, which: int) -> float:
-        model = self._now()
-        return float(self._limits(model, np.array([len(model.mean)]))[0, which])
+        model = model_now(self)
+        return float(limits_of(self, model, np.array([len(model.mean)]))[0, which])
 
     @property
     def drift_points_(self) -> np.ndarray:
@@ -421,6 +413,22 @@ class SubspaceMonitor(LearningMixin):
         """Sine of the largest angle between the first subspace and the one now."""
         check_is_fitted(self)
         return subspace_distance(self._first_basis, self.estimator_.components_)
+
+    @contextmanager
+    def _unchanged_on_error(self):
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def __getstate__(self):
+        """Of a copy, whose estimator goes on without this one."""
+        state = dict(super().__getstate__())
+        if "estimator_" in state:
+            state["estimator_"] = apart(state["estimator_"])
+        return state
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

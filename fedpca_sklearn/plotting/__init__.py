@@ -1,11 +1,15 @@
 """Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
-from ._control_chart import ControlChartDisplay
-from ._displays import CommunicationDisplay, RankDisplay, SubspaceErrorDisplay
+from ._displays import (
+    CommunicationDisplay,
+    ControlChartDisplay,
+    RankDisplay,
+    RefinementDisplay,
+    ScreeDisplay,
+    SubspaceErrorDisplay,
+    SuspectsDisplay,
+)
 from ._plane import BiplotDisplay, LoadingsDisplay, ScoresDisplay
-from ._refinement import RefinementDisplay
-from ._scree import ScreeDisplay
-from ._suspects import SuspectsDisplay
 
 __all__ = [
     "BiplotDisplay",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._names import AS_IT_IS, in_legend
+from ._displays import AS_IT_IS, axes_of
 
 __all__ = ["BiplotDisplay", "LoadingsDisplay", "ScoresDisplay"]
 
@@ -16,12 +17,10 @@ __all__ = ["BiplotDisplay", "LoadingsDisplay", "ScoresDisplay"]
 _ROOM = 1.1
 
 
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(layout="constrained")[1]
+def _in_legend(label: Any) -> str:
+    """A label as a legend shows it, which leaves out what begins with an underscore."""
+    text = str(label)
+    return f" {text}" if text.startswith("_") else text
 
 
 def _two(estimator: Any, components: Sequence[int]) -> list[int]:
@@ -56,6 +55,7 @@ def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     )
 
 
+@dataclass(eq=False, repr=False)
 class ScoresDisplay:
     """Rows in the plane of two components, coloured by label.
 
@@ -86,16 +86,10 @@ class ScoresDisplay:
     'component 1 (92 %)'
     """
 
-    def __init__(
-        self,
-        scores: Any,
-        *,
-        labels: Any = None,
-        axis_names: Sequence[str] = ("component 1", "component 2"),
-    ):
-        self.scores = scores
-        self.labels = labels
-        self.axis_names = axis_names
+    scores: Any
+    _: KW_ONLY
+    labels: Any = None
+    axis_names: Sequence[str] = ("component 1", "component 2")
 
     @classmethod
     def from_estimator(
@@ -107,13 +101,13 @@ class ScoresDisplay:
         components: Sequence[int] = (0, 1),
         ax: Any = None,
         **kwargs: Any,
-    ) -> ScoresDisplay:
-        """Draw the rows of X.
+    ) -> Any:
+        """Draw the rows of X, and in a biplot the columns of the estimator.
 
         Parameters
         ----------
         estimator : estimator
-            Fitted, with ``components_``.
+            Fitted, with ``components_``; for a biplot with ``get_covariance``, too.
         X : {array-like, sparse matrix} of shape (n, d)
             Rows.
         labels : array-like of shape (n,), default=None
@@ -127,15 +121,21 @@ class ScoresDisplay:
 
         Returns
         -------
-        display : ScoresDisplay
+        display : object
             The display, drawn.
         """
         at = _two(estimator, components)
         scores = np.asarray(estimator.transform(X))[:, at]
-        display = cls(scores, labels=labels, axis_names=_axis_names(estimator, at))
+        of_columns = cls._of_columns(estimator, at)
+        display = cls(scores, *of_columns, labels=labels, axis_names=_axis_names(estimator, at))
         return display.plot(ax, **kwargs)
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> ScoresDisplay:
+    @classmethod
+    def _of_columns(cls, estimator: Any, at: list[int]) -> tuple:
+        """What is drawn beside the rows."""
+        return ()
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the display.
 
         Parameters
@@ -147,14 +147,14 @@ class ScoresDisplay:
 
         Returns
         -------
-        display : ScoresDisplay
+        display : object
             This object, with the artists as attributes.
         """
-        ax, Z = _axes(ax), np.asarray(self.scores)
+        ax, Z = axes_of(ax), np.asarray(self.scores)
         labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
         style = {"s": 12, "alpha": 0.7, **kwargs}
         self.collections_ = [
-            ax.scatter(*Z[labels == label].T, label=in_legend(label), **style)
+            ax.scatter(*Z[labels == label].T, label=_in_legend(label), **style)
             for label in np.unique(labels)
         ]
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
@@ -162,9 +162,14 @@ class ScoresDisplay:
             for text in ax.legend().get_texts():
                 text.set(**AS_IT_IS)
         self.ax_, self.figure_ = ax, ax.figure
+        self._add_columns()
         return self
 
+    def _add_columns(self) -> None:
+        """Draw what is to be seen beside the rows."""
 
+
+@dataclass(eq=False, repr=False)
 class LoadingsDisplay:
     """Which columns two components are made of: the correlation circle, or bars.
 
@@ -200,16 +205,10 @@ class LoadingsDisplay:
     array([ 1.  , -0.05])
     """
 
-    def __init__(
-        self,
-        correlations: Any,
-        names: Sequence[str],
-        *,
-        axis_names: Sequence[str] = ("component 1", "component 2"),
-    ):
-        self.correlations = correlations
-        self.names = names
-        self.axis_names = axis_names
+    correlations: Any
+    names: Sequence[str]
+    _: KW_ONLY
+    axis_names: Sequence[str] = ("component 1", "component 2")
 
     @classmethod
     def from_estimator(
@@ -260,7 +259,7 @@ class LoadingsDisplay:
         """
         if kind not in ("circle", "bars"):
             raise ValueError(f"kind must be 'circle' or 'bars', got {kind!r}.")
-        ax, R = _axes(ax), np.asarray(self.correlations)
+        ax, R = axes_of(ax), np.asarray(self.correlations)
         self.ax_, self.figure_, self.texts_ = ax, ax.figure, []
         if kind == "bars":
             at = np.arange(len(R))
@@ -278,6 +277,7 @@ class LoadingsDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class BiplotDisplay(ScoresDisplay):
     """Rows in the plane of two components, and columns as arrows from its origin.
 
@@ -319,79 +319,14 @@ class BiplotDisplay(ScoresDisplay):
     13
     """
 
-    def __init__(
-        self,
-        scores: Any,
-        correlations: Any,
-        names: Sequence[str],
-        *,
-        labels: Any = None,
-        axis_names: Sequence[str] = ("component 1", "component 2"),
-    ):
-        super().__init__(scores, labels=labels, axis_names=axis_names)
-        self.correlations = correlations
-        self.names = names
+    correlations: Any
+    names: Sequence[str]
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        *,
-        labels: Any = None,
-        components: Sequence[int] = (0, 1),
-        ax: Any = None,
-        **kwargs: Any,
-    ) -> BiplotDisplay:
-        """Draw the rows of X and the columns of a fitted estimator.
+    def _of_columns(cls, estimator, at):
+        return _correlations(estimator, at), _names_of(estimator)
 
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with ``components_`` and ``get_covariance``.
-        X : {array-like, sparse matrix} of shape (n, d)
-            Rows.
-        labels : array-like of shape (n,), default=None
-            For instance the site or the class of each row.
-        components : sequence of two int, default=(0, 1)
-            Which components, from 0.
-        ax : matplotlib axes, default=None
-            None: a new figure.
-        **kwargs : dict
-            Passed to ``ax.scatter``.
-
-        Returns
-        -------
-        display : BiplotDisplay
-            The display, drawn.
-        """
-        at = _two(estimator, components)
-        display = cls(
-            np.asarray(estimator.transform(X))[:, at],
-            _correlations(estimator, at),
-            _names_of(estimator),
-            labels=labels,
-            axis_names=_axis_names(estimator, at),
-        )
-        display.plot(ax, **kwargs)
-        return display
-
-    def plot(self, ax: Any = None, **kwargs: Any) -> BiplotDisplay:
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, default=None
-            None: a new figure.
-        **kwargs : dict
-            Passed to ``ax.scatter``.
-
-        Returns
-        -------
-        display : BiplotDisplay
-            This object, with the artists as attributes.
-        """
-        super().plot(ax, **kwargs)
+    def _add_columns(self):
         R = np.asarray(self.correlations)
         arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
         style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003}
@@ -401,4 +336,3 @@ class BiplotDisplay(ScoresDisplay):
         self.texts_ = [
             self.ax_.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, arrows, strict=True)
         ]
-        return self

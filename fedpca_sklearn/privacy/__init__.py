@@ -1,18 +1,13 @@
 """Mechanisms of differential privacy."""
 
+from ._above_noise import PrivacyNoiseWarning, PrivacyPlan
 from ._accounts import PrivacyBudgetError, PrivacySpent
-from ._analyze_gauss import AnalyzeGauss
 from ._discrete_gaussian import DiscreteGaussian
 from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
-from ._mod_sulq import ModSuLQ
-from ._noise_warning import PrivacyNoiseWarning
-from ._plan import PrivacyPlan
-from ._private_center import PrivateCenter
-from ._private_norm import PrivacyBoundWarning, PrivateNorm
-from ._second_moment import SecondMomentMechanism
-from ._streaming_mod_sulq import StreamingModSuLQ
+from ._private_searches import PrivacyBoundWarning, PrivateCenter, PrivateNorm
+from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism, StreamingModSuLQ
 
 __all__ = [
     "AnalyzeGauss",

@@ -1,18 +1,29 @@
-"""Lines of JSON in a file, each with a hash of itself and of all lines before it."""
+"""Files of lines of JSON, each with a hash of itself and of all lines before it; one writer."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ._file_lock import sync_folder
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+    import msvcrt
 
 # Bytes of a line at most, so that a file without line ends is not read whole.
 LONGEST = 2**16
 # What stands between the content of a line and its chain.
 _MARK = b', "chain": '
+# Byte that stands for the whole file on Windows, where a locked byte cannot be read.
+_FAR = 2**40
+# Seconds between two tries, on Windows.
+_PAUSE = 0.05
 
 
 def chain_of(line: bytes, before: str) -> str:
@@ -48,3 +59,43 @@ def read_exactly(file: int, n: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
+
+
+@contextmanager
+def locked(path: str) -> Iterator[int]:
+    """Open a file to read and append, made if it is not there, and hold its lock.
+
+    Each call opens the file anew, so that its lock excludes other threads as well.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        _lock(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)  # which gives the lock back
+
+
+def _lock(descriptor: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    while True:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def sync_folder(path: str) -> None:
+    """Flush the entry of a new file in its folder to disk, where folders can be opened."""
+    try:
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+    except OSError:  # Windows
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

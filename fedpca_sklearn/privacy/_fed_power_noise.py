@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import KW_ONLY
 
 import numpy as np
 
+from .._validation.parameters import allowed, with_parameters
 from ._discrete_gaussian import DiscreteGaussian
-from ._ledger import PrivacyLedger
-from ._mechanism import Mechanism, Terms
+from ._mechanism import NOISE, Mechanism, Terms
 
 __all__ = ["FedPowerNoise"]
 
 
+@with_parameters
 class FedPowerNoise(Mechanism):
     """Gaussian noise in each round of `FederatedPowerPCA`: O(d k) memory, no d x d matrix.
 
@@ -90,28 +91,9 @@ class FedPowerNoise(Mechanism):
 
     _OFF_DIAGONAL = math.sqrt(0.5)  # of the last round
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        row_norm: float | str,
-        *,
-        center: Any = None,
-        mean: str = "private",
-        mean_share: float = 0.2,
-        trust: str = "client",
-        ledger: PrivacyLedger | None = None,
-        noise: DiscreteGaussian | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_norm = row_norm
-        self.center = center
-        self.mean = mean
-        self.mean_share = mean_share
-        self.trust = trust
-        self.ledger = ledger
-        self.noise = noise
+    _: KW_ONLY
+    mean_share: float | None = 0.2
+    noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
 
     def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
         """A client's sum of y, with its noise.

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ._accounts import Account, PrivacyBudgetError, PrivacySpent, account_name, exceeds
-from ._chained_lines import LONGEST, append_flushed, chain_of, chained, read_exactly
-from ._file_lock import locked
+from ._chained_lines import LONGEST, append_flushed, chain_of, chained, locked, read_exactly
 from ._gaussian import epsilon_of
 
 __all__ = ["PrivacyLedger"]

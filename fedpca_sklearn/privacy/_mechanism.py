@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
+import secrets
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
 from .._validation.intervals import InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ._accounts import PrivacySpent
 from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger
-from ._private_center import PrivateCenter
-from ._private_norm import PrivateNorm
+from ._private_searches import PrivateCenter, PrivateNorm
 from ._rows import row_norms
 
 __all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
+
+# Words of 32 bits in the seed of a client.
+_WORDS = 4
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -76,6 +81,14 @@ def gaussian_cost(sensitivity: float, std: float) -> float:
     return (sensitivity / std) ** 2 if std else math.inf
 
 
+def seeds_of(random_state: Any) -> tuple[int, ...]:
+    """Seed that no one can guess by trying, from the operating system if none is given."""
+    if random_state is None:
+        return (secrets.randbits(32 * _WORDS),)
+    rng = check_random_state(random_state)
+    return tuple(int(word) for word in rng.randint(2**32, size=_WORDS, dtype=np.uint32))
+
+
 @dataclass(frozen=True)
 class Terms:
     """Bounds of the rows, and the noise that a client adds.
@@ -109,6 +122,11 @@ class Terms:
         return mean * min(1.0, self.row_norm / (float(np.linalg.norm(mean)) or 1.0))
 
 
+# What ``noise`` may be, of mechanisms that have it.
+NOISE = InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None
+
+
+@with_parameters
 class Mechanism(BaseEstimator, ABC):
     """Base of the mechanisms: parameters that all have, and the split of the budget.
 
@@ -118,29 +136,27 @@ class Mechanism(BaseEstimator, ABC):
     ``_sum_cost(std, n_features, n_shares)`` for sums of rows: sizes and numbers in, mu^2, a float,
     out. A class that overrides a method that draws noise, and not the one that states its cost, is
     refused when it is defined.
-    """
 
-    _parameter_constraints: dict = {
-        "epsilon": [Interval(Real, 1e-6, None, closed="both")],
-        "delta": [Interval(Real, 0, 1, closed="neither")],
-        "row_norm": [
-            Interval(Real, 1e-60, 1e60, closed="both"),
-            StrOptions({"data", "private"}),
-            InstanceOf(PrivateNorm, "privacy.PrivateNorm"),
-        ],
-        "center": [
-            StrOptions({"private"}),
-            InstanceOf(PrivateCenter, "privacy.PrivateCenter"),
-            "array-like",
-            Real,
-            None,
-        ],
-        "mean": [StrOptions({"private", "fixed"})],
-        "mean_share": [Interval(Real, 0, 1, closed="neither"), None],
-        "trust": [StrOptions({"client", "sum"})],
-        "ledger": [InstanceOf(PrivacyLedger), None],
-        "noise": [InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None],
-    }
+    Parameters
+    ----------
+    epsilon : float
+        Above 0; budget of each client.
+    delta : float
+        Between 0 and 1.
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound on the norms of the rows about ``center``.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Point about which rows are clipped.
+    mean : {"private", "fixed"}, default="private"
+        Whether the mean is released, or is ``center``.
+    mean_share : float or None, default=None
+        Share of the budget for the mean.
+    trust : {"client", "sum"}, default="client"
+        Whether each client's message is private, or their sum.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted.
+    """
 
     # size of the noise off the diagonal of a second moment, over that on it
     _OFF_DIAGONAL = 1.0
@@ -151,8 +167,27 @@ class Mechanism(BaseEstimator, ABC):
     # releases that the budget is split over
     n_releases = 1
 
-    # where noise comes from, of mechanisms that have no such parameter
-    noise: DiscreteGaussian | None = None
+    epsilon: float = allowed(Interval(Real, 1e-6, None, closed="both"))
+    delta: float = allowed(Interval(Real, 0, 1, closed="neither"))
+    row_norm: float | str = allowed(
+        Interval(Real, 1e-60, 1e60, closed="both"),
+        StrOptions({"data", "private"}),
+        InstanceOf(PrivateNorm, "privacy.PrivateNorm"),
+    )
+    _: KW_ONLY
+    center: Any = allowed(
+        StrOptions({"private"}),
+        InstanceOf(PrivateCenter, "privacy.PrivateCenter"),
+        "array-like",
+        Real,
+        None,
+        default=None,
+    )
+    mean: str = allowed(StrOptions({"private", "fixed"}), default="private")
+    mean_share: float | None = allowed(Interval(Real, 0, 1, closed="neither"), None, default=None)
+    trust: str = allowed(StrOptions({"client", "sum"}), default="client")
+    ledger: Any = allowed(InstanceOf(PrivacyLedger), None, default=None)
+    noise: DiscreteGaussian | None = field(default=None, init=False)  # or a parameter
 
     # methods that draw noise, with those that say what it costs
     _STATED_BY = {

@@ -77,35 +77,33 @@ class ClippedRows:
         """Number of rows."""
         return self.X.shape[0]
 
-    def _blocks(self) -> Iterator[np.ndarray]:
+    def _blocks(self) -> Iterator[Any]:
+        """The rows y: sparse ones about the origin at once, others dense, a block at a time."""
+        if sp.issparse(self.X) and self.center is None:
+            yield self.X
+            return
         for rows, Y in _blocks(self.X, self.center):
             Y *= self.factors[rows, None]
             yield Y
 
     def sum(self) -> np.ndarray:
         """Sum of y."""
-        if sp.issparse(self.X) and self.center is None:
-            return np.asarray(self.X.sum(axis=0)).ravel()
         return np.sum([Y.sum(axis=0) for Y in self._blocks()], axis=0)
 
     def products(self, columns: slice) -> np.ndarray:
         """Columns of the second moment, the sum of y y^T: O(n d b) for b of them."""
-        if sp.issparse(self.X) and self.center is None:
-            return (self.X.T @ self.X[:, columns]).toarray()
         d = self.X.shape[1]
         result = np.zeros((d, len(range(d)[columns])))
         for Y in self._blocks():
-            result += Y.T @ Y[:, columns]
+            found = Y.T @ Y[:, columns]
+            result += found.toarray() if sp.issparse(found) else found
         return result
 
     def times_second_moment(self, V: np.ndarray) -> np.ndarray:
         """``V`` times the second moment: O(n d k), no d x d matrix."""
-        if sp.issparse(self.X) and self.center is None:
-            return np.asarray((self.X.T @ (self.X @ V.T)).T)
         return np.sum([(Y @ V.T).T @ Y for Y in self._blocks()], axis=0)
 
     def trace(self) -> float:
         """Trace of the second moment: the sum of the squared norms."""
-        if sp.issparse(self.X) and self.center is None:
-            return float(self.X.data @ self.X.data)
-        return float(sum(np.einsum("ij,ij->", Y, Y) for Y in self._blocks()))
+        values = (Y.data if sp.issparse(Y) else Y for Y in self._blocks())
+        return float(sum(np.square(of).sum() for of in values))

@@ -1,25 +1,30 @@
-"""Base of the mechanisms that release a second moment once."""
+"""Mechanisms that release a second moment once: their base, and the noise of each."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from numbers import Integral
+from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
 
 from .._kernels import linalg
-from .._validation.intervals import Interval
+from .._kernels.sizes import SMALL_DIMENSION, rows_of_update, slices_of
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
-from ._ledger import PrivacyLedger
-from ._mechanism import Mechanism, Terms
-from ._plan import PrivacyPlan, planned
+from ..summary._updating import updated_by_block
+from ._above_noise import PrivacyPlan, planned
+from ._discrete_gaussian import DiscreteGaussian
+from ._mechanism import NOISE, Mechanism, Terms
 from ._rows import ClippedRows
 
-__all__ = ["SecondMomentMechanism"]
+__all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism", "StreamingModSuLQ"]
 
 
+@with_parameters
 class SecondMomentMechanism(Mechanism):
     """Base of the mechanisms that release a noisy second moment, for `FederatedPCA`.
 
@@ -49,41 +54,16 @@ class SecondMomentMechanism(Mechanism):
         Whether the mean is released, or is ``center``.
     mean_share : float or None, default=None
         Share of the budget for the mean. None: 0.2, or 0.08 with a private centre.
-    n_releases : int, default=1
-        Calls over which the budget is split.
     trust : {"client", "sum"}, default="client"
         Whether each client's message is private, or their sum.
     ledger : PrivacyLedger or None, default=None
         Where all releases are counted.
+    n_releases : int, default=1
+        Calls over which the budget is split.
     """
 
-    _parameter_constraints: dict = {
-        **Mechanism._parameter_constraints,
-        "n_releases": [Interval(Integral, 1, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        row_norm: float | str,
-        *,
-        center: Any = None,
-        mean: str = "private",
-        mean_share: float | None = None,
-        n_releases: int = 1,
-        trust: str = "client",
-        ledger: PrivacyLedger | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_norm = row_norm
-        self.center = center
-        self.mean = mean
-        self.mean_share = mean_share
-        self.n_releases = n_releases
-        self.trust = trust
-        self.ledger = ledger
+    _: KW_ONLY
+    n_releases: int = allowed(AT_LEAST_ONE, default=1)
 
     def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
         """Columns of the second moment that are released at a time.
@@ -206,26 +186,8 @@ class SecondMomentMechanism(Mechanism):
             Symmetric where it is square, as the second moment is.
         """
 
-    @abstractmethod
-    def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:
-        """What the noise on a second moment costs, or on a product of a basis with it.
-
-        Parameters
-        ----------
-        std : float
-            Size of the noise where rows have norm 1, which is the sum of ``n_shares`` of size ``std
-            / sqrt(n_shares)``.
-        n_features : int
-            Number of features.
-        n_shares : int
-            Clients whose noise adds up.
-
-        Returns
-        -------
-        mu2 : float
-            mu^2 of the Gaussian that is no easier to see through, see `gaussian_cost`, where one
-            row is replaced; ``math.inf`` where nothing is proven.
-        """
+    # what a subclass states of its noise
+    _noise_cost = Mechanism._noise_cost
 
     def summary(
         self,
@@ -276,3 +238,320 @@ def summary_of(
     V = linalg.flip_signs(np.array(V, order="C")).astype(dtype, copy=False)
     s = np.sqrt(energies)
     return Subspace._trusted(V, s, mean, n, max(trace, float(s @ s)), True)
+
+
+@with_parameters
+class AnalyzeGauss(SecondMomentMechanism):
+    """Gaussian noise on the second moment of the rows, as little as exact accounting allows.
+
+    The mechanism to start with. Rows are clipped to ``row_norm`` about a public ``center``; each
+    client (or, with ``trust="sum"``, all together) releases the sum of the outer products of its
+    rows with a symmetric noise matrix, and the sum of its rows with noise. Mean and components
+    follow from the two.
+
+    Two data sets are neighbours if they differ by the replacement of one row. The number of rows of
+    each client is public.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
+    delta : float
+        Between 0 and 1; should be far below one over the number of rows.
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. A number
+        must be known without a look at the rows. "private": each client finds its own within the
+        budget, ``PrivateNorm()``. "data" takes the largest norm, is not private, and warns with
+        `PrivacyLeakWarning`.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
+        "private": each client finds its own within the budget, ``PrivateCenter()``.
+    mean : {"private", "fixed"}, default="private"
+        "fixed": rows are centred at ``center``, which costs nothing.
+    mean_share : float or None, default=None
+        Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
+        private centre, which is near the mean.
+    trust : {"client", "sum"}, default="client"
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum; K - 1 clients that collude see the
+        last one's with a K-th of the noise.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator; nothing adds them up.
+    noise : DiscreteGaussian or None, default=None
+        `DiscreteGaussian`: integer multiples of a grid, which secure aggregation needs with
+        ``trust="sum"``. None: normal numbers.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
+
+    See Also
+    --------
+    ModSuLQ, StreamingModSuLQ : Published noise, which is larger.
+    FedPowerNoise : Noise in each round of `FederatedPowerPCA`: O(d k) memory.
+
+    Notes
+    -----
+    Dwork et al. [1]_, Algorithm 1, with two improvements. The noise is calibrated by the analytic
+    Gaussian mechanism [2]_ instead of a bound. And it is scaled as the Gaussian orthogonal
+    ensemble: standard deviation s on the diagonal, s / sqrt(2) off it. For a change D of the
+    second moment the exponent of the privacy loss is then sum_i D_ii^2 / (2 s^2) + sum_{i < j}
+    D_ij^2 / s^2 = |D|_F^2 / (2 s^2): the loss is that of one Gaussian with mu = |D|_F / s, and
+    |D|_F is at most sqrt(2) R^2. Noise of standard deviation s in all entries, as in [1]_, protects
+    no more where a row lies on an axis, and has sqrt(2) times the spectral norm.
+
+    s = sqrt(2) R^2 / (mu sqrt(1 - mean_share)) with mu = ``mu_of(epsilon, delta)``, and the sum of
+    the rows gets 2 R / (mu sqrt(mean_share)) on each feature. Second moment minus n times the outer
+    product of the mean, negative eigenvalues cut, is post-processing.
+
+    Time O(n d^2 + d^3), memory O(d^2) at each client: the release is a d x d matrix by definition.
+    A client sends k (d + 1) + d + 2 floats, or d (d + 1) with ``trust="sum"``.
+
+    References
+    ----------
+    .. [1] C. Dwork, K. Talwar, A. Thakurta, L. Zhang, "Analyze Gauss: optimal bounds for
+       privacy-preserving principal component analysis", STOC 2014.
+    .. [2] B. Balle, Y.-X. Wang, "Improving the Gaussian mechanism for differential privacy:
+       analytical calibration and optimal denoising", ICML 2018, Theorem 8.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> from fedpca_sklearn import AnalyzeGauss, FederatedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> private = AnalyzeGauss(epsilon=4.0, delta=1e-5, row_norm=50, center=[5.0] * 64)
+    >>> pca = FederatedPCA(3, mechanism=private, random_state=0).fit(X)
+    >>> print("epsilon = {:.3f}, delta = {:g}".format(*pca.privacy_spent_))
+    epsilon = 4.000, delta = 1e-05
+    >>> pca.explained_variance_.round()
+    array([181., 171., 146.])
+    >>> PCA(3).fit(X).explained_variance_.round()
+    array([179., 164., 142.])
+    """
+
+    _OFF_DIAGONAL = math.sqrt(0.5)
+
+    _: KW_ONLY
+    noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
+
+    def noisy_columns(self, rows, columns, terms, rng):
+        """A client's second moment, with its noise; see the base class."""
+        if self.noise is None:
+            return super().noisy_columns(rows, columns, terms, rng)
+        return self.noise.noisy_symmetric(rows.products(columns), terms.product_std, rng)
+
+    def _noise(self, shape, std, rng):
+        G = rng.standard_normal(shape)
+        G += G.T.copy()
+        G *= std / 2
+        return G
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
+
+
+class ModSuLQ(SecondMomentMechanism):
+    """Symmetric Gaussian noise on the second moment, as published: for comparison.
+
+    As `AnalyzeGauss`, with the noise of Chaudhuri, Sarwate and Sinha [1]_, which is about d times
+    larger than what the same budget needs. ``privacy_spent_`` states what it really costs: far less
+    than ``epsilon``.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
+    delta : float
+        Between 0 and 1; should be far below one over the number of rows.
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. A number
+        must be known without a look at the rows. "private": each client finds its own within the
+        budget, ``PrivateNorm()``. "data" takes the largest norm, is not private, and warns with
+        `PrivacyLeakWarning`.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
+        "private": each client finds its own within the budget, ``PrivateCenter()``.
+    mean : {"private", "fixed"}, default="private"
+        "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
+        costs nothing.
+    mean_share : float or None, default=None
+        Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
+        private centre.
+    trust : {"client", "sum"}, default="client"
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
+
+    See Also
+    --------
+    AnalyzeGauss : The same promise with less noise.
+
+    Notes
+    -----
+    Algorithm 1 of [1]_: independent normal entries on and above the diagonal of M / n, mirrored
+    below, with standard deviation beta = (d + 1) / (n epsilon) sqrt(2 log((d^2 + d) / (2 delta
+    sqrt(2 pi)))) + 1 / (n sqrt(epsilon)), for rows of norm 1; times R^2 here. It is less than what
+    exact accounting asks for only with one feature and a delta near one half, and is raised to that
+    then. A part f of the budget, in mu^2, gets the noise over sqrt(f). The exact cost is mu =
+    sqrt(2) R^2 over the noise on M, as for `AnalyzeGauss`: where two rows lie on two axes the
+    change is all on the diagonal.
+
+    Time and memory as `AnalyzeGauss`.
+
+    References
+    ----------
+    .. [1] K. Chaudhuri, A. Sarwate, K. Sinha, "A near-optimal algorithm for differentially-private
+       principal components", Journal of Machine Learning Research 14, 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> import warnings
+    >>> from fedpca_sklearn import FederatedPCA, ModSuLQ
+    >>> X, y = load_digits(return_X_y=True)
+    >>> published = ModSuLQ(epsilon=4.0, delta=1e-5, row_norm=50, center=[5.0] * 64)
+    >>> pca = FederatedPCA(3, mechanism=published, random_state=0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     pca = pca.fit(X)
+    >>> caught[0].category.__name__
+    'PrivacyNoiseWarning'
+    >>> pca.explained_variance_.round()  # noise: without it, 179, 164 and 142
+    array([3655., 3270., 3153.])
+    >>> print("epsilon = {:.5f}".format(pca.privacy_spent_.epsilon))  # nearly all for the mean
+    epsilon = 1.61476
+    """
+
+    def _published_std(self, d):
+        """Noise on the sum of outer products of rows of norm 1: n beta."""
+        log = math.log((d**2 + d) / (2 * self.delta * math.sqrt(2 * math.pi)))
+        first = (d + 1) / self.epsilon * math.sqrt(max(2 * log, 0.0))
+        return first + 1 / math.sqrt(self.epsilon)
+
+    def _product_budget(self, n_features):
+        std = self._published_std(n_features)
+        return min(self.budget(), 2 / std**2 if std else math.inf)
+
+    def _noise(self, shape, std, rng):
+        G = np.triu(rng.standard_normal(shape))
+        G += np.triu(G, 1).T
+        G *= std
+        return G
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
+
+
+class StreamingModSuLQ(ModSuLQ):
+    """Gaussian noise on columns of the second moment, absorbed as they are made: O(d k) memory.
+
+    As `ModSuLQ`, without a d x d matrix: a block of columns of the second moment gets its noise,
+    independent in all entries, and updates the summary of the blocks before, as a block of rows
+    does in `StreamingPCA`. The left singular vectors of the noisy matrix are the components.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0; budget of each client, in all. ``inf``: no noise, rows are still clipped.
+    delta : float
+        Between 0 and 1; should be far below one over the number of rows.
+    row_norm : float, "private", PrivateNorm or "data"
+        Bound R on the norms of the rows about ``center``; longer ones are shortened to it. A number
+        must be known without a look at the rows. "private": each client finds its own within the
+        budget, ``PrivateNorm()``. "data" takes the largest norm, is not private, and warns with
+        `PrivacyLeakWarning`.
+    center : float, array-like of shape (n_features,), "private", PrivateCenter or None, \
+            default=None
+        Public point about which rows are clipped, or a number for all features. None: the origin.
+        "private": each client finds its own within the budget, ``PrivateCenter()``.
+    mean : {"private", "fixed"}, default="private"
+        "private": the mean is released with noise. "fixed": rows are centred at ``center``, which
+        costs nothing.
+    mean_share : float or None, default=None
+        Share of the budget (of mu^2) for the mean, if it is private. None: 0.2, or 0.08 with a
+        private centre.
+    trust : {"client", "sum"}, default="client"
+        "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
+        the variance, for when nobody sees more than the sum.
+    ledger : PrivacyLedger or None, default=None
+        Where all releases are counted, before they are computed. None: each fit has an account of
+        its own, and so have copies of a fitted estimator.
+    n_releases : int, default=1
+        Calls of ``partial_fit`` in which a client may take part; the budget is split evenly.
+
+    See Also
+    --------
+    AnalyzeGauss : Less noise, where a d x d matrix is no problem.
+    FedPowerNoise : The other mechanism in O(d k) memory.
+
+    Notes
+    -----
+    Grammenos et al. [1]_, Streaming MOD-SuLQ: omega = 4 d / (n epsilon) sqrt(2 log(d^2 /
+    (delta sqrt(2 pi)))) + sqrt(2) / (n sqrt(epsilon)) is the standard deviation on M / n for rows
+    of norm 1; here times R^2. The blocks are parts of one release, with noise in every entry: mu =
+    sqrt(2) R^2 over the noise on M. Singular values of a non-symmetric matrix overestimate small
+    eigenvalues; the scatter is the noisy trace.
+
+    Time O(n d^2), as d / b passes over the rows; memory O(d (k + b)) beyond them with b = max(64,
+    7 k / 4) columns a block, for k directions kept (with at most 256 features, one block). A client
+    sends k (d + 1) + d + 2 floats; with ``trust="sum"`` d^2 + d in ceil(d / b) + 1 rounds.
+
+    References
+    ----------
+    .. [1] A. Grammenos, R. Mendoza-Smith, J. Crowcroft, C. Mascolo, "Federated principal component
+       analysis", NeurIPS 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FederatedPCA, StreamingModSuLQ
+    >>> X, y = load_digits(return_X_y=True)
+    >>> published = StreamingModSuLQ(epsilon=float("inf"), delta=1e-5, row_norm=100)
+    >>> FederatedPCA(3, mechanism=published).fit(X).explained_variance_.round()
+    array([179., 164., 142.])
+    >>> noisy = published.set_params(epsilon=1000.0)
+    >>> FederatedPCA(2, mechanism=noisy, random_state=0).fit(X).explained_variance_.round()
+    array([291., 282.])
+    """
+
+    _SYMMETRIC = False
+
+    def column_blocks(self, n_features, max_keep):
+        """Columns of the second moment that are released at a time."""
+        size = n_features if n_features <= SMALL_DIMENSION else rows_of_update(max_keep)
+        return list(slices_of(n_features, size))
+
+    def _published_std(self, d):
+        """Noise on the sum of outer products of rows of norm 1: n omega."""
+        log = math.log(d**2 / (self.delta * math.sqrt(2 * math.pi)))
+        return 4 * d / self.epsilon * math.sqrt(max(2 * log, 0.0)) + math.sqrt(2 / self.epsilon)
+
+    def _noise(self, shape, std, rng):
+        G = rng.standard_normal(shape)
+        G *= std
+        return G
+
+    def _noise_cost(self, std, n_features, n_shares):
+        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
+
+    def summary(self, columns, total, n, terms, max_keep, dtype):
+        """Summary of n rows, from their noisy columns and sum; see the base class."""
+        at, trace = 0, 0.0
+        for block in columns:
+            if not at:
+                d = len(block)
+                mean = np.zeros(d) if total is None else terms.within(total / n)
+                found = Subspace.empty(d, centered=False)
+            here = slice(at, at + block.shape[1])
+            block -= n * np.outer(mean, mean[here])
+            trace += float(np.trace(block[here]))
+            found = updated_by_block(found, block.T, max_keep=max_keep)
+            at = here.stop
+        mean = terms.origin(d) + mean
+        return summary_of(found.components, found.singular_values, mean, n, trace, dtype)

@@ -30,9 +30,8 @@ from ..federated._private import (
     warn_at_the_end,
 )
 from ..privacy import FedPowerNoise
-from ..privacy._mechanism import Terms
-from ..privacy._noise_warning import edge, noise_message
-from ..privacy._seeds import seeds_of
+from ..privacy._above_noise import edge, noise_message
+from ..privacy._mechanism import Terms, seeds_of
 from ..summary import Subspace
 from ._client import AnyClient, Client
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method

@@ -19,18 +19,13 @@ def started(
 ) -> tuple[np.ndarray, list[np.ndarray], Federation]:
     """Validated rows, each client's columns, and their federation with a new log."""
     refuse_dask(estimator, X)
-    X, groups = split_columns(estimator, X)
+    X = finite_rows(estimator, X)
+    names = getattr(estimator, "feature_names_in_", None)
+    groups = columns_of(estimator.feature_groups, X.shape[1], names)
     log = estimator.communication_ = CommunicationLog(floats_pooled=X.size)
     rng = check_random_state(estimator.random_state)
     topology, n_jobs = estimator.topology, estimator.n_jobs
     return X, groups, federation_of(topology, len(groups), n_jobs, rng, log, channel)
-
-
-def split_columns(estimator: Any, X: Any) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Validated rows, and the columns of each client as `estimator.feature_groups` has them."""
-    X = finite_rows(estimator, X)
-    names = getattr(estimator, "feature_names_in_", None)
-    return X, columns_of(estimator.feature_groups, X.shape[1], names)
 
 
 def finite_rows(estimator: Any, X: Any, reset: bool = True) -> np.ndarray:

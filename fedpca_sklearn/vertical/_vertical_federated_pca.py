@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -16,7 +17,8 @@ from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import log_fit, message_of
 from ..rounds._client import Client
@@ -83,6 +85,7 @@ def _scores(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:
 METHODS = {"vfedpca": VFedPCA, "merge": LeftVectorMerge, "power": PowerRounds}
 
 
+@with_parameters
 class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis where columns belong to clients that share the rows.
 
@@ -196,34 +199,14 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     power 0.0
     """
 
-    _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
-        "method": [StrOptions(set(METHODS)), InstanceOf(VerticalMethod)],
-        "topology": "no_validation",
-        "center": ["boolean"],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        feature_groups: Any = 2,
-        method: Any = "vfedpca",
-        topology: Any = "server",
-        center: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.feature_groups = feature_groups
-        self.method = method
-        self.topology = topology
-        self.center = center
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int = allowed(AT_LEAST_ONE, default=1)
+    _: KW_ONLY
+    feature_groups: Any = allowed(AT_LEAST_ONE, list, tuple, default=2)
+    method: Any = allowed(StrOptions(set(METHODS)), InstanceOf(VerticalMethod), default="vfedpca")
+    topology: Any = "server"
+    center: bool = allowed("boolean", default=True)
+    n_jobs: int | None = allowed(Integral, None, default=None)
+    random_state: Any = allowed("random_state", default=None)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> VerticalFederatedPCA:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -16,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.fitted import FittedState
 from .._kernels.threads import threads_for_call
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._peers import federation_of
@@ -40,6 +42,7 @@ __all__ = ["VerticalFederatedKernelPCA"]
 PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")
 
 
+@with_parameters
 class VerticalFederatedKernelPCA(
     CallbackSupportMixin,
     FittedState,
@@ -198,52 +201,20 @@ class VerticalFederatedKernelPCA(
     True
     """
 
-    _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "feature_groups": [Interval(Integral, 1, None, closed="left"), list, tuple],
-        "kernel": [StrOptions({"rbf", "sigmoid", "poly", "linear"}), callable],
-        "gamma": [Interval(Real, None, None, closed="neither"), None],
-        "degree": [Interval(Real, 0, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
-        "aggregation": [StrOptions({"exact", "paper"}), InstanceOf(VFedPCA)],
-        "projection": [StrOptions({"samples", "features"})],
-        "topology": "no_validation",
-        "center": ["boolean"],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        feature_groups: Any = 2,
-        kernel: Any = "rbf",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        aggregation: Any = "exact",
-        projection: str = "samples",
-        topology: Any = "server",
-        center: bool = True,
-        n_landmarks: int | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.feature_groups = feature_groups
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.aggregation = aggregation
-        self.projection = projection
-        self.topology = topology
-        self.center = center
-        self.n_landmarks = n_landmarks
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int = allowed(AT_LEAST_ONE, default=1)
+    _: KW_ONLY
+    feature_groups: Any = allowed(AT_LEAST_ONE, list, tuple, default=2)
+    kernel: Any = allowed(StrOptions({"rbf", "sigmoid", "poly", "linear"}), callable, default="rbf")
+    gamma: float | None = allowed(Interval(Real, None, None, closed="neither"), None, default=None)
+    degree: float = allowed(Interval(Real, 0, None, closed="left"), default=3)
+    coef0: float = allowed(Interval(Real, None, None, closed="neither"), default=1)
+    aggregation: Any = allowed(StrOptions({"exact", "paper"}), InstanceOf(VFedPCA), default="exact")
+    projection: str = allowed(StrOptions({"samples", "features"}), default="samples")
+    topology: Any = "server"
+    center: bool = allowed("boolean", default=True)
+    n_landmarks: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    n_jobs: int | None = allowed(Integral, None, default=None)
+    random_state: Any = allowed("random_state", default=None)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> VerticalFederatedKernelPCA:
@@ -360,13 +331,12 @@ class VerticalFederatedKernelPCA(
 
     def _agreed(self, federation, clients, X, rank):
         rounds = partial(rounds_of, self)
-        values, scorer, found = agreed_kernel_pca(
+        values, own_values, scorer, found = agreed_kernel_pca(
             self._method(), federation, clients, self.center, rank, rounds
         )
-        if not found.weights[0].any() and (found.values[0] < 0).any():
+        if not scorer.weights[:, 0].any() and (own_values[0] < 0).any():
             self._warn_of_no_component("no client's leading eigenvalue")
-        self.n_iter_ = found.n_iter
-        self.client_weights_ = found.weights.T
+        self.n_iter_, self.client_weights_ = found.n_iter, scorer.weights
         if found.own:
             self.client_vectors_ = [U.astype(X.dtype) for U in scorer.vectors]
         return values, scorer.vectors, scorer, found.disagreement

@@ -13,7 +13,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..communication import Federation
-from ._vfedpca import CommonVectors, Operator, Product, VFedPCA, common_vectors, unit
+from ._vertical_method import LeftVectors
+from ._vfedpca import Operator, Product, VFedPCA, common_vectors, unit
 
 # -------------------------------------------------------------------------------- at the clients
 
@@ -307,29 +308,27 @@ def agreed_kernel_pca(
     center: bool,
     rank: int,
     rounds: Callable[[int], Iterable[int]],
-) -> tuple[np.ndarray, AgreedScores, CommonVectors]:
-    """Eigenvalues, what gives scores, and the vectors that clients agreed on."""
+) -> tuple[np.ndarray, np.ndarray, AgreedScores, LeftVectors]:
+    """Eigenvalues, those of the clients' own kernels, what gives scores, and the vectors."""
     operators = [kernel_operator(client, i, center, method) for i, client in enumerate(clients)]
     n = len(clients[0].rows)
-    found = common_vectors(method, federation, operators, n, rank, rounds)
+    found, own_values, weights = common_vectors(method, federation, operators, n, rank, rounds)
     flipped = _with_fixed_signs(found)
-    known = list(zip(clients, flipped, found.weights.T, strict=True))
+    known = list(zip(clients, flipped, weights.T, strict=True))
     calls = [(i, *each, center) for i, each in enumerate(known)]
     offsets, energies = zip(*federation.map(energies_of, calls), strict=True)
-    weights = list(enumerate(found.weights.T))
-    total = found.weights.sum(axis=1)
+    total = weights.sum(axis=1)
     if found.own and not federation.gossip.complete:
-        total = federation.sum(as_sent, weights)
+        total = federation.sum(as_sent, list(enumerate(weights.T)))
     total = np.where(total > 0, total, 1.0)
     values = federation.sum(as_sent, list(enumerate(energies))) / total
     values = nonnegligible(values)
-    scorer = AgreedScores(
-        clients, offsets, found.weights.T, flipped, inverse_root(values) / total, center
-    )
-    return values, scorer, found
+    scale = inverse_root(values) / total
+    scorer = AgreedScores(clients, offsets, weights.T, flipped, scale, center)
+    return values, own_values, scorer, found
 
 
-def _with_fixed_signs(found: CommonVectors) -> list[np.ndarray]:
+def _with_fixed_signs(found: LeftVectors) -> list[np.ndarray]:
     """Clients' vectors as columns, n x k, with the signs that fix those of the first client's."""
     first = found.vectors[0]
     signs = np.where(np.einsum("ij,ij->i", first, linalg.flip_signs(first.copy())) < 0, -1.0, 1.0)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import Message, message_of
@@ -61,7 +62,7 @@ class VerticalMethod(BaseEstimator, ABC):
 
     channel: Channel | None = None
 
-    _parameter_constraints: dict = {}
+    _parameter_constraints: ClassVar[dict] = {}
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
@@ -99,6 +100,7 @@ class VerticalMethod(BaseEstimator, ABC):
         """
 
 
+@with_parameters
 class LeftVectorMerge(VerticalMethod):
     """Clients send their left singular vectors and values once, which are merged.
 
@@ -133,12 +135,7 @@ class LeftVectorMerge(VerticalMethod):
     0.0
     """
 
-    _parameter_constraints: dict = {
-        "local_components": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
-    def __init__(self, local_components: int | None = None):
-        self.local_components = local_components
+    local_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Merge once; see `VerticalMethod.left_vectors`."""
@@ -151,11 +148,16 @@ class LeftVectorMerge(VerticalMethod):
         if federation.gossip is None:
             federation.log.record(sent, [message_of(merged)] * len(clients))
         else:
-            for senders, receivers in federation.gossip.relays():
-                federation.log.record([sent[i] for i in senders], receivers=receivers)
+            pass_on(federation, sent)
         vectors = np.zeros((rank, clients[0].rows.shape[1]))
         vectors[: len(merged)] = merged
         return LeftVectors([vectors] * len(clients), 1)
+
+
+def pass_on(federation: Federation, messages: list[Message]) -> None:
+    """Log messages of the clients that are passed on between neighbours until all have them."""
+    for senders, receivers in federation.gossip.relays():
+        federation.log.record([messages[i] for i in senders], receivers=receivers)
 
 
 def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
@@ -165,6 +167,7 @@ def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     return updated(start, rows, max_keep=size, block_size=at_once)
 
 
+@with_parameters
 class PowerRounds(VerticalMethod):
     """Rounds of a block Krylov method whose messages only add up; exact where rounds suffice.
 
@@ -201,16 +204,9 @@ class PowerRounds(VerticalMethod):
     8 [0.361988 0.192075]
     """
 
-    _parameter_constraints: dict = {
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [InstanceOf(Channel), None],
-    }
-
-    def __init__(self, n_rounds: int = 200, tol: float = 1e-10, channel: Any = None):
-        self.n_rounds = n_rounds
-        self.tol = tol
-        self.channel = channel
+    n_rounds: int = allowed(AT_LEAST_ONE, default=200)
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-10)
+    channel: Any = allowed(InstanceOf(Channel), None, default=None)
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take rounds of sums; see `VerticalMethod.left_vectors`."""

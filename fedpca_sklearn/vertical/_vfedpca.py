@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message
 from ..rounds._client import Client
-from ._vertical_method import LeftVectors, VerticalMethod
+from ._vertical_method import LeftVectors, VerticalMethod, pass_on
 
 __all__ = ["VFedPCA"]
 
@@ -59,19 +59,22 @@ class Operator(ABC):
         image = times(u)
         size = float(u @ image)
         scale = 1 / np.sqrt(abs(size)) if abs(size) > floor else 0.0
-        return RankOne(self.label, self.n_columns, image * scale, np.sign(size), floor)
+        rows = (image * scale)[None]
+        return Columns(self.label, self.n_columns, rows, float(np.sign(size)), floor)
 
 
 @dataclass(frozen=True)
 class Columns(Operator):
-    """X_i X_i^T of the columns of a client, as rows of shape (f_i, n)."""
+    """X_i X_i^T of the columns of a client, as rows of shape (f_i, n), or the negative of it."""
 
     rows: np.ndarray
+    sign: float = 1.0
+    floor: float = 0.0
 
     def product(self) -> tuple[Product, float]:
         """Two products with the columns; see `Operator.product`."""
-        rows = self.rows
-        return lambda a: (rows @ a) @ rows, 0.0
+        rows, sign = self.rows, self.sign
+        return lambda a: sign * ((rows @ a) @ rows), self.floor
 
     def deflated(self, u: np.ndarray) -> Columns:
         """X_i - u u^T X_i; see `Operator.deflated`."""
@@ -82,23 +85,6 @@ class Columns(Operator):
 def operator_of(client: Client) -> Operator:
     """The matrix of a client that holds columns; a function for each class of clients."""
     return Columns(client.label, len(client.rows), client.rows)
-
-
-@dataclass(frozen=True)
-class RankOne(Operator):
-    """A vector's outer product with itself, or the negative of it."""
-
-    vector: np.ndarray
-    sign: float
-    floor: float
-
-    def product(self) -> tuple[Product, float]:
-        """Along the vector; see `Operator.product`."""
-        return lambda a: self.sign * (self.vector @ a) * self.vector, self.floor
-
-    def deflated(self, u: np.ndarray) -> RankOne:
-        """The vector without a direction; see `Operator.deflated`."""
-        return replace(self, vector=self.vector - u * (u @ self.vector))
 
 
 def local_power(operator: Operator, a: np.ndarray, iterations: int) -> tuple[float, np.ndarray]:
@@ -123,107 +109,88 @@ def unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How clients weight and exchange vectors; see `VFedPCA`.
+# ---------------------------------------------------------------------- how clients agree
 
-    Parameters
-    ----------
-    weighting : str
-    weight_scaling : bool or "ceil"
-    neighbours_only : bool
+
+def _weights(weighting: str, values: np.ndarray, n_columns: np.ndarray) -> np.ndarray:
+    """Weights of the clients, over the largest, as only ratios count (eq. 13).
+
+    A client whose leading eigenvalue is not positive has none.
     """
-
-    weighting: str
-    weight_scaling: bool | str
-    neighbours_only: bool
-
-    def weights(self, values: np.ndarray, n_columns: np.ndarray) -> np.ndarray:
-        """Weights of the clients, over the largest, as only ratios count (eq. 13).
-
-        A client whose leading eigenvalue is not positive has none.
-        """
-        if self.weighting == "equal":
-            return np.where(values > 0, 1.0, 0.0)
-        weights = np.maximum(values, 0.0)
+    if weighting == "equal":
+        return np.where(values > 0, 1.0, 0.0)
+    weights = np.maximum(values, 0.0)
+    weights = weights / (weights.max() or 1.0)
+    if weighting == "eigenvalue_per_column":
+        weights = weights / n_columns
         weights = weights / (weights.max() or 1.0)
-        if self.weighting == "eigenvalue_per_column":
-            weights = weights / n_columns
-            weights = weights / (weights.max() or 1.0)
-        return weights
+    return weights
 
-    def common(
-        self, federation: Federation, weights: np.ndarray, vectors: np.ndarray
-    ) -> list[np.ndarray]:
-        """Average of the vectors that a client has heard of, of unit length, as each has it.
 
-        Parameters
-        ----------
-        federation : Federation
-        weights : ndarray of shape (p,)
-        vectors : ndarray of shape (p, n)
+def _heard(method: VFedPCA, federation: Federation, p: int) -> np.ndarray:
+    """Which clients' vectors each client gets, as a mask."""
+    if method.exchange == "neighbours" and federation.gossip is not None:
+        return federation.gossip.distances <= 1
+    return np.ones((p, p), dtype=bool)
 
-        Returns
-        -------
-        common : list of ndarray of shape (n,)
-            The same array for all clients that have heard of all.
-        """
-        heard = self._exchange(federation, vectors)
-        signs = common_signs(weights, vectors, heard)
-        if heard.all():
-            return [self._average(weights, vectors, signs)] * len(vectors)
-        return [self._average(weights[h], vectors[h], signs[h]) for h in heard]
 
-    def aligned(self, federation: Federation, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Clients' own vectors, (k, n) each, with signs by a last exchange between neighbours."""
-        heard = self._heard(federation, len(vectors))
-        if heard.all():
-            return vectors
-        self._send_to_neighbours(federation, heard, vectors[0].size, len(vectors[0]))
-        V = np.array(vectors)
-        for j in range(V.shape[1]):
-            V[:, j] *= common_signs(np.ones(len(V)), V[:, j], heard)[:, None]
-        return list(V)
+def _common(
+    method: VFedPCA, federation: Federation, weights: np.ndarray, vectors: np.ndarray
+) -> list[np.ndarray]:
+    """Average of the vectors, (p, n), that a client has heard of, of unit length, as each has it.
 
-    def _heard(self, federation: Federation, p: int) -> np.ndarray:
-        """Which clients' vectors each client gets, as a mask."""
-        if self.neighbours_only and federation.gossip is not None:
-            return federation.gossip.distances <= 1
-        return np.ones((p, p), dtype=bool)
+    It is the same array for all clients that have heard of all.
+    """
+    heard = _heard(method, federation, len(vectors))
+    _exchange(method, federation, vectors.shape[1], heard)
+    signs = common_signs(weights, vectors, heard)
+    if heard.all():
+        return [_average(method, weights, vectors, signs)] * len(vectors)
+    return [_average(method, weights[h], vectors[h], signs[h]) for h in heard]
 
-    def _exchange(self, federation: Federation, vectors: np.ndarray) -> np.ndarray:
-        """Log what is sent; which clients' vectors each client has then, as a mask."""
-        p, n = vectors.shape
-        heard, gossip = self._heard(federation, p), federation.gossip
-        size = n if self.weighting == "equal" else n + 1
-        sent = [Message(size, 8 * size)] * p
-        if gossip is None:
-            federation.log.record(sent, [Message(n, 8 * n)] * p)
-        elif heard.all():
-            for senders, receivers in gossip.relays():
-                federation.log.record([sent[i] for i in senders], receivers=receivers)
-        else:
-            self._send_to_neighbours(federation, heard, size, 1)
-        return heard
 
-    @staticmethod
-    def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
-        """Log vectors, once to neighbours, and then their k products with those, to all."""
-        federation.gossip.record(federation.log, size, 1)
-        known = [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)]
-        for senders, receivers in federation.gossip.relays():
-            federation.log.record([known[i] for i in senders], receivers=receivers)
+def _exchange(method: VFedPCA, federation: Federation, n: int, heard: np.ndarray) -> None:
+    """Log the vectors that are sent."""
+    p, gossip = len(heard), federation.gossip
+    size = n if method.weighting == "equal" else n + 1
+    sent = [Message(size, 8 * size)] * p
+    if gossip is None:
+        federation.log.record(sent, [Message(n, 8 * n)] * p)
+    elif heard.all():
+        pass_on(federation, sent)
+    else:
+        _send_to_neighbours(federation, heard, size, 1)
 
-    def _average(self, weights: np.ndarray, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        if self.weight_scaling and self.weighting != "equal" and len(weights) > 1:
-            weights = scaled(weights, larger_half(weights, self.weight_scaling == "ceil"))
-        turned = signs[:, None] * vectors
-        average = weights @ turned
-        if self.weighting != "projection":
-            return unit(average)
-        rooted = np.sqrt(weights)[:, None] * turned
-        u = unit(leading(rooted @ rooted.T) @ rooted)
-        return -u if u @ average < 0 else u
+
+def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
+    """Log vectors, once to neighbours, and then their k products with those, to all."""
+    federation.gossip.record(federation.log, size, 1)
+    pass_on(federation, [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)])
+
+
+def _average(
+    method: VFedPCA, weights: np.ndarray, vectors: np.ndarray, signs: np.ndarray
+) -> np.ndarray:
+    if method.weight_scaling and method.weighting != "equal" and len(weights) > 1:
+        weights = _scaled(weights, method.weight_scaling == "ceil")
+    turned = signs[:, None] * vectors
+    average = weights @ turned
+    if method.weighting != "projection":
+        return unit(average)
+    rooted = np.sqrt(weights)[:, None] * turned
+    u = unit(leading(rooted @ rooted.T) @ rooted)
+    return -u if u @ average < 0 else u
+
+
+def _scaled(weights: np.ndarray, ceil: bool) -> np.ndarray:
+    """Weights of the larger half raised by the share 1 / p, the others lowered by it (eq. 15).
+
+    Of an odd number the smaller half is raised, or with ``ceil``, as eq. 15 has it, the larger.
+    """
+    p = len(weights)
+    factors = np.full(p, 1 - 1 / p)
+    factors[np.argsort(-weights, kind="stable")[: -(-p // 2) if ceil else p // 2]] = 1 + 1 / p
+    return weights * factors
 
 
 def common_signs(weights: np.ndarray, vectors: np.ndarray, heard: np.ndarray) -> np.ndarray:
@@ -241,55 +208,26 @@ def leading(G: np.ndarray) -> np.ndarray:
     return np.linalg.eigh(G)[1][:, -1]
 
 
-def scaled(weights: np.ndarray, larger: np.ndarray) -> np.ndarray:
-    """Weights raised where they are larger and lowered elsewhere, by the share 1 / p (eq. 15)."""
-    p = len(weights)
-    return weights * np.where(larger, 1 + 1 / p, 1 - 1 / p)
+def _as_each_has_them(
+    method: VFedPCA, federation: Federation, found: list[list[np.ndarray]], n_iter: int
+) -> LeftVectors:
+    """Vectors by component and client as the clients have them.
 
-
-def larger_half(weights: np.ndarray, ceil: bool = False) -> np.ndarray:
-    """Mask of the half of the clients with the larger weights; of an odd number, the smaller half.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (p,)
-    ceil : bool, default=False
-        The larger half instead, as eq. 15 has it.
+    Clients' own ones get signs that fit each other by a last exchange between neighbours.
     """
-    p = len(weights)
-    mask = np.zeros(p, dtype=bool)
-    mask[np.argsort(-weights, kind="stable")[: -(-p // 2) if ceil else p // 2]] = True
-    return mask
+    p = len(found[0])
+    if method.exchange == "consensus" or federation.gossip is None:
+        return LeftVectors([np.array([of_all[0] for of_all in found])] * p, n_iter)
+    V, heard = np.swapaxes(np.array(found), 0, 1), _heard(method, federation, p)
+    if not heard.all():
+        _send_to_neighbours(federation, heard, V[0].size, V.shape[1])
+        for j in range(V.shape[1]):
+            V[:, j] *= common_signs(np.ones(p), V[:, j], heard)[:, None]
+    apart = max(float(np.linalg.norm(V - u, axis=-1).max()) for u in V)
+    return LeftVectors(list(V), n_iter, apart, own=True)
 
 
-@dataclass(frozen=True)
-class CommonVectors:
-    """Vectors that p clients agreed on.
-
-    Parameters
-    ----------
-    vectors : list of ndarray of shape (k, n)
-        As each client has them.
-    values, weights : ndarray of shape (k, p)
-        Eigenvalues of the first period, of the clients' own matrices; weights of the last.
-    n_iter : int
-    own : bool
-        Whether clients have vectors of their own; otherwise all have the same array.
-    """
-
-    vectors: list[np.ndarray]
-    values: np.ndarray
-    weights: np.ndarray
-    n_iter: int
-    own: bool
-
-    @property
-    def disagreement(self) -> float:
-        """Largest distance between the vectors of two clients."""
-        if not self.own:
-            return 0.0
-        V = np.array(self.vectors)
-        return max(float(np.linalg.norm(V - u, axis=-1).max()) for u in V)
+# ---------------------------------------------------------------------- rounds
 
 
 def period(
@@ -302,13 +240,13 @@ def period(
 
 
 def common_vectors(
-    method: Any,
+    method: VFedPCA,
     federation: Federation,
     operators: Sequence[Operator],
     n: int,
     rank: int,
     rounds: Callable[[int], Iterable[int]] = range,
-) -> CommonVectors:
+) -> tuple[LeftVectors, np.ndarray, np.ndarray]:
     """Vectors that clients agree on, one component after the other.
 
     Parameters
@@ -320,13 +258,18 @@ def common_vectors(
     n, rank : int
     rounds : callable, default=range
         As in `VerticalMethod.left_vectors`.
+
+    Returns
+    -------
+    found : LeftVectors
+    values, weights : ndarray of shape (k, p)
+        Eigenvalues of the first period, of the clients' own matrices; weights of the last.
     """
-    agreement = Agreement(method.weighting, method.weight_scaling, method.exchange == "neighbours")
     n_columns = np.array([operator.n_columns for operator in operators])
-    p = len(operators)
+    p, n_iter = len(operators), 0
     found: list[list[np.ndarray]] = []
-    local: list[tuple[np.ndarray, np.ndarray]] = []
-    n_iter = 0
+    first_values: list[np.ndarray] = []
+    last_weights: list[np.ndarray] = []
     for turn in rounds(int(rank) * int(method.n_rounds)):
         first = turn % method.n_rounds == 0
         if first:  # the next component
@@ -335,7 +278,6 @@ def common_vectors(
                 operators = [operator.deflated(u) for operator, u in pairs]
             starts, current = [unit(federation.rng.standard_normal(n))] * p, operators
             found.append(starts)
-            local.append((np.zeros(p), np.zeros(p)))
         calls = [
             (operator.label, operator, None if first else u, a, method.local_iterations)
             for operator, u, a in zip(current, found[-1], starts, strict=True)
@@ -343,26 +285,19 @@ def common_vectors(
         updated, values, vectors = zip(*federation.map(period, calls), strict=True)
         if method.update.startswith("cumulative"):
             current = updated
-        weights = agreement.weights(np.array(values), n_columns)
-        local[-1] = np.array(values) if first else local[-1][0], weights
-        found[-1] = agreement.common(federation, weights, np.array(vectors))
+        weights = _weights(method.weighting, np.array(values), n_columns)
+        if first:
+            first_values.append(np.array(values))
+        last_weights[len(found) - 1 :] = [weights]
+        found[-1] = _common(method, federation, weights, np.array(vectors))
         if method.warm_start:
             starts = found[-1]
         n_iter += 1
-    own = agreement.neighbours_only and federation.gossip is not None
-    common = [np.array([of_all[0] for of_all in found])] * p
-    if own:
-        each = [np.array(vectors) for vectors in zip(*found, strict=True)]
-        common = agreement.aligned(federation, each)
-    return CommonVectors(
-        common,
-        np.array([values for values, _ in local]),
-        np.array([weights for _, weights in local]),
-        n_iter,
-        own,
-    )
+    agreed = _as_each_has_them(method, federation, found, n_iter)
+    return agreed, np.array(first_values), np.array(last_weights)
 
 
+@with_parameters
 class VFedPCA(VerticalMethod):
     """Periods of an average of the clients' own leading vectors; few floats.
 
@@ -473,38 +408,23 @@ class VFedPCA(VerticalMethod):
     10 0.0002
     """
 
-    _parameter_constraints: dict = {
-        "local_iterations": [Interval(Integral, 1, None, closed="left")],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "weighting": [StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"})],
-        "weight_scaling": ["boolean", StrOptions({"ceil"})],
-        "update": [
-            StrOptions({"cumulative", "original", "cumulative_columns", "original_columns"})
-        ],
-        "exchange": [StrOptions({"consensus", "neighbours"})],
-    }
-
-    def __init__(
-        self,
-        local_iterations: int = 20,
-        n_rounds: int = 10,
-        warm_start: bool = True,
-        weighting: str = "projection",
-        weight_scaling: bool | str = False,
-        update: str = "original",
-        exchange: str = "consensus",
-    ):
-        self.local_iterations = local_iterations
-        self.n_rounds = n_rounds
-        self.warm_start = warm_start
-        self.weighting = weighting
-        self.weight_scaling = weight_scaling
-        self.update = update
-        self.exchange = exchange
+    local_iterations: int = allowed(AT_LEAST_ONE, default=20)
+    n_rounds: int = allowed(AT_LEAST_ONE, default=10)
+    warm_start: bool = allowed("boolean", default=True)
+    weighting: str = allowed(
+        StrOptions({"eigenvalue", "eigenvalue_per_column", "equal", "projection"}),
+        default="projection",
+    )
+    weight_scaling: bool | str = allowed("boolean", StrOptions({"ceil"}), default=False)
+    update: str = allowed(
+        StrOptions({"cumulative", "original", "cumulative_columns", "original_columns"}),
+        default="original",
+    )
+    exchange: str = allowed(StrOptions({"consensus", "neighbours"}), default="consensus")
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
         operators = [operator_of(client) for client in clients]
-        found = common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)
-        return LeftVectors(found.vectors, found.n_iter, found.disagreement, found.own)
+        return common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)[
+            0
+        ]

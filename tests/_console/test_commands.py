@@ -37,7 +37,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import AnalyzeGauss, ConditionalFill, FederatedPCA, PairMoments, Subspace
 from fedpca_sklearn.__main__ import main
-from fedpca_sklearn._console._units import unlike_units
+from fedpca_sklearn._console._summaries import unlike_units
 from fedpca_sklearn.privacy import PrivateNorm
 from fedpca_sklearn.summary._scaling import select_columns
 

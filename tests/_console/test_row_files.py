@@ -27,7 +27,7 @@ from console_helpers import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import StreamingPCA, Subspace
-from fedpca_sklearn._console import _h5ad, _progress, _row_files
+from fedpca_sklearn._console import _h5ad, _row_files, _rows
 from fedpca_sklearn._validation import files
 
 __all__ = ["run"]
@@ -590,7 +590,7 @@ def test_a_bar_is_drawn_on_a_terminal_only(run, monkeypatch):
     monkeypatch.setattr(pytest.importorskip("tqdm"), "tqdm", Bar)
     fitted(run, "rows.csv")
     assert Bar.last is None
-    monkeypatch.setattr(_progress, "on_terminal", lambda: True)
+    monkeypatch.setattr(_rows, "on_terminal", lambda: True)
     fitted(run, "rows.csv")
     assert (Bar.last.rows, Bar.last.closed, Bar.last.about["desc"]) == (50, True, "rows.csv")
     monkeypatch.setitem(sys.modules, "tqdm", None)

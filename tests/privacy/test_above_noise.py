@@ -22,7 +22,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
-from fedpca_sklearn.privacy._noise_warning import edge, edge_of_sum, fluctuating
+from fedpca_sklearn.privacy._above_noise import edge, edge_of_sum, fluctuating
 from fedpca_sklearn.privacy._rows import ClippedRows
 
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")

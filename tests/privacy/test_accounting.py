@@ -24,9 +24,8 @@ from scipy import stats
 from fedpca_sklearn import AnalyzeGauss, ModSuLQ, StreamingModSuLQ
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivateCenter, PrivateNorm, gaussian_cost
 from fedpca_sklearn.privacy._discrete_gaussian import _SLACK
-from fedpca_sklearn.privacy._exponential import range_of
 from fedpca_sklearn.privacy._gaussian import epsilon_of, log_delta, mu_of
-from fedpca_sklearn.privacy._private_center import N_ROUNDS
+from fedpca_sklearn.privacy._private_searches import N_ROUNDS, range_of
 
 pytestmark = mostly_noise
 

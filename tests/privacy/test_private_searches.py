@@ -27,15 +27,17 @@ from fedpca_sklearn.privacy import (
     PrivateCenter,
     PrivateNorm,
 )
-from fedpca_sklearn.privacy._exponential import least_privately, range_of
-from fedpca_sklearn.privacy._private_center import OF_ROUND, _step
-from fedpca_sklearn.privacy._private_norm import (
+from fedpca_sklearn.privacy._private_searches import (
+    OF_ROUND,
     SPAN,
     Aim,
+    _step,
     aim_for_moments,
     found_norm,
+    least_privately,
     losses,
     norms_between,
+    range_of,
     weights,
 )
 

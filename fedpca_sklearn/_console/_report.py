@@ -1,16 +1,66 @@
-"""What a terminal is shown of untrusted text, and of a summary."""
+"""What a command tells: text, or the same as JSON; and whether it may write its file."""
 
 from __future__ import annotations
 
-import csv
+import json
 import math
-from collections.abc import Iterable
+import os
+import stat
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..summary import Subspace
 
 # Characters of a message, and of a name in it, that are shown.
 _PAGE, _NAME = 4000, 80
+
+
+@dataclass
+class Report:
+    """What a command tells: text, or the same as JSON, and its exit code."""
+
+    text: str
+    facts: dict[str, Any]
+    code: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def show(self, as_json: bool) -> int:
+        """Print it; the exit code is the result."""
+        for warning in self.warnings:
+            print(f"warning: {one_line(warning)}", file=sys.stderr)
+        whole = {**self.facts, "warnings": self.warnings}
+        print(json.dumps(plain(whole), allow_nan=False) if as_json else self.text)
+        return self.code
+
+
+def check_output(output: str, force: bool, files: Sequence[str], verb: str = "read") -> None:
+    """Raise if a file would be written over one that is read, over any other, or into no folder.
+
+    Parameters
+    ----------
+    output : str
+        What is written.
+    force : bool
+        Whether it may replace a file.
+    files : sequence of str
+        What the command reads.
+    verb : str
+        What the command does with them.
+    """
+    for file in files:
+        if os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
+            raise ValueError(f"{output} is one of the files to {verb}.")
+    if not os.path.lexists(output):
+        folder = os.path.dirname(output)
+        if folder and not os.path.isdir(folder):
+            raise ValueError(f"{output} cannot be written: there is no folder {folder}.")
+        return
+    if os.path.exists(output) and not stat.S_ISREG(os.stat(output).st_mode):
+        raise ValueError(f"{output} is there and no regular file.")
+    if not force:
+        raise ValueError(f"{output} exists; --force replaces it.")
 
 
 def printable(text: str) -> str:
@@ -29,25 +79,6 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     names = list(names)
     shown = ", ".join(repr(name[:_NAME]) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def names_in(text: str) -> list[str]:
-    """Names with commas between them; one that has a comma stands in double quotes."""
-    return next(csv.reader([text]))
-
-
-def number(text: str) -> int | float | str:
-    """An integer, a share such as 0.9, or the name of a rule, which the estimator knows."""
-    if text[:1].isalpha() and text.replace("-", "").isalpha():
-        return text
-    return int(text) if text.lstrip("+-").isdigit() else float(text)
-
-
-def count(text: str) -> int:
-    """An integer of at least 1."""
-    if int(text) < 1:
-        raise ValueError("a number is at least 1")
-    return int(text)
 
 
 def plain(value: Any) -> Any:
