@@ -128,12 +128,11 @@ def _slow_rows(chunk, flag=None, block_info=None):
     return chunk
 
 
-@pytest.mark.parametrize("pca", ESTIMATORS[::2], ids=lambda e: type(e).__name__)
-def test_a_worker_that_is_killed_does_not_change_the_result(pca, cluster, tmp_path):
+def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
     X, flag = rows(3000), tmp_path / "killed"
     kind = {"dtype": X.dtype, "meta": np.empty((0, 0))}
     data = chunked(X, 250, 40).map_blocks(_slow_rows, flag=str(flag), **kind)
-    fitted = clone(pca).fit(data)
+    fitted = StreamingPCA(5).fit(data)
     assert flag.exists()
     assert_is_pca_of(fitted, X, 5)
 
@@ -233,10 +232,10 @@ def test_chunks_of_any_shape_with_weights_in_any(pca, kind, weights, threads):
 
 
 def test_sparse_chunks_of_many_features_stay_sparse(threads):
-    S = sp.random(400, 20_000, density=2e-3, random_state=0, format="csr")
+    S = sp.random(400, 5_000, density=8e-3, random_state=0, format="csr")
     S.data[:] = 1 + np.arange(len(S.data)) % 3
     data = chunked(np.arange(400)[:, None], 100, 1).map_blocks(
-        lambda i: S[i[:, 0]], dtype=float, chunks=((100,) * 4, (20_000,)), meta=S[:0]
+        lambda i: S[i[:, 0]], dtype=float, chunks=((100,) * 4, (5_000,)), meta=S[:0]
     )
     fitted = StreamingPCA(3, oversampling=400).fit(data)
     X = S.toarray()
