@@ -174,7 +174,7 @@ S * | summary_of(ROWS, 3, center=False) | west: its centring is False, that of t
 S summary_of_batch | summary_of(ROWS[:, :5], 2) | west: its number of features is 5
 S summary_of_batch | arrays(rows=[9.5, 9.0]) | node 3: rows=
 P32 moments | arrays(message=np.r_[np.full(8, 1e20), 1.0]) | node 3: values that are too large
-PW moments | arrays(message=np.r_[np.ones(8), 2.0**60]) | node 3: expected a number of rows
+PW moments | arrays(message=np.r_[np.ones(8), 2.0**53]) | node 3: expected a number of rows
 P moments | arrays(message=np.full(9, np.nan)) | node 3: NaN or infinity
 P moments | arrays(message=np.ones((9, 1))) | node 3: shape .9, 1., expected .None,.
 P moments | arrays(message=np.ones(1)) | node 3: no sum of rows
@@ -205,7 +205,7 @@ OD moments | arrays(factor=np.ones((2, 9))) | west: shape
 OD moments | arrays(factor=np.full((4, 8), 1e200)) | west: too large
 OD moments | sending(error="I give up") | west: I give up
 OD moments | arrays(factor=None, over=np.ones(1)) | west: no array
-scaler * | arrays(moments=put((0, 0), -1.0)); arrays(moments=put((0, 0), 2.0**60));\
+scaler * | arrays(moments=put((0, 0), -1.0)); arrays(moments=put((0, 0), 2.0**53));\
  arrays(moments=put((3, 0), -1.0)) | node 3: counts or sums of squares
 scaler * | arrays(moments=put((2, 0), 1e9)) | node 3: rests are larger
 scaler * | arrays(moments=put((0, 0), 0.0)) | node 3: columns without entries

@@ -197,9 +197,9 @@ FEWER = {
         "batch_size": 80,
         "init_size": 80,
     },
-    "FederatedHeteroscedasticPCA": {"tol": 0.1},
+    "FederatedHeteroscedasticPCA": {"tol": 0.1, "n_rounds": 2},
     'method="vfedpca"': {"method": made("VFedPCA(n_rounds=2)")},
-    'method="power"': {"method": made("PowerRounds(n_rounds=3)")},
+    'method="power"': {"method": made("PowerRounds(n_rounds=1)")},
     "aggregation=VFedPCA()": {"aggregation": made("VFedPCA(n_rounds=2)")},
 }
 CELLS = [
@@ -263,12 +263,11 @@ def test_a_fit_over_sites_is_that_of_one_process(code, kind, mode, tol):
 
 
 @pytest.mark.parametrize("mode", ["plain", "secure"])
-@pytest.mark.parametrize("far", [0.0, 1e4])
 @pytest.mark.parametrize(
     "code", ["FederatedPCA(3)", "DistributedPCA(3)", "FederatedPowerPCA(3, random_state=0)"]
 )
-def test_a_fit_over_sites_is_pca_of_the_pooled_rows(code, far, mode):
-    shift = far * ROWS.std() * np.cos(np.arange(8))
+def test_a_fit_over_sites_is_pca_of_the_pooled_rows(code, mode):
+    shift = 1e4 * ROWS.std() * np.cos(np.arange(8))
     parts = {site: rows + shift for site, rows in PARTS.items()}
     found = fit(made(code), parts, secure=SECURE if mode == "secure" else None)
     pooled = PCA(3, svd_solver="full").fit(ROWS + shift)
@@ -321,14 +320,6 @@ def test_owners_of_columns_are_fitted_to_the_joined_table(center):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names
         assert_allclose(found.transform(rows), (rows - mean) @ found.components_.T, atol=1e-8)
-
-
-def test_names_of_columns_in_another_order_leave_a_site_out():
-    frames = sites_of("frames")
-    frames = {**frames, "west": frames["west"][frames["west"].columns[::-1]]}
-    with pytest.warns(UserWarning, match=r"site 'west' .*in another order: 'g' at position 0"):
-        found = fit(made("FederatedPCA(2)"), frames, secure=SECURE)
-    assert found.feature_names_in_.tolist() == list(frames["east"].columns)
 
 
 def test_columns_of_one_name_at_two_owners_are_told_apart_by_the_owner():

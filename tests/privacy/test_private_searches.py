@@ -243,15 +243,6 @@ def test_a_release_has_the_noise_of_what_its_searches_left():
     assert costs.product > 1.1 * first.costs.product
 
 
-@pytest.mark.parametrize("shares", [(0.04, 0.12), (0.45, 0.45)])
-def test_all_parts_cost_the_budget(shares):
-    mechanism = searching(1.0, PrivateNorm(share=shares[0]), PrivateCenter(share=shares[1]))
-    costs, budget = mechanism.costs(7, 1), mechanism.budget()
-    assert_allclose(mechanism.cost(costs, 7), budget, rtol=1e-12)
-    assert_allclose(costs.searches, sum(shares) * budget, rtol=1e-12)
-    assert_allclose(costs.product + costs.mean, (1 - sum(shares)) * budget, rtol=1e-12)
-
-
 def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
     """2 R over the mu of its share: standard deviation of the noise that is drawn."""
     mechanism, asked = searching(), []
