@@ -22,7 +22,6 @@ from engines.site_helpers import (
 )
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-from fedpca_sklearn import DistributedPCA
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows
 
 RNG = np.random.default_rng(3)
@@ -30,8 +29,6 @@ POWER = "FederatedPowerPCA(3, n_rounds=4, random_state=0)"
 TRACKER = "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=4, init_rounds=6, "
 FIRST = {"FederatedPCA(3)": "summary", "DistributedPCA(3)": "factor", POWER: "moments"}
 each_first = pytest.mark.parametrize(("code", "kind"), FIRST.items())
-HONEST = {"times_scatter": (V, MEAN, 1), "variances": (V, MEAN)}
-both_kinds = pytest.mark.parametrize("kind", list(HONEST))
 OWN = SiteRows(ROWS[:40, :5], keys=range(40), salt=SALT)
 W = np.linalg.qr(RNG.standard_normal((40, 3)))[0].T.copy()
 U9 = np.linalg.qr(RNG.standard_normal((9, 2)))[0].T.copy()
@@ -57,9 +54,12 @@ SITES = table(f"""
 power | {POWER} | ROWS | moments | "variances", V, MEAN
 steps | {POWER.replace("n_rounds", "local_steps")} | ROWS | moments | "times_scatter", V, MEAN, 4
 origin | FederatedPowerPCA(3, center=False) | ROWS | moments | "variances", V, np.zeros(8)
+not begun | {POWER} | ROWS | None | None
 few | {POWER} | ROWS[:9] | None | None
 summary | FederatedPCA(3) | ROWS | None | "summary",
 factor | DistributedPCA(3) | ROWS | None | "factor",
+factors | DistributedPCA(2) | THIRDS | None | None
+summaries | FederatedPCA(2) | THIRDS | None | None
 factor of few | DistributedPCA(3) | ROWS[:9] | None | None
 keyed | DistributedPCA(3) | OWN | None | None
 few scaled | FederatedScaler() | ALONE | None | None
@@ -186,7 +186,6 @@ few scaled moments | () | a column with fewer than min_rows=10
 keyed factor | () | the estimator takes no keys
 light factor | () | fewer than min_rows=10 rows
 lighter factor | () | sample_weight has a sum below 1
-hetero times_scatter | np.eye(8), MEAN, 1 | k <= 3
 pairs pairs | () | fewer than 10 rows have a pair of columns
 pairs of few pairs | () | fewer than 10 rows have a pair of columns
 fill filled | np.vstack([FILL, np.eye(8)[2:3]]), np.append(SUMS, 1.0) | at most 2 directions
@@ -216,7 +215,6 @@ owner parts | Array(K), (np.eye(40)[:1] + [[1], [-1]] * np.eye(40)[1]) / np.sqrt
 owner of few keys | () | fewer
 weighing owner keys | () | the estimator takes no sample_weight
 secure owner times_columns | Array(K), W | this site takes part in secure sums only
-secure owner scatter | Array(K), | this site takes part in secure sums only
 new secure owner parts | Array(K), W | keys
 secure steps space | 0, MEAN[:3] | the mean must have shape
 secure steps moments | 0, 2 * V, MEAN | orthonormal
@@ -225,9 +223,7 @@ secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
 secure sums summary | () | no question of the kind 'summary'
 secure sums moments | () | this site takes part in secure sums only
 secure power times_scatter | np.eye(3, 8), np.zeros(8), 1 | takes part in secure sums only
-secure power variances | np.eye(3, 8), np.zeros(8) | this site takes part in secure sums only
 secure tracker observed | 0, | secure sums only
-secure tracker misfits | 0, MODEL, MODEL, RIDGE, NONE | secure sums only
 """)
 
 
@@ -366,75 +362,53 @@ def test_questions_of_a_run_are_counted(name, kind, arguments, times):
         assert_refused(site, kind, *given, why=why)
 
 
-def test_what_is_refused_and_what_is_asked_again_counts():
-    site = site_of("power")
-    for _ in range(3):
-        assert_refused(site, "times_scatter", V, MEAN, 2, why="local_steps", nonce="again")
-    assert site.answers("times_scatter", V, MEAN, 1, nonce="again")
-    assert_refused(site, "times_scatter", V, MEAN, 1, nonce="again", why="more than 4 questions")
-
-
-@each_first
-def test_a_run_begins_three_times(code, kind):
-    site = Site(made(code))
-    for _ in range(3):
-        assert site.answers(kind)
-    for _ in range(2):
-        assert_refused(site, kind, why="a run begins at most 3 times")
-    site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
-    assert site.answers(kind)
-
-
-def test_what_is_asked_in_between_or_before_a_fit_begins_counts_as_a_beginning():
-    """Else there would be a fourth mean in a run, and as many products with it."""
-    site, answered = Site(made(POWER)), 0
-    for i, begins in enumerate((False, True, True, True)):
-        if begins:
-            site.ask("moments")
-        answered += site.answers("times_scatter", V, MEAN + i, 1)
-    assert answered == 3
-    site = Site(DistributedPCA(2), THIRDS)
-    for batch in range(3):
-        assert site.answers("factor")
-        assert site.answers("factor_of_batch", batch)
-    assert_refused(site, "factor", why="a run begins at most 3 times")
-
-
-@both_kinds
-def test_the_mean_stays_the_same_until_the_run_begins_anew(kind):
-    site, other = site_of("power"), np.nextafter(MEAN, np.inf)
-    assert site.answers(kind, *HONEST[kind])
-    assert_refused(site, "times_scatter", V, other, 1, why="argument 1 must stay the same")
-    assert site.answers("moments")
-    assert site.answers("times_scatter", V, other, 1)
-    assert_refused(site, "variances", V, MEAN, why="argument 1 must stay the same")
-    refined = site_of("refined")
-    assert refined.answers("products", MEAN, V)
-    assert_refused(refined, "products", other, V, why="must stay the same")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
+OTHER = np.nextafter(MEAN, np.inf)
+IN_TURN = "; ".join(
     [
-        ("FederatedPCA(2)", "summary_of_batch"),
-        ("DistributedPCA(2)", "factor_of_batch"),
-        ("OnlineDistributedPCA(2)", "space"),
-    ],
+        *("{0} 0", "{0} 2 ! batch 2 is out of turn, the last one was 0", "{0} 1"),
+        *("{0} 0 ! batch 0 is out of turn, the last one was 1", "2x {0} 1"),
+        *("{0} 1 ! a batch begins at most 3 times", "{0} 2", "{0} 3"),
+    ]
 )
-def test_batches_are_asked_for_in_turn(code, kind):
-    site = Site(made(code), THIRDS)
-    assert site.answers(kind, 0)
-    assert_refused(site, kind, 2, why="batch 2 is out of turn, the last one was 0")
-    assert site.answers(kind, 1)
-    assert_refused(site, kind, 0, why="batch 0 is out of turn, the last one was 1")
-    for _ in range(2):
-        assert site.answers(kind, 1)
-    assert_refused(site, kind, 1, why="a batch begins at most 3 times")
-    assert site.answers(kind, 2)
-    config, over = site.ask(kind, 3)
-    assert list(over) == ["over"]
-    assert config["dtype"] == "float64"
-    assert Site(made(code), THIRDS).answers(kind, 2)  # a run goes on where another has ended
+# Site | questions, one after the other, with the refusal of those that are refused
+RUNS = table(f"""
+power | 3x times_scatter V, MEAN, 2 ! local_steps; times_scatter V, MEAN, 1;\
+ times_scatter V, MEAN, 1 ! more than 4 questions
+power | 2x moments; 2x moments ! a run begins at most 3 times; another run; moments
+summary | 3x summary; 2x summary ! a run begins at most 3 times; another run; summary
+factor | 3x factor; 2x factor ! a run begins at most 3 times; another run; factor
+not begun | times_scatter V, MEAN, 1; moments; times_scatter V, MEAN + 1, 1; moments;\
+ times_scatter V, MEAN + 2, 1; moments ! at most 3 times; times_scatter V, MEAN + 3, 1 ! argument 1
+factors | factor; factor_of_batch 0; factor; factor_of_batch 1; factor; factor_of_batch 2;\
+ factor ! a run begins at most 3 times
+power | times_scatter V, MEAN, 1; times_scatter V, OTHER, 1 ! argument 1 must stay the same;\
+ moments; times_scatter V, OTHER, 1; variances V, MEAN ! argument 1 must stay the same
+power | variances V, MEAN; times_scatter V, OTHER, 1 ! argument 1 must stay the same
+refined | products MEAN, V; products OTHER, V ! must stay the same
+factors | {IN_TURN.format("factor_of_batch")}
+summaries | {IN_TURN.format("summary_of_batch")}
+new steps | {IN_TURN.format("space")}
+new steps | space 2
+""")
+
+
+@pytest.mark.parametrize(("name", "questions"), RUNS)
+def test_questions_are_answered_in_turn_about_one_mean_and_so_many_times(name, questions):
+    """Else there would be a fourth mean in a run, and as many products with it."""
+    site = site_of(name)
+    for question in questions.split("; "):
+        asked, _, why = question.partition(" ! ")
+        times, _, once = asked.partition("x ") if asked[1:3] == "x " else ("1", "", asked)
+        kind, _, arguments = once.partition(" ")
+        if once == "another run":
+            site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
+            continue
+        given = eval(f"[{arguments}]", globals())
+        for _ in range(int(times)):
+            if why:
+                assert_refused(site, kind, *given, why=why)
+            else:
+                assert site.answers(kind, *given), question
 
 
 def test_how_often_a_fit_of_secure_sums_begins_again_is_the_owners():

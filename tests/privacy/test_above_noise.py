@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
+from fedpca_sklearn.privacy._noise_warning import edge, edge_of_sum, fluctuating
 from fedpca_sklearn.privacy._rows import ClippedRows
 
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -97,6 +98,35 @@ def test_few_false_components_are_named_and_most_true_ones(
     # of noise one in twenty, and three standard deviations of so many draws
     assert false / draws <= 0.05 + (0 if least else 3 * math.sqrt(0.05 * 0.95 / draws))
     assert named >= (least or 0) * true
+
+
+def noise_matrix(rng, d):
+    G = rng.standard_normal((d, d))
+    return (G + G.T) / math.sqrt(2)  # entries of 1 off the diagonal
+
+
+def test_the_edge_is_that_of_symmetric_noise():
+    """Wigner's semicircle ends at 2 sigma sqrt(d), and its largest eigenvalue exceeds the bound
+    in one of twenty draws, of which 400 have a standard deviation of .011.
+    """
+    rng, d = np.random.default_rng(0), 40
+    bound = fluctuating(edge(1.0, d), d)
+    beyond = [np.linalg.eigvalsh(noise_matrix(rng, d))[-1] > bound for _ in range(400)]
+    assert abs(np.mean(beyond) - 0.05) < 0.035
+
+
+def test_edges_of_sums_of_releases_are_those_of_simulated_noise():
+    rng, d = np.random.default_rng(0), 60
+    for n_matrices in (1, 3, 12):
+        pairs = [np.linalg.eigh(noise_matrix(rng, d)) for _ in range(n_matrices)]
+        spectra = [np.maximum(values, 0) for values, _ in pairs]
+        total = sum((V * values) @ V.T for values, (_, V) in zip(spectra, pairs, strict=True))
+        ratio = np.linalg.eigvalsh(total)[-1] / edge_of_sum(edge(1.0, d), spectra, d)
+        assert 0.8 < ratio < 1 + d ** (-2 / 3) / 2
+    u = np.eye(d)[0] * 30
+    spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + np.outer(u, u) / 30)[-1]
+    assert abs(spiked / edge(1.0, d, 30.0) - 1) < 0.1
+    assert edge(0.0, 5) == 0.0
 
 
 def spiked(n=20_000, d=60):
