@@ -377,18 +377,18 @@ def test_a_bound_allows_for_integers(bits, code, request):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({"threshold": 1}, "threshold must be an integer from 2 to .*, got 1"),
-        ({"bits": 21}, "bits must be an integer from 22 to 60, got 21"),
-        ({"scale": 0.0}, r"scale must be None or in \(0, 2\^983\], got 0.0"),
-        ({"restarts": 3}, "restarts must be an integer from 0 to 2, got 3"),
-        ({"identity": b"key"}, "identity must be callable or None, got b'key'"),
-    ],
+    ("name", "wrong", "why"),
+    table("""
+threshold | 1 | must be an integer from 2 to .*, got 1
+bits | 21 | must be an integer from 22 to 60, got 21
+scale | 0.0 | must be None or in .0, 2.983., got 0.0
+restarts | 3 | must be an integer from 0 to 2, got 3
+identity | b"key" | must be callable or None, got b'key'
+"""),
 )
-def test_parameters_are_checked(parameters, why):
-    with pytest.raises(ValueError, match=why):
-        SecureAggregation(**parameters)
+def test_parameters_are_checked(name, wrong, why):
+    with pytest.raises(ValueError, match=f"{name} {why}"):
+        SecureAggregation(**{name: eval(wrong)})
 
 
 def test_a_server_that_names_different_lost_sites_gets_one_sum():

@@ -9,7 +9,19 @@ from itertools import count
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engines.site_helpers import MEAN, PARTS, ROWS, Site, V, fit, grid_of, kind_of, made, sending
+from engines.site_helpers import (
+    MEAN,
+    PARTS,
+    ROWS,
+    Site,
+    V,
+    fit,
+    grid_of,
+    kind_of,
+    made,
+    sending,
+    table,
+)
 from flwr.app import Array, ConfigRecord
 from sklearn.base import clone
 
@@ -439,22 +451,21 @@ def test_an_auditor_of_a_log_that_a_site_has_made_up(odd, tmp_path, capsys):
 # -------------------------------------------------------------------- parameters
 
 
-@pytest.mark.parametrize(
-    ("rules", "why"),
-    [
-        ({"min_rows": 0}, "min_rows must be an integer of at least 1, got 0"),
-        ({"min_rows": True}, "min_rows must be an integer"),
-        ({"max_rounds": 8}, "max_rounds needs a log"),
-        ({"max_queries_per_day": 8}, "max_queries_per_day needs a log"),
-        ({"max_rounds": 0, "log": "x"}, "max_rounds must be an integer of at least 1"),
-        ({"max_queries_per_day": 1.5, "log": "x"}, "max_queries_per_day must be an integer"),
-        ({"mechanism": GAUSS}, "mechanism needs a ledger"),
-        ({"mechanism": AnalyzeGauss(-1.0, 1e-5, 1.0), "ledger": "x"}, "epsilon"),
-        ({"mechanism": [], "ledger": "x"}, "mechanism must be a mechanism or several"),
-        ({"estimators": []}, "estimators must be a class or several"),
-        ({"estimators": [FederatedPCA(3)]}, "estimators must be a class or several"),
-    ],
-)
+RULES = table("""
+min_rows=0; min_rows=True | min_rows must be an integer of at least 1, got
+max_rounds=8 | max_rounds needs a log
+max_queries_per_day=8 | max_queries_per_day needs a log
+max_rounds=0, log="x" | max_rounds must be an integer of at least 1
+max_queries_per_day=1.5, log="x" | max_queries_per_day must be an integer
+mechanism=GAUSS | mechanism needs a ledger
+mechanism=AnalyzeGauss(-1.0, 1e-5, 1.0), ledger="x" | epsilon
+mechanism=[], ledger="x" | mechanism must be a mechanism or several
+estimators=[]; estimators=[FederatedPCA(3)] | estimators must be a class or several
+""")
+
+
+@pytest.mark.parametrize(("rules", "why"), RULES)
 def test_rules_are_checked(rules, why):
-    with pytest.raises(ValueError, match=why):
-        SitePolicy(**rules)
+    for rule in rules.split("; "):
+        with pytest.raises(ValueError, match=why):
+            eval(f"SitePolicy({rule})")
