@@ -204,10 +204,7 @@ COLLEGES = """"","Private","Apps","S.F.Ratio","Grad.Rate"
 def test_published_files_are_read_as_they_are(elsewhere, monkeypatch):
     light = np.array([[45.08, 0, 49.26182], [0.46, 1847.36, 0]], dtype=np.float32)
     colleges = np.array([[1660, 18.1, 60], [1797, 6.7, 33]], dtype=np.float32)
-    for name, text, X in (
-        ("motes_light.npz", LIGHT, light),
-        ("college.npz", COLLEGES, colleges),
-    ):
+    for name, text, X in (("motes_light.npz", LIGHT, light), ("college.npz", COLLEGES, colleges)):
         address, read, _ = _originals.ORIGINALS[name]
         digest = hashlib.sha256(read(text)["X"].tobytes()).hexdigest()
         monkeypatch.setitem(_originals.ORIGINALS, name, (address, read, digest))
@@ -236,25 +233,6 @@ def test_published_files_that_are_put_beside_must_be_those_of_the_figures(
     with pytest.raises(_data.NotHadError, match=words):
         _data.path_of(f"{name}.npz")
     assert [path.name for path in folder.iterdir()] == [file]
-
-
-@pytest.mark.parametrize("name", _originals.ORIGINALS)
-def test_published_files_are_those_of_the_folder(name, tmp_path):
-    """As they are published, with ten digits: the files of the folder were made of them."""
-    if not (_data.BESIDE / name).exists():
-        pytest.skip(f"the data set {name} is not beside the repository")
-    data = dict(np.load(_data.BESIDE / name))
-    rows = [[f"{x:.10g}" for x in row] for row in data["X"].tolist()]
-    if name == "college.npz":
-        kinds = ["Yes" if private else "No" for private in data["y"]]
-        rows = [["", kind, *row] for kind, row in zip(kinds, rows, strict=True)]
-        rows = [["", "Private", *data["names"]], *rows]
-    tab = "," if name == "college.npz" else "\t"
-    file = _originals.ORIGINALS[name][0].rsplit("/", 1)[1]
-    (tmp_path / file).write_text("\n".join(map(tab.join, rows)))
-    found = _originals.arrays_of(name, tmp_path)
-    for key, array in data.items():
-        assert_array_equal(found[key], array)
 
 
 def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
@@ -317,10 +295,10 @@ federated_rounds.lemmas(quick=True)
     True | r["rounds without noise"] < r["L, random start"]
     True | r["within eps"] == r["in Lemma 4.2"] == 1
     True | r["most error / eps"] < 1
-fuzz_rows.measured(6, seed=1)
+fuzz_rows.measured(4, seed=1)
     True | [x["format"] for x in rows[:3]] == [".csv", ".tsv", ".npy"]
     True | r["bare errors"] == r["over memory"] == r["over time"] == 0 < r["refused"]
-    True | r["read"] + r["refused"] == r["files"] == 6
+    True | r["read"] + r["refused"] == r["files"] == 4
     True | sum(x["read"] for x in rows) > 0
 anomalies.false_alarms(500, 6, [(48, 4)], ("variances 1 / i", "fewer causes"))
     True | 4 <= r["chi2"] <= 6 and 4 <= r["quantile"] <= 6
@@ -586,11 +564,10 @@ def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
 
 def test_exponent_of_a_power_law():
     sizes = np.array([100, 200, 400, 800])
-    exponent = scenario("scaling").exponent
-    assert_allclose(exponent(sizes, 3e-4 * sizes**1.7), (1.7, 0), atol=1e-12)
-    noise = np.array([1.1, 1 / 1.1, 1.1, 1 / 1.1])
-    slope, error = np.polyfit(np.log(sizes), np.log(sizes * noise), 1, cov=True)
-    assert_allclose(exponent(sizes, sizes * noise), (slope[0], math.sqrt(error[0, 0])))
+    for noise in (np.ones(4), np.array([1.1, 1 / 1.1, 1.1, 1 / 1.1])):
+        slope, error = np.polyfit(np.log(sizes), np.log(3e-4 * sizes**1.7 * noise), 1, cov=True)
+        found = scenario("scaling").exponent(sizes, 3e-4 * sizes**1.7 * noise)
+        assert_allclose(found, (slope[0], math.sqrt(error[0, 0])), atol=1e-8)
 
 
 def test_every_way_to_feed_a_stream_leads_to_the_components_and_stops_at_its_time():
@@ -637,18 +614,16 @@ def test_the_rows_of_a_scenario_follow_from_a_seed(monkeypatch, tmp_path, capsys
     assert tables["stream_batches_ratios"][0]["read"] == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize(
-    ("message", "outcome"),
-    [
-        ("error: rows.csv: it is no csv.\n", "refused"),
-        ("error: MemoryError\n", "over memory"),
-        ("error: Unable to allocate 7.45 GiB for an array with shape (9, 9)\n", "over memory"),
-        ("error: rows.csv: two\nlines.\n", "bare errors"),
-        ("Traceback\n", "bare errors"),
-        (ValueError("text"), "bare errors"),
-        (MemoryError(), "over memory"),
-    ],
-)
+OUTCOMES = {
+    "error: rows.csv: it is no csv.\n": "refused",
+    "error: MemoryError\n": "over memory",
+    "error: Unable to allocate 7.45 GiB for an array with shape (9, 9)\n": "over memory",
+    **dict.fromkeys(["error: rows.csv: two\nlines.\n", "Traceback\n"], "bare errors"),
+    **{ValueError("text"): "bare errors", MemoryError(): "over memory"},
+}
+
+
+@pytest.mark.parametrize(("message", "outcome"), OUTCOMES.items())
 def test_what_comes_of_a_file_of_rows_is_counted_as_what_it_is(monkeypatch, message, outcome):
     def fit(command):
         if isinstance(message, Exception):

@@ -115,7 +115,6 @@ def test_a_ledger_at_the_prompt(ask, run):
         (["--allow", "nobody"], "--allow must name estimators of fedpca_sklearn, got", "error"),
         # in the answer, for the coordinator to read
         (["--allow", "FederatedPCA"], "estimator must be FederatedPCA, got FederatedPower", "out"),
-        (["--min-rows", "18"], "fewer than min_rows=18 rows", "out"),
         (["--estimator", "FederatedPowerPCA(3)"], "n_components is 3, got 2", "out"),
     ],
 )
@@ -128,17 +127,6 @@ def test_what_a_site_refuses(options, says, where, ask, run):
     code, out, _ = run(*command, "--state", "state")
     assert code == 1
     assert says in out
-
-
-def test_questions_about_the_same_rows_are_counted_over_a_study(ask, run):
-    ask()
-    answer_all(run, 1, "--max-rounds", "1")
-    printed(run, "next", "study")
-    letter = "study/0002.a"
-    command = f"{letter}.question", "a.csv", "-o", f"{letter}.answer", "--max-rounds", "1"
-    code, out, _ = run("answer", *command)
-    assert code == 1
-    assert "more than max_rounds=1 rounds" in out
 
 
 @pytest.mark.filterwarnings("default:Fitted without")

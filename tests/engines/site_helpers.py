@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import make_power_law, make_subspace_stream
+from fedpca_sklearn._kernels.row_moments import SiteMoments
 from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app, fit_sites
 from fedpca_sklearn.privacy import DiscreteGaussian
@@ -406,3 +407,15 @@ def assert_refused(site, kind, *arguments, why, **options):
     assert set(config) <= {"site", "nonce", "error"}
     assert config["error"].startswith("refused: ")
     assert why in config["error"]
+
+
+def counted_products(monkeypatch):
+    """Names of the products with scatter matrices of rows that sites make from now on."""
+    products = []
+
+    def counted(of):
+        return lambda *given: (products.append(of.__name__), of(*given))[1]
+
+    for name in ("products", "matrix_about"):
+        monkeypatch.setattr(SiteMoments, name, counted(getattr(SiteMoments, name)))
+    return products

@@ -14,6 +14,7 @@ from engines.site_helpers import (
     V,
     announcing,
     assert_refused,
+    counted_products,
     made,
     raw,
     sites_of,
@@ -21,7 +22,6 @@ from engines.site_helpers import (
 )
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-from fedpca_sklearn import DistributedPCA
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows
 
 RNG = np.random.default_rng(3)
@@ -29,8 +29,6 @@ POWER = "FederatedPowerPCA(3, n_rounds=4, random_state=0)"
 TRACKER = "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=4, init_rounds=6, "
 FIRST = {"FederatedPCA(3)": "summary", "DistributedPCA(3)": "factor", POWER: "moments"}
 each_first = pytest.mark.parametrize(("code", "kind"), FIRST.items())
-HONEST = {"times_scatter": (V, MEAN, 1), "variances": (V, MEAN)}
-both_kinds = pytest.mark.parametrize("kind", list(HONEST))
 OWN = SiteRows(ROWS[:40, :5], keys=range(40), salt=SALT)
 W = np.linalg.qr(RNG.standard_normal((40, 3)))[0].T.copy()
 U9 = np.linalg.qr(RNG.standard_normal((9, 2)))[0].T.copy()
@@ -51,217 +49,164 @@ UNWEIGHED = SiteRows(
     np.r_[1.0, np.zeros(19), np.ones(60)],
 )
 
-# Estimator, rows, what is asked before, and what an honest server asks
+# Site | estimator | rows | what is asked before | what is answered after a refusal
+SITES = table(f"""
+power | {POWER} | ROWS | moments | "variances", V, MEAN
+steps | {POWER.replace("n_rounds", "local_steps")} | ROWS | moments | "times_scatter", V, MEAN, 4
+origin | FederatedPowerPCA(3, center=False) | ROWS | moments | "variances", V, np.zeros(8)
+not begun | {POWER} | ROWS | None | None
+few | {POWER} | ROWS[:9] | None | None
+summary | FederatedPCA(3) | ROWS | None | "summary",
+factor | DistributedPCA(3) | ROWS | None | "factor",
+factors | DistributedPCA(2) | THIRDS | None | None
+summaries | FederatedPCA(2) | THIRDS | None | None
+factor of few | DistributedPCA(3) | ROWS[:9] | None | None
+keyed | DistributedPCA(3) | OWN | None | None
+few scaled | FederatedScaler() | ALONE | None | None
+light | DistributedPCA(3) | SiteRows(ROWS[:40], np.r_[np.ones(9), np.zeros(31)]) | None | None
+lighter | DistributedPCA(3) | SiteRows(ROWS[:40], np.full(40, 1e-3)) | None | None
+hetero | FederatedHeteroscedasticPCA(3, n_rounds=3, random_state=0) | ROWS | moments |\
+ "scores", 2 * V, MEAN, 1.5
+refined | FederatedPCA(3, n_refinements=3) | ROWS | summary | "products", MEAN, V
+pairs | FederatedPCA(3, missing=AvailablePairs()) | GAPS | None | None
+pairs of few | FederatedPCA(3, missing=AvailablePairs()) | UNWEIGHED | None | None
+fill | FederatedPCA(2, missing=ConditionalFill()) | ROWS | None | "filled", FILL, SUMS
+fill of few | FederatedPCA(2, missing=ConditionalFill()) | ROWS[:9] | None | None
+fill of gaps | FederatedPCA(2, missing=ConditionalFill()) | GAPS | None | None
+fill of one | FederatedPCA(2, missing=ConditionalFill()) | ALONE | None | None
+new steps | OnlineDistributedPCA(2) | THIRDS | None | None
+short steps | OnlineDistributedPCA(2) | [ROWS[:9], ROWS[9:]] | None | None
+batches | OnlineDistributedPCA(2) | THIRDS | space 0 | "moments", 0, V
+tracker | {TRACKER}robust=False) | STREAM | batch 0 | None
+weighted | {TRACKER}robust=False) | SiteRows(STREAM, np.ones(80)) | None | None
+robust | {TRACKER}support_threshold=0.5) | STREAM | batch 0 | None
+paper | {TRACKER}center=False, forgetting_factor=0.0, fill='subspace') | STREAM | batch 0 | None
+auto | {TRACKER}support_threshold='auto') | STREAM | batch 0 | None
+owner | VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0) | OWN | keys | None
+new owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
+owner of few | VerticalFederatedPCA(3) | SiteRows(ROWS[:9], keys=range(9), salt=SALT) | None | None
+weighing owner | VerticalFederatedPCA(3) |\
+ SiteRows(ROWS[:40], np.ones(40), keys=range(40), salt=SALT) | None | None
+agreed | VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0) | OWN | keys | None
+kernel | VerticalFederatedKernelPCA(3, kernel="linear", n_landmarks=12) | OWN | keys | None
+kernels | VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), projection='features') |\
+ OWN | keys | None
+secure owner | VerticalFederatedPCA(3, method='power') | OWN | keys | None
+new secure owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
+secure steps | OnlineDistributedPCA(3) | ROWS | bounds 0 | None
+secure pairs | FederatedPCA(3, missing=AvailablePairs()) | ROWS | bounds | None
+secure sums | FederatedPCA(3) | ROWS | None | None
+secure power | {POWER} | ROWS | None | None
+secure tracker | {TRACKER}robust=False) | STREAM | batch 0 | None
+""")
 SITES = {
-    "power": (POWER, ROWS, "moments", ("variances", V, MEAN)),
-    "steps": (
-        POWER.replace("n_rounds", "local_steps"),
-        ROWS,
-        "moments",
-        ("times_scatter", V, MEAN, 4),
-    ),
-    "origin": (
-        "FederatedPowerPCA(3, center=False)",
-        ROWS,
-        "moments",
-        ("variances", V, np.zeros(8)),
-    ),
-    "few": (POWER, ROWS[:9], None, None),
-    "summary": ("FederatedPCA(3)", ROWS, None, ("summary",)),
-    "factor": ("DistributedPCA(3)", ROWS, None, ("factor",)),
-    "factor of few": ("DistributedPCA(3)", ROWS[:9], None, None),
-    "keyed": ("DistributedPCA(3)", OWN, None, None),
-    "few scaled": ("FederatedScaler()", ALONE, None, None),
-    "light": (
-        *("DistributedPCA(3)", SiteRows(ROWS[:40], np.r_[np.ones(9), np.zeros(31)])),
-        *(None, None),
-    ),
-    "lighter": ("DistributedPCA(3)", SiteRows(ROWS[:40], np.full(40, 1e-3)), None, None),
-    "hetero": (
-        "FederatedHeteroscedasticPCA(3, n_rounds=3, random_state=0)",
-        *(ROWS, "moments", ("scores", 2 * V, MEAN, 1.5)),
-    ),
-    "refined": ("FederatedPCA(3, n_refinements=3)", ROWS, "summary", ("products", MEAN, V)),
-    "pairs": ("FederatedPCA(3, missing=AvailablePairs())", GAPS, None, None),
-    "pairs of few": ("FederatedPCA(3, missing=AvailablePairs())", UNWEIGHED, None, None),
-    "fill": ("FederatedPCA(2, missing=ConditionalFill())", ROWS, None, ("filled", FILL, SUMS)),
-    "fill of few": ("FederatedPCA(2, missing=ConditionalFill())", ROWS[:9], None, None),
-    "fill of gaps": ("FederatedPCA(2, missing=ConditionalFill())", GAPS, None, None),
-    "fill of one": ("FederatedPCA(2, missing=ConditionalFill())", ALONE, None, None),
-    "new steps": ("OnlineDistributedPCA(2)", THIRDS, None, None),
-    "short steps": ("OnlineDistributedPCA(2)", [ROWS[:9], ROWS[9:]], None, None),
-    "batches": ("OnlineDistributedPCA(2)", THIRDS, "space 0", ("moments", 0, V)),
-    "tracker": (
-        f"{TRACKER}robust=False)",
-        STREAM,
-        "batch 0",
-        None,
-    ),
-    "weighted": (f"{TRACKER}robust=False)", SiteRows(STREAM, np.ones(80)), None, None),
-    "robust": (f"{TRACKER}support_threshold=0.5)", STREAM, "batch 0", None),
-    "paper": (
-        f"{TRACKER}center=False, forgetting_factor=0.0, fill='subspace')",
-        *(STREAM, "batch 0", None),
-    ),
-    "auto": (f"{TRACKER}support_threshold='auto')", STREAM, "batch 0", None),
-    "owner": (
-        "VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0)",
-        *(OWN, "keys", None),
-    ),
-    "new owner": ("VerticalFederatedPCA(3, method='power')", OWN, None, None),
-    "owner of few": (
-        *("VerticalFederatedPCA(3)", SiteRows(ROWS[:9], keys=range(9), salt=SALT)),
-        *(None, None),
-    ),
-    "weighing owner": (
-        "VerticalFederatedPCA(3)",
-        *(SiteRows(ROWS[:40], np.ones(40), keys=range(40), salt=SALT), None, None),
-    ),
-    "agreed": (
-        "VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0)",
-        *(OWN, "keys", None),
-    ),
-    "kernel": (
-        'VerticalFederatedKernelPCA(3, kernel="linear", n_landmarks=12)',
-        *(OWN, "keys", None),
-    ),
-    "kernels": (
-        "VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), projection='features')",
-        *(OWN, "keys", None),
-    ),
-    "secure owner": ("VerticalFederatedPCA(3, method='power')", OWN, "keys", None),
-    "new secure owner": ("VerticalFederatedPCA(3, method='power')", OWN, None, None),
-    "secure steps": ("OnlineDistributedPCA(3)", ROWS, "bounds 0", None),
-    "secure pairs": ("FederatedPCA(3, missing=AvailablePairs())", ROWS, "bounds", None),
-    "secure sums": ("FederatedPCA(3)", ROWS, None, None),
-    "secure power": (POWER, ROWS, None, None),
-    "secure tracker": (f"{TRACKER}robust=False)", STREAM, "batch 0", None),
+    name: (code, eval(rows), None if first == "None" else first, eval(honest))
+    for name, code, rows, first, honest in SITES
 }
-
-# Site, kind of question ("both" are rounds) | arguments | words of the refusal
+# Site | kind of question | what an honest server asks; each argument is changed in each way below
+QUESTIONS = table("""
+power | times_scatter | basis=V, mean=MEAN, steps=1
+power | variances | basis=V, mean=MEAN
+steps | times_scatter | basis=V, mean=MEAN, steps=4
+hetero | weighted_times_scatter | basis=V, mean=MEAN, steps=1, unit=1.0
+hetero | scores | basis_of_any_length=2 * V, mean=MEAN, unit=1.5
+hetero | scatter | mean=MEAN
+refined | products | mean=MEAN, basis=V
+new steps | space | batch=0
+batches | moments | batch=0, basis=V
+tracker | filled | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, limits=NONE
+tracker | times_scatter | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, limits=NONE, basis=TV,\
+ mean=MODEL[0]
+auto | filled | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, thresholds=ONES
+fill | filled | fill=FILL, sums=SUMS
+owner | times_columns | keys=Array(K), basis=W
+owner | parts | keys=Array(K), basis=W
+kernel | kernel_part | keys=Array(K), landmarks=np.arange(12)
+agreed | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0]
+kernels | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0], columns=6.0
+""")
+# Argument | what is sent in its place | words of the refusal
+WRONG = table(r"""
+basis | it + 1e-5; it[[0, 0]]; 0 * it; it * 1e200 | orthonormal rows
+basis | it * (1 + 1e-6) | orthonormal rows, they are off by 2.0e-06
+basis | it[:, :-1]; it[0]; it[None] | shape (k, {d}
+basis | np.eye({d} + 1)[:, :-1] | k <=
+basis_of_any_length | np.eye({d}) | k <= 3
+mean | np.zeros((200, {d})); it[None]; it[:, None]; 3.0; it[:-1] | the mean must have shape ({d},)
+basis | it * np.nan | is NaN or infinity
+mean | it * np.nan; it + np.inf | is NaN or infinity
+steps | 2.0**53; it + 1; 0; -1; it + 0.5; [it] | local_steps must be {it}
+unit | 0.0; -1.0; 1e200; [1.0, 2.0] | the unit must be one number
+batch | -1; 0.5; 2.0**53; [0.0] | the number of a batch must be a whole num
+batch | np.nan | argument 0 is NaN
+model | np.vstack([it, TV[:1]]) | k <= 2
+model | it[:, :-1] | the mean must have shape ({d},), got (11,)
+other | it[:, :-1] | the mean must have shape ({d},), got (11,)
+model | 2 * it | orthonormal rows
+other | 2 * it | orthonormal rows
+model | it[0] | a model must be a mean
+other | it[0] | a model must be a mean
+ridge | it[:2] | a model must be a mean
+ridge | -it | must not be negative
+limits | ONES | those of the site's own estimator
+thresholds | it[:-1]; -it; 3 * it | thresholds must be 0, 1 or 2 and 12 numbers
+thresholds | 0 * it | thresholds are needed
+thresholds | np.r_[1, -2.0, ONES[:11]]; np.r_[1, -1e-300, ONES[:11]] | numbers of at least 0, or -1
+fill | it * [[1], [2], [1]] | orthonormal
+fill | it * np.nan | NaN or infinity
+fill | it[:, :7]; it[0] | shape
+sums | it[:-1] | shape
+sums | it * [1, 1, 1e3, 1]; it * [1, -1, 1, 1] | scatter
+sums | it * [1, 1, -1, 1]; it[[0, 1, 3, 2]] | singular_values must be
+keys | Array(K[::-1].copy()); Array(np.repeat(K[:20], 2, axis=0)) | must be sorted and differ
+keys | Array(np.sort(RNG.integers(0, 256, K.shape).astype(np.uint8), axis=0)) | common keys must be
+keys | Array(K[:, :16].copy()); Array(K.ravel()) | keys must have shape (n, 32), got
+keys | W | argument 0 is
+landmarks | np.arange(13); np.zeros(12); it + 0.5; it + 30; 3.0 | landmarks must be 12 different
+deflated | np.zeros((3, 40)) | m <= 2
+agreed | np.zeros((4, 40)) | m <= 2
+agreed | NO40[:, :39] | shape (m, 40)
+start | 2 * it | length 1
+columns | 4.0; 1e300; [5.0] | the number of all columns must be
+""")
+# what a run has one of, so that an honest server needs another run then
+PINNED = {"keys", "model", "other", "ridge", "limits", "thresholds"}
+WRONG = [(role, code, why) for role, codes, why in WRONG for code in codes.split("; ")]
+# Site and kind of question | arguments | words of the refusal
 REFUSED = table(r"""
-power both | V, np.zeros((200, 8)), 1 | shape (8,), got (200, 8)
-power both | V, MEAN[None], 1 | shape (8,), got (1, 8)
-power both | V, MEAN[:, None], 1 | shape (8,), got (8, 1)
-power both | V, 3.0, 1 | shape (8,), got ()
-power both | V, np.zeros(9), 1 | shape (8,), got (9,)
-power both | V, np.full(8, np.nan), 1 | argument 1 is NaN or infinity
-power both | V, np.full(8, np.inf), 1 | argument 1 is NaN or infinity
-power both | np.eye(8)[:4], MEAN, 1 | k <= 3, got (4, 8)
-power both | np.ones((9, 8)), MEAN, 1 | k <= 3, got (9, 8)
-power both | np.eye(9)[:3], MEAN, 1 | shape (k, 8)
-power both | V[0], MEAN, 1 | got (8,)
-power both | V[None], MEAN, 1 | got (1, 3, 8)
-power both | V + 1e-5, MEAN, 1 | orthonormal rows
-power both | V * (1 + 1e-6), MEAN, 1 | orthonormal rows, they are off by 2.0e-06
-power both | V[[0, 0, 1]], MEAN, 1 | orthonormal rows
-power both | np.zeros((3, 8)), MEAN, 1 | orthonormal rows
-power both | np.full((3, 8), 1e200), MEAN, 1 | orthonormal rows
-power both | V * np.nan, MEAN, 1 | argument 0 is NaN or infinity
-power times_scatter | V, MEAN, 2.0**53 | local_steps must be 1
-power times_scatter | V, MEAN, 20_000 | local_steps must be 1
-power times_scatter | V, MEAN, 2 | local_steps must be 1
-power times_scatter | V, MEAN, 0 | local_steps must be 1
-power times_scatter | V, MEAN, -1 | local_steps must be 1
-power times_scatter | V, MEAN, 1.5 | local_steps must be 1
-power times_scatter | V, MEAN, [1.0] | local_steps must be 1
-power times_scatter | () | has 3 arguments, got 0
-power times_scatter | V, MEAN | has 3 arguments, got 2
-power times_scatter | V, MEAN, 1, 1 | has 3 arguments, got 4
-power variances | V, MEAN, 1 | has 2 arguments, got 3
-power moments | MEAN, | a question of this kind has 0 arguments, got 1
+power times_scatter | np.eye(8)[:4], MEAN, 1 | k <= 3, got (4, 8)
 power summary | () | no question of the kind 'summary'
-steps times_scatter | V, MEAN, 1 | local_steps must be 4
-origin both | V, MEAN, 1 | zero with center=False
+origin times_scatter | V, MEAN, 1 | zero with center=False
+origin variances | V, MEAN | zero with center=False
 few moments | () | fewer than min_rows=10 rows
-few both | V, MEAN, 1 | fewer than min_rows=10
+few times_scatter | V, MEAN, 1 | fewer than min_rows=10
 summary summary | MEAN, | a question of this kind has 0 arguments, got 1
-factor factor | MEAN, | a question of this kind has 0 arguments, got 1
 factor of few factor | () | fewer than min_rows=10 rows
 few scaled moments | () | a column with fewer than min_rows=10
 keyed factor | () | the estimator takes no keys
 light factor | () | fewer than min_rows=10 rows
 lighter factor | () | sample_weight has a sum below 1
-hetero weighted_moments | 0.0, | the unit must be one number
-hetero weighted_moments | [1.0, 2.0], | the unit must be one number
-hetero weighted_times_scatter | V, MEAN, 1, -1.0 | the unit must be one number
-hetero scores | 2 * V, MEAN, 1e200 | the unit must be one number
-hetero weighted_times_scatter | V, MEAN, 2, 1.0 | local_steps must be 1
-hetero weighted_variances | 2 * V, MEAN, 1.0 | orthonormal
-hetero times_scatter | np.eye(8), MEAN, 1 | k <= 3
-hetero scores | np.eye(8), MEAN, 1.0 | k <= 3
-hetero scores | 2 * V, ROWS, 1.0 | the mean must have shape
-hetero scatter | MEAN[:3], | the mean must have shape
-refined products | MEAN, 2 * V | orthonormal
-refined products | ROWS, V | the mean must have shape
-refined products | MEAN, np.eye(9)[:, :8] | with k <=
 pairs pairs | () | fewer than 10 rows have a pair of columns
 pairs of few pairs | () | fewer than 10 rows have a pair of columns
-fill filled | FILL * [[1], [2], [1]], SUMS | orthonormal
-fill filled | np.full((3, 8), np.nan), SUMS | NaN or infinity
-fill filled | FILL[:, :7], SUMS | shape
 fill filled | np.vstack([FILL, np.eye(8)[2:3]]), np.append(SUMS, 1.0) | at most 2 directions
-fill filled | FILL, SUMS[:-1] | shape
-fill filled | FILL, SUMS * [1, 1, 1e3, 1] | scatter
-fill filled | FILL, SUMS * [1, -1, 1, 1] | scatter
-fill filled | FILL, SUMS * [1, 1, -1, 1] | singular_values
-fill filled | FILL, SUMS[[0, 1, 3, 2]] | decreasing
-fill filled | FILL[0], SUMS | shape
 fill of few entries | () | fewer than min_rows=10 rows
 fill of gaps entries | () | a column that fewer than min_rows=10 rows have, or have not
 fill of gaps filled | FILL, SUMS | a column that fewer than min_rows=10 rows have, or have not
 fill of one entries | () | a column that fewer than min_rows=10 rows have, or have not
 fill of one filled | FILL, SUMS | a column that fewer than min_rows=10 rows have, or have not
-new steps space | -1, | the number of a batch must be a whole num
-new steps space | 0.5, | the number of a batch must be a whole num
-new steps space | 2.0**53, | the number of a batch must be a whole num
-new steps space | [0.0], | the number of a batch must be a whole num
-new steps space | np.nan, | argument 0 is NaN
 new steps moments | 0, V | batch 0 is out of turn, the last one was None
 short steps space | 0, | fewer than min_rows=10
 batches moments | 1, V | batch 1 is out of turn
-batches moments | 0, 2 * V | orthonormal rows
-batches moments | 0, V[:, :7] | shape (k, 8)
-batches moments | 0, np.eye(9)[:, :8] | k <= 8
-tracker filled | 0, 2 * MODEL, MODEL, RIDGE, NONE | orthonormal rows
-tracker misfits | 0, MODEL[:, :11], MODEL, RIDGE, NONE | the mean must have shape (12,), got (11,)
-tracker filled | 0, np.vstack([MODEL, TV[:1]]), MODEL, RIDGE, NONE | k <= 2
-tracker misfits | 0, MODEL[0], MODEL, RIDGE, NONE | a model must be a mean
-tracker filled | 0, MODEL, 2 * MODEL, RIDGE, NONE | orthonormal rows
-tracker times_scatter | 0, MODEL, MODEL[:, :11], RIDGE, NONE, TV, TV[0] * 0 |\
- the mean must have shape
 tracker misfits | 0, MODEL, np.vstack([MODEL, TV[:1]]), np.zeros(4), NONE | k <= 2
-tracker filled | 0, MODEL, MODEL[0], RIDGE, NONE | a model must be a mean
 tracker filled | 0, MODEL, np.zeros((20, 12)), np.zeros(20), NONE | k <= 2
-tracker filled | 0, MODEL, MODEL, RIDGE[:2], NONE | a model must be a mean
-tracker times_scatter | 0, MODEL, MODEL, -RIDGE, NONE, TV, TV[0] * 0 | must not be negative
-tracker filled | 0, MODEL, MODEL, RIDGE, ONES | those of the site's own estimator
 tracker sizes | 0, MODEL, NONE | finds no thresholds
 tracker moments | 1, MODEL, MODEL, RIDGE, NONE | batch 1 is out of turn
 weighted batch | 0, | the estimator takes no sample_weight
 robust filled | 0, MODEL, MODEL, RIDGE, ONES | those of the site's own estimator
 robust sizes | 0, MODEL, NONE | finds no thresholds
 paper filled | 0, MODEL + 1, MODEL, RIDGE, NONE | zero with center=False
-auto filled | 0, MODEL, MODEL, RIDGE, NONE[:-1] | thresholds must be 0, 1 or 2 and 12 numbers
-auto filled | 0, MODEL, MODEL, RIDGE, -ONES | thresholds must be 0, 1 or 2
-auto filled | 0, MODEL, MODEL, RIDGE, 3 * ONES | thresholds must be 0, 1 or 2
-auto filled | 0, MODEL, MODEL, RIDGE, NONE | thresholds are needed
-auto filled | 0, MODEL, MODEL, RIDGE, np.r_[1, -2.0, ONES[:11]] | numbers of at least 0, or -1
-auto filled | 0, MODEL, MODEL, RIDGE, np.r_[1, -1e-300, ONES[:11]] | numbers of at least 0, or -1
-owner times_columns | Array(K[::-1].copy()), W | common keys must be sorted and differ
-owner times_columns | Array(np.repeat(K[:20], 2, axis=0)), W | must be sorted and differ
-owner times_columns | Array(np.sort(RNG.integers(0, 256, K.shape).astype(np.uint8), axis=0)), W |\
- common keys must be
-owner times_columns | Array(K[:, :16].copy()), W | keys must have shape (n, 32), got (40, 16)
-owner times_columns | Array(K.ravel()), W | keys must have shape (n, 32), got (1280,)
-owner times_columns | W, W | argument 0 is
 owner times_columns | Array(K[:9]), U9 | fewer than min_rows=10 rows
-owner times_columns | Array(K), W * 2 | orthonormal rows
-owner parts | Array(K), W + 1e-5 | orthonormal rows
 owner times_columns | Array(K), np.concatenate([W, W[:1]]) | k <= 3
-owner parts | Array(K), W[:, :39] | shape (k, 40)
-owner parts | Array(K), W[0] | got (40,)
-owner parts | Array(K), W * np.nan | argument 1 is NaN
 owner parts | Array(K), np.eye(40)[:1] | a row has more than half of its length in the span
 owner parts | Array(K), np.eye(40)[:3] | a row has more than half of its length in the span
 owner parts | Array(K), np.eye(40)[:1] * 0.8 + np.eye(40)[1:2] * 0.6 | a row has more than half
@@ -269,32 +214,16 @@ owner parts | Array(K), (np.eye(40)[:1] + [[1], [-1]] * np.eye(40)[1]) / np.sqrt
  a row has more than half
 owner of few keys | () | fewer
 weighing owner keys | () | the estimator takes no sample_weight
-agreed period | Array(K), NO40, NO40, 2 * W[0] | length 1
-agreed period | Array(K), NO40, np.zeros((4, 40)), W[0] | m <= 2
-agreed period | Array(K), np.zeros((3, 40)), NO40, W[0] | m <= 2
-agreed period | Array(K), NO40, NO40[:, :39], W[0] | shape (m, 40)
-kernel kernel_part | Array(K), np.arange(13) | landmarks must be 12 different
-kernel kernel_part | Array(K), np.zeros(12) | landmarks must be 12 different
-kernel kernel_part | Array(K), np.arange(12) + 0.5 | landmarks must be 12 different
-kernel kernel_part | Array(K), np.arange(12) + 30 | landmarks must be 12 different
-kernel kernel_part | Array(K), 3.0 | landmarks must be 12 different
-kernels period | Array(K), NO40, NO40, W[0], 4.0 | the number of all columns must be
-kernels period | Array(K), NO40, NO40, W[0], 1e300 | the number of all columns must be
-kernels period | Array(K), NO40, NO40, W[0], [5.0] | the number of all columns must be
 secure owner times_columns | Array(K), W | this site takes part in secure sums only
-secure owner scatter | Array(K), | this site takes part in secure sums only
 new secure owner parts | Array(K), W | keys
 secure steps space | 0, MEAN[:3] | the mean must have shape
-secure steps space | 0, ROWS | the mean must have shape
 secure steps moments | 0, 2 * V, MEAN | orthonormal
 secure steps totals | 0.5, | the number of a batch must be a whole number
 secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
 secure sums summary | () | no question of the kind 'summary'
 secure sums moments | () | this site takes part in secure sums only
 secure power times_scatter | np.eye(3, 8), np.zeros(8), 1 | takes part in secure sums only
-secure power variances | np.eye(3, 8), np.zeros(8) | this site takes part in secure sums only
 secure tracker observed | 0, | secure sums only
-secure tracker misfits | 0, MODEL, MODEL, RIDGE, NONE | secure sums only
 """)
 
 
@@ -318,15 +247,42 @@ def site_of(name, secure=None, **options):
 @pytest.mark.parametrize(("which", "arguments", "why"), REFUSED)
 def test_questions_that_no_honest_server_asks_are_refused(which, arguments, why):
     """And nothing is in the way of an honest server then."""
-    name, _, asked = which.rpartition(" ")
-    for kind in HONEST if asked == "both" else [asked]:
-        site, (*_, first, honest) = site_of(name), SITES[name]
-        given = eval(arguments, globals() | {"K": site.keys})
-        given = given[:2] if asked == "both" and kind == "variances" else given
-        assert_refused(site, kind, *given, why=why)
-        if honest is not None:  # a run begins anew
-            assert first is None or ask_first(site, first)
-            assert site.answers(*honest)
+    name, _, kind = which.rpartition(" ")
+    site, (*_, first, honest) = site_of(name), SITES[name]
+    assert_refused(site, kind, *eval(arguments, globals() | {"K": site.keys}), why=why)
+    if honest is not None:  # a run begins anew
+        assert first is None or ask_first(site, first)
+        assert site.answers(*honest)
+
+
+@pytest.mark.parametrize(("name", "kind", "honest"), QUESTIONS)
+def test_an_argument_that_no_honest_server_sends_is_refused_without_a_product(
+    name, kind, honest, monkeypatch
+):
+    products = counted_products(monkeypatch)
+    first, n_wrong, site = SITES[name][2], 0, site_of(name)
+    asked = list(eval(f"dict({honest})", globals() | {"K": site.keys}).values())
+    for given in (asked[:-1], [*asked, 1.0]):
+        why = f"has {len(asked)} arguments, got {len(given)}"
+        assert_refused(site_of(name), kind, *given, why=why)
+    for role, code, why in WRONG:
+        site = site_of(name)
+        names = globals() | {"K": site.keys}
+        asked = eval(f"dict({honest})", names)
+        if role not in asked:
+            continue
+        it, (k, d) = asked[role], (*np.shape(asked[role]), 0, 0)[:2]
+        d = k if role == "mean" else d
+        sizes = {"it": it, "k": k, "d": d}
+        wrong = eval(code.format(**sizes), names | {"it": it})
+        products.clear()
+        n_wrong += 1
+        assert_refused(site, kind, *(asked | {role: wrong}).values(), why=why.format(**sizes))
+        assert products == []
+        site.context.run_id += role in PINNED or kind == "parts"
+        assert first is None or ask_first(site, first)
+        assert site.answers(kind, *asked.values()), (role, code)
+    assert n_wrong > 0
 
 
 ARRAYS = [
@@ -335,7 +291,11 @@ ARRAYS = [
     announcing((0, 8), data=b""),
     announcing((2, 1), by_columns=True),
     raw(b"cos", "pickle"),
+    announcing("1" * 5000),
+    announcing((1,) * 5000),
     raw(b"\x93NUMPY\x01\x00\xca\x00" + b"-" * 200 + b"1\n"),
+    raw(b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535),
+    raw(b"\x93NUMPY\x01\x00\x40\x00" + b"{'descr': '''".ljust(63) + b"\n"),
     *map(raw, [b"junk", b""]),
     *map(Array, [MEAN.astype(np.float32), np.arange(8), MEAN.astype(complex)]),
     Array(np.array(["a"] * 8)),
@@ -402,75 +362,53 @@ def test_questions_of_a_run_are_counted(name, kind, arguments, times):
         assert_refused(site, kind, *given, why=why)
 
 
-def test_what_is_refused_and_what_is_asked_again_counts():
-    site = site_of("power")
-    for _ in range(3):
-        assert_refused(site, "times_scatter", V, MEAN, 2, why="local_steps", nonce="again")
-    assert site.answers("times_scatter", V, MEAN, 1, nonce="again")
-    assert_refused(site, "times_scatter", V, MEAN, 1, nonce="again", why="more than 4 questions")
-
-
-@each_first
-def test_a_run_begins_three_times(code, kind):
-    site = Site(made(code))
-    for _ in range(3):
-        assert site.answers(kind)
-    for _ in range(2):
-        assert_refused(site, kind, why="a run begins at most 3 times")
-    site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
-    assert site.answers(kind)
-
-
-def test_what_is_asked_in_between_or_before_a_fit_begins_counts_as_a_beginning():
-    """Else there would be a fourth mean in a run, and as many products with it."""
-    site, answered = Site(made(POWER)), 0
-    for i, begins in enumerate((False, True, True, True)):
-        if begins:
-            site.ask("moments")
-        answered += site.answers("times_scatter", V, MEAN + i, 1)
-    assert answered == 3
-    site = Site(DistributedPCA(2), THIRDS)
-    for batch in range(3):
-        assert site.answers("factor")
-        assert site.answers("factor_of_batch", batch)
-    assert_refused(site, "factor", why="a run begins at most 3 times")
-
-
-@both_kinds
-def test_the_mean_stays_the_same_until_the_run_begins_anew(kind):
-    site, other = site_of("power"), np.nextafter(MEAN, np.inf)
-    assert site.answers(kind, *HONEST[kind])
-    assert_refused(site, "times_scatter", V, other, 1, why="argument 1 must stay the same")
-    assert site.answers("moments")
-    assert site.answers("times_scatter", V, other, 1)
-    assert_refused(site, "variances", V, MEAN, why="argument 1 must stay the same")
-    refined = site_of("refined")
-    assert refined.answers("products", MEAN, V)
-    assert_refused(refined, "products", other, V, why="must stay the same")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
+OTHER = np.nextafter(MEAN, np.inf)
+IN_TURN = "; ".join(
     [
-        ("FederatedPCA(2)", "summary_of_batch"),
-        ("DistributedPCA(2)", "factor_of_batch"),
-        ("OnlineDistributedPCA(2)", "space"),
-    ],
+        *("{0} 0", "{0} 2 ! batch 2 is out of turn, the last one was 0", "{0} 1"),
+        *("{0} 0 ! batch 0 is out of turn, the last one was 1", "2x {0} 1"),
+        *("{0} 1 ! a batch begins at most 3 times", "{0} 2", "{0} 3"),
+    ]
 )
-def test_batches_are_asked_for_in_turn(code, kind):
-    site = Site(made(code), THIRDS)
-    assert site.answers(kind, 0)
-    assert_refused(site, kind, 2, why="batch 2 is out of turn, the last one was 0")
-    assert site.answers(kind, 1)
-    assert_refused(site, kind, 0, why="batch 0 is out of turn, the last one was 1")
-    for _ in range(2):
-        assert site.answers(kind, 1)
-    assert_refused(site, kind, 1, why="a batch begins at most 3 times")
-    assert site.answers(kind, 2)
-    config, over = site.ask(kind, 3)
-    assert list(over) == ["over"]
-    assert config["dtype"] == "float64"
-    assert Site(made(code), THIRDS).answers(kind, 2)  # a run goes on where another has ended
+# Site | questions, one after the other, with the refusal of those that are refused
+RUNS = table(f"""
+power | 3x times_scatter V, MEAN, 2 ! local_steps; times_scatter V, MEAN, 1;\
+ times_scatter V, MEAN, 1 ! more than 4 questions
+power | 2x moments; 2x moments ! a run begins at most 3 times; another run; moments
+summary | 3x summary; 2x summary ! a run begins at most 3 times; another run; summary
+factor | 3x factor; 2x factor ! a run begins at most 3 times; another run; factor
+not begun | times_scatter V, MEAN, 1; moments; times_scatter V, MEAN + 1, 1; moments;\
+ times_scatter V, MEAN + 2, 1; moments ! at most 3 times; times_scatter V, MEAN + 3, 1 ! argument 1
+factors | factor; factor_of_batch 0; factor; factor_of_batch 1; factor; factor_of_batch 2;\
+ factor ! a run begins at most 3 times
+power | times_scatter V, MEAN, 1; times_scatter V, OTHER, 1 ! argument 1 must stay the same;\
+ moments; times_scatter V, OTHER, 1; variances V, MEAN ! argument 1 must stay the same
+power | variances V, MEAN; times_scatter V, OTHER, 1 ! argument 1 must stay the same
+refined | products MEAN, V; products OTHER, V ! must stay the same
+factors | {IN_TURN.format("factor_of_batch")}
+summaries | {IN_TURN.format("summary_of_batch")}
+new steps | {IN_TURN.format("space")}
+new steps | space 2
+""")
+
+
+@pytest.mark.parametrize(("name", "questions"), RUNS)
+def test_questions_are_answered_in_turn_about_one_mean_and_so_many_times(name, questions):
+    """Else there would be a fourth mean in a run, and as many products with it."""
+    site = site_of(name)
+    for question in questions.split("; "):
+        asked, _, why = question.partition(" ! ")
+        times, _, once = asked.partition("x ") if asked[1:3] == "x " else ("1", "", asked)
+        kind, _, arguments = once.partition(" ")
+        if once == "another run":
+            site.context.run_id = 2**64 - 1  # in the same series, whose state it shares
+            continue
+        given = eval(f"[{arguments}]", globals())
+        for _ in range(int(times)):
+            if why:
+                assert_refused(site, kind, *given, why=why)
+            else:
+                assert site.answers(kind, *given), question
 
 
 def test_how_often_a_fit_of_secure_sums_begins_again_is_the_owners():

@@ -1,66 +1,30 @@
 """A site refuses questions for an estimator that is not its own, and names what differs."""
 
-import os
-
 import numpy as np
 import pytest
+from engines.site_helpers import SECURE, Site, assert_refused, fit, made, table
 from sklearn.base import clone
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
-
-from engines.site_helpers import ROWS, InProcessGrid, Site, assert_refused, made, table
-
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    AvailablePairs,
-    DistributedPCA,
-    FederatedPCA,
-    FederatedScaler,
-    PrivacyLedger,
-)
-from fedpca_sklearn.engines.flower import SecureAggregation, client_app, fit_sites
+from fedpca_sklearn import DistributedPCA, FederatedPCA, PrivacyLedger
+from fedpca_sklearn.engines.flower import client_app
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-PARTS = {"east": ROWS[:80], "north": ROWS[80:140], "west": ROWS[140:]}
-GAUSS = AnalyzeGauss(1.0, 1e-5, 20.0)
-
-
-def grid(estimators, **options):
-    apps = [
-        client_app(lambda context, rows=rows: rows, estimator, **options)
-        for rows, estimator in zip(PARTS.values(), estimators, strict=True)
-    ]
-    return InProcessGrid(apps, list(PARTS))
-
-
-def named(estimator):
-    return type(estimator).__name__
-
-
-# -------------------------------------------------------------------- what must be the same
-
-V = np.linalg.qr(np.random.default_rng(2).standard_normal((8, 2)))[0].T
 # Estimator of the server | of the site west | what the refusal names
 OTHERS = table("""
 FederatedPCA(3) | FederatedPCA(4) | n_components is 4, got 3
 FederatedPCA(3) | FederatedPCA(3, scale=True) | scale is True, got False
-FederatedPCA(3, n_refinements=1) | FederatedPCA(3, n_refinements=2) | n_refinements is 2, got 1
 FederatedPCA(3) | FederatedPCA(3, merge=ProjectionAverage(projection_dim=5)) |\
  directions of its merge is 5, got 3
 FederatedPCA(3, estimator=StreamingPCA(5)) |\
  FederatedPCA(3, estimator=StreamingPCA(5, center=False)) | estimator__center is False, got True
 FederatedPCA(3, estimator=StreamingPCA(5)) | FederatedPCA(3) |\
  estimator is None, got StreamingPCA()
-FederatedPCA(3) | TruncatedDistributedPCA(3) |\
- the estimator must be TruncatedDistributedPCA, got FederatedPCA
 FederatedPCA(3) | FederatedPowerPCA(3) | the estimator must be FederatedPowerPCA, got FederatedPCA
 DistributedPCA(3) | DistributedPCA(3, missing=AvailablePairs()) |\
  missing is AvailablePairs(), got None
 FederatedPCA(3, partial_out=[0, 1]) | FederatedPCA(3, partial_out=[0, 2]) |\
  partial_out is [0, 2], got [0, 1]
 FederatedPowerPCA(3) | FederatedPowerPCA(3, n_rounds=7) | n_rounds is 7, got 100
-FederatedPowerPCA(3) | FederatedPowerPCA(3, center=False) | center is False, got True
 FederatedPCA(3, missing=ConditionalFill()) | FederatedPCA(3, missing=ConditionalFill(n_rounds=5)) |\
  missing__n_rounds is 5, got 2
 FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0)) |\
@@ -75,17 +39,24 @@ FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.eye(2, 8)) |\
 
 @pytest.mark.parametrize(("asked", "own", "why"), OTHERS)
 def test_a_site_with_another_estimator_refuses_and_names_what_differs(asked, own, why, tmp_path):
-    asked, own = made(asked), made(own)
-    estimators = [clone(asked), clone(asked), own]
-    for i, estimator in enumerate(estimators):
+    """No question names a ledger, nor does a refusal: it is the file of whoever has it."""
+    asked, texts = clone(made(asked)), []
+    estimators = {"east": clone(asked), "north": clone(asked), "west": clone(made(own))}
+    for site, estimator in {**estimators, "server": asked}.items():
         if getattr(estimator, "mechanism", None) is not None:
-            estimator.mechanism.ledger = PrivacyLedger(tmp_path / f"{i}.ledger")
+            estimator.mechanism.ledger = PrivacyLedger(tmp_path / f"{site}.ledger")
+
+    def noted(site, message, reply):
+        texts.extend([str(message.content), str(reply.content)])
+        return reply
+
     with pytest.warns(UserWarning, match="Fitted without"):
-        fitted = fit_sites(grid(estimators), asked, wait=0)
+        fitted = fit(estimators, spoil=noted, server=asked)
     assert fitted.clients_ == ["east", "north"]
     (reason,) = fitted.missing_sites_.values()
     assert "'west': refused: " in reason
     assert why in reason
+    assert not any(str(tmp_path) in text or "ledger" in text for text in texts)
 
 
 def test_many_differences_are_named_in_one_short_line():
@@ -118,48 +89,18 @@ FederatedSubspaceTracker(2, robust=False, batch_size=60, forgetting_factor=0.9, 
 @pytest.mark.parametrize(("asked", "own"), SAME)
 def test_what_only_the_server_reads_may_differ(asked, own):
     asked, own = made(asked), made(own)
-    fitted = fit_sites(grid([own] * 3), asked, wait=0)
+    fitted, expected = fit(own, server=asked), fit(asked)
     assert fitted.missing_sites_ == {}
-    expected = fit_sites(grid([asked] * 3), asked, wait=0)
-    name = "mean_" if isinstance(asked, FederatedScaler) else "components_"
+    name = "components_" if hasattr(expected, "components_") else "mean_"
     np.testing.assert_allclose(getattr(fitted, name), getattr(expected, name), atol=1e-10)
 
 
 def test_what_a_site_reads_for_secure_sums_must_be_the_same():
-    secure = SecureAggregation(threshold=3, scale=2.0**20)
-    made = grid([DistributedPCA(3)] * 3, secure=secure)
     with pytest.raises(RuntimeError, match="scale is False, got True"):
-        fit_sites(made, DistributedPCA(3, scale=True), wait=0, secure=secure, min_sites=3)
-
-
-def test_no_question_names_a_ledger(tmp_path):
-    """Nor does a refusal: it is the file of whoever has it."""
-
-    def private(epsilon, name):
-        ledger = PrivacyLedger(tmp_path / name)
-        return FederatedPCA(3, mechanism=AnalyzeGauss(epsilon, 1e-5, 20.0, ledger=ledger))
-
-    asked = private(1.0, "server")
-    made, texts = grid([private(2.0, name) for name in PARTS]), []
-    send = made.send_and_receive
-
-    def noted(messages, **options):
-        replies = send(messages, **options)
-        texts.extend(str(message.content) for message in (*messages, *replies))
-        return replies
-
-    made.send_and_receive = noted
-    with pytest.raises(RuntimeError, match=r"epsilon is 2\.0, got 1\.0"):
-        fit_sites(made, asked, wait=0)
-    assert len(texts) == 6
-    assert not any(str(tmp_path) in text or "ledger" in text for text in texts)
+        fit(DistributedPCA(3), server=DistributedPCA(3, scale=True), secure=SECURE)
 
 
 # -------------------------------------------------------------------- what is stated at all
-
-
-def test_a_kind_of_question_that_the_estimator_does_not_have():
-    assert_refused(Site(DistributedPCA()), "summary", why="no question of the kind 'summary'")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +133,6 @@ def test_rows_are_not_loaded_for_another_estimator():
     def load_rows(context):
         raise AssertionError
 
-    site = Site(DistributedPCA(missing=AvailablePairs()))
+    site = Site(made("DistributedPCA(missing=AvailablePairs())"))
     site.app = client_app(load_rows, DistributedPCA())
     assert_refused(site, "factor", why="missing is None, got AvailablePairs()")

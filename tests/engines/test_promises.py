@@ -1,160 +1,53 @@
 """The column "over a network" of docs/promises.md: what each cell says is what travels."""
 
-import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
-
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
-
-from engines.site_helpers import ROWS, InProcessGrid
+from engines.site_helpers import PARTS, ROWS, SALT, arrays_of, fit, kind_of, made, table
 from engines.test_private_sites import PARTS as SECURE_PARTS
 from engines.test_private_sites import ROUNDS, SUMMARY, private_fit
 
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    AvailablePairs,
-    ConditionalFill,
-    DistributedPCA,
-    FederatedHeteroscedasticPCA,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FederatedScaler,
-    FederatedSubspaceTracker,
-    FedPowerNoise,
-    OnlineDistributedPCA,
-    PairMoments,
-    PowerRounds,
-    Subspace,
-    SubspaceMerge,
-    TruncatedDistributedPCA,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    VFedPCA,
-)
+from fedpca_sklearn import PairMoments, Subspace
 from fedpca_sklearn.engines import _secure_fits
-from fedpca_sklearn.engines.flower import (
-    SecureAggregation,
-    SitePolicy,
-    SiteRows,
-    client_app,
-    fit_sites,
-)
+from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows, client_app
 from fedpca_sklearn.privacy import DiscreteGaussian
-from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-PARTS = {"east": ROWS[:80], "north": ROWS[80:140], "west": ROWS[140:]}
 PAGE = (Path(__file__).resolve().parents[2] / "docs/promises.md").read_text()
 
-# By the estimator of a row of the table: what its last cell says, and what tests that.
-TESTED = {
-    "`FederatedPCA`": (
-        "the same, in one message of each site; a mechanism draws its noise at the site, whose "
-        "ledger is on its disk; with secure sums the server learns the scatter matrix of all rows",
-        ["test_summaries", "test_private_summaries", "test_secure_sums"],
-    ),
-    "`missing=AvailablePairs()`": (
-        "the same, in one message of each site, which refuses if one of these moments is of fewer "
-        "rows than `min_rows`; with secure sums the server learns the moments of all rows",
-        ["test_moments_of_pairs", "test_secure_sums"],
-    ),
-    "`missing=ConditionalFill()`": (
-        "the same; a site refuses if fewer than `min_rows` rows have a column, or have it not. A "
-        "server that sends another model learns the sum of the rows that miss a column, and by "
-        "several models single rows; with secure sums it learns sums over all sites",
-        ["test_rows_that_are_filled_in", "test_secure_sums"],
-    ),
-    "`FederatedPCA(merge=SubspaceMerge(fan_in=f))`": (
-        "server: every site's summary, as it makes the tree itself",
-        ["test_summaries"],
-    ),
-    '`FederatedPCA(mechanism=...)`, `trust="sum"`': (
-        "refused without secure sums, and so are the rounds of `FederatedPowerPCA`; with them the "
-        "server learns noisy sums over at least `threshold` sites, each of which adds 1 / "
-        "`threshold` of the noise's variance",
-        ["test_noise_of_a_sum", "test_noise_of_a_secure_sum"],
-    ),
-    "`FederatedScaler`": (
-        "server: the same, in one message of each site; a site refuses if a column has entries, "
-        "but fewer than `min_rows` of them",
-        ["test_moments_of_columns"],
-    ),
-    "`DistributedPCA`": (
-        "server: every site's triangle, mean and count; other sites: nothing; with secure sums the "
-        "server learns the scatter matrix of all rows",
-        ["test_triangles", "test_secure_sums"],
-    ),
-    "`FederatedPowerPCA`": (
-        "server: every site's sum and count, products and variances; sites: the mean and the "
-        "bases; with secure sums the server learns sums over all sites",
-        ["test_rounds", "test_secure_sums"],
-    ),
-    "`FederatedHeteroscedasticPCA`": (
-        "the same, of every site, whose noise variance follows from its sums; sites: as in the "
-        "column before; with secure sums the server learns sums over all sites, and no noise "
-        "variance of one",
-        ["test_expected_scores", "test_secure_sums"],
-    ),
-    "`TruncatedDistributedPCA`": (
-        "server: the same, in one message of each site",
-        ["test_cut_summaries"],
-    ),
-    "`OnlineDistributedPCA`": (
-        "the same, in messages of each site and step; with secure sums the server learns the sums "
-        "of projections and of moments over all sites",
-        ["test_steps", "test_secure_sums"],
-    ),
-    "`FederatedPCA(n_refinements=n)`, `refine`": (
-        "server: the products of every site; sites: the directions of each round; with secure sums "
-        "the server learns their sum",
-        ["test_refinements", "test_secure_sums"],
-    ),
-    "`FederatedSubspaceTracker`": (
-        "server: the sums of every site; sites: the models that outliers and holes are filled "
-        "with, and the bases; with secure sums the server learns sums over all sites, and which "
-        "sites have a batch",
-        ["test_batches_of_a_tracker", "test_secure_sums"],
-    ),
-    **dict.fromkeys(
-        [
-            '`VerticalFederatedPCA(method="vfedpca")`',
-            '`VerticalFederatedPCA(method="merge")`',
-            "`VerticalFederatedKernelPCA(aggregation=VFedPCA())`",
-        ],
-        (
-            "the same, and the hashed keys of every site's rows; the keys of those that all have "
-            "go to the sites",
-            ["test_columns"],
-        ),
-    ),
-    '`VerticalFederatedPCA(method="power")`': (
-        "server: products of every site, not only their sums, and the hashed keys of its rows; "
-        "sites: as in the column before, and the keys of the rows that all have; with secure sums "
-        "the server learns sums of products, and each site's keys and part of the components",
-        ["test_columns", "test_secure_sums"],
-    ),
-    "`VerticalFederatedPCA` without a server": ("refused", ["test_other_topologies"]),
-    '`VerticalFederatedKernelPCA(aggregation="exact")`': (
-        "server: the kernel of every site's columns, and the hashed keys of its rows; sites: as "
-        "in the column before, and the keys of the rows that all have",
-        ["test_columns"],
-    ),
-}
+# The estimator of each row of the page's table, and what tests the last cell of the row
+TESTED = table("""
+`FederatedPCA` | test_summaries test_private_summaries test_secure_sums
+`missing=AvailablePairs()` | test_moments_of_pairs test_secure_sums
+`missing=ConditionalFill()` | test_rows_that_are_filled_in test_secure_sums
+`FederatedPCA(merge=SubspaceMerge(fan_in=f))` | test_summaries
+`FederatedPCA(mechanism=...)`, `trust="sum"` | test_noise_of_a_sum test_noise_of_a_secure_sum
+`FederatedScaler` | test_moments_of_columns
+`DistributedPCA` | test_triangles test_secure_sums
+`FederatedPowerPCA` | test_rounds test_secure_sums
+`FederatedHeteroscedasticPCA` | test_expected_scores test_secure_sums
+`TruncatedDistributedPCA` | test_summaries
+`OnlineDistributedPCA` | test_steps test_secure_sums
+`FederatedPCA(n_refinements=n)`, `refine` | test_refinements test_secure_sums
+`FederatedSubspaceTracker` | test_batches_of_a_tracker test_secure_sums
+`VerticalFederatedPCA(method="vfedpca")` | test_columns
+`VerticalFederatedPCA(method="merge")` | test_columns
+`VerticalFederatedKernelPCA(aggregation=VFedPCA())` | test_columns
+`VerticalFederatedPCA(method="power")` | test_columns test_secure_sums
+`VerticalFederatedPCA` without a server | test_other_topologies
+`VerticalFederatedKernelPCA(aggregation="exact")` | test_columns
+""")
 
 
 def test_every_cell_has_a_test():
     heading = "| estimator | server | other clients | over a network |\n|---|---|---|---|\n"
     lines = PAGE.split(heading)[1].split("\n\n")[0].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    assert {first: last for first, *_, last in rows} == {
-        first: text for first, (text, _) in TESTED.items()
-    }
-    named = {name for _, names in TESTED.values() for name in names}
+    firsts = [line.strip("|").split(" | ")[0].strip() for line in lines]
+    assert sorted(firsts) == sorted(first for first, _ in TESTED)
+    named = {name for _, names in TESTED for name in names.split()}
     assert not [name for name in named if not callable(globals().get(name))]
 
 
@@ -173,52 +66,47 @@ def test_tests_that_the_page_names_are_there():
     assert names > 40
 
 
-def travelled(estimator, **policies):
+def travelled(code, parts=PARTS, secure=None, **of_grid):
     """A fit, and of each question the site, its kind, and the arrays that went and came."""
     found = []
 
     def record(site, message, reply):
-        there, back = (
-            {name: a.numpy() for name, a in record.items()}
-            for record in (
-                message.content.array_records["arguments"],
-                reply.content.array_records["arrays"],
-            )
-        )
-        found.append((site, message.metadata.message_type.removeprefix("query."), there, back))
+        found.append((site, kind_of(message), arrays_of(message, "arguments"), arrays_of(reply)))
         return reply
 
-    def load(rows):
-        return lambda context: rows
-
-    apps = [
-        client_app(load(rows), estimator, policy=policies.get(site)) for site, rows in PARTS.items()
-    ]
-    fitted = fit_sites(InProcessGrid(apps, list(PARTS), record), estimator, wait=0)
-    assert {site for site, *_ in found} == set(PARTS)
+    fitted = fit(made(code), parts, record, secure, **of_grid)
+    assert fitted.clients_ == list(parts)
     return fitted, found
 
 
-@pytest.mark.parametrize("merge", [None, SubspaceMerge(fan_in=2)])
-def test_summaries(merge):
-    _, found = travelled(FederatedPCA(2, merge=merge))
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
+def sent_at_once(code, **of_grid):
+    """The only message of each site, which was told nothing."""
+    _, found = travelled(code, **of_grid)
+    assert [there for _, _, there, _ in found] == [{}] * 3
+    return {site: back for site, _, _, back in found}.items()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "FederatedPCA(2)",
+        "FederatedPCA(2, merge=SubspaceMerge(fan_in=2))",
+        "TruncatedDistributedPCA(2, local_threshold=0.5)",
+    ],
+)
+def test_summaries(code):
+    for site, back in sent_at_once(code):
         assert list(back) == ["summary"]
-        summary = Subspace.from_bytes(back["summary"])
-        exact = Subspace.from_rows(PARTS[site])
+        summary, exact = Subspace.from_bytes(back["summary"]), Subspace.from_rows(PARTS[site])
         assert summary.n_samples == len(PARTS[site])
-        np.testing.assert_allclose(summary.singular_values[:2], exact.singular_values[:2])
+        k = len(summary.singular_values) if "Truncated" in code else 2
+        np.testing.assert_allclose(summary.singular_values[:k], exact.singular_values[:k])
 
 
 def test_private_summaries(tmp_path):
-    private = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0))
     policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
-    _, found = travelled(private, **policies)
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
+    private = "FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0))"
+    for site, back in sent_at_once(private, policies=policies):
         summary = Subspace.from_bytes(back["summary"])
         assert summary.privacy[:2] == pytest.approx((1.0, 1e-5))
         assert np.abs(summary.mean - PARTS[site].mean(axis=0)).max() > 0.1
@@ -226,48 +114,38 @@ def test_private_summaries(tmp_path):
 
 
 def test_noise_of_a_sum(tmp_path):
-    for estimator in (
-        FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0, trust="sum")),
-        FederatedPowerPCA(2, mechanism=FedPowerNoise(1.0, 1e-5, 20.0, trust="sum")),
-    ):
-        policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
+    policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
+    for kind, noise in ("FederatedPCA", "AnalyzeGauss"), ("FederatedPowerPCA", "FedPowerNoise"):
+        private = f"{kind}(2, mechanism={noise}(1.0, 1e-5, 20.0, trust='sum'))"
         with pytest.raises(ValueError, match="trust='sum' over a network needs secure sums"):
-            travelled(estimator, **policies)
+            travelled(private, policies=policies)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=lambda e: type(e).__name__)
 def test_noise_of_a_secure_sum(estimator, tmp_path, monkeypatch):
     """Nothing but masked integers arrives; what is masked has a third of the variance."""
-    found, scales = [], []
+    found, scales, noisy = [], [], DiscreteGaussian.noisy
 
     def record(site, message, reply):
-        found.extend(reply.content.array_records["arrays"])
+        found.extend(arrays_of(reply))
         return reply
-
-    noisy = DiscreteGaussian.noisy
 
     def drawn(self, values, std, rng):
         scales.append(std)
         return noisy(self, values, std, rng)
 
     monkeypatch.setattr(DiscreteGaussian, "noisy", drawn)
-    fitted = private_fit(estimator, tmp_path, spoil=record)
+    mechanism = private_fit(estimator, tmp_path, spoil=record).mechanism
     assert set(found) == {"bounds", "masked"}
-    mechanism = fitted.mechanism
-    n_products = 1 if estimator is SUMMARY else 3
-    costs = mechanism.costs(5, n_products)
-    in_all = mechanism.row_norm * costs.mean_std
+    in_all = mechanism.row_norm * mechanism.costs(5, 1 if estimator is SUMMARY else 3).mean_std
     np.testing.assert_allclose(scales[:3], in_all / np.sqrt(3))
     with pytest.raises(RuntimeError, match=r"a sum of 2 sites needs a threshold|Too few sites: 2"):
         private_fit(estimator, tmp_path, parts=dict(list(SECURE_PARTS.items())[:2]))
 
 
 def test_triangles():
-    _, found = travelled(DistributedPCA(2))
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
+    for site, back in sent_at_once("DistributedPCA(2)"):
         assert set(back) == {"factor", "mean", "mean_rest", "count"}
         R = np.zeros((8, 8))
         R[np.triu_indices(8)] = back["factor"]
@@ -275,24 +153,20 @@ def test_triangles():
         np.testing.assert_allclose(R.T @ R, centred.T @ centred, atol=1e-9)
 
 
-@pytest.mark.parametrize("estimator", [FederatedPCA, DistributedPCA])
-def test_moments_of_pairs(estimator):
-    asked = estimator(2, missing=AvailablePairs())
-    _, found = travelled(asked)
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
+@pytest.mark.parametrize("kind", ["FederatedPCA", "DistributedPCA"])
+def test_moments_of_pairs(kind):
+    code = f"{kind}(2, missing=AvailablePairs())"
+    for site, back in sent_at_once(code):
         assert list(back) == ["pairs"]
         sent, rows = PairMoments.from_bytes(back["pairs"]), PARTS[site]
         np.testing.assert_allclose(sent.products, np.cov(rows.T, bias=True) * len(rows))
     few = np.where(np.arange(len(ROWS))[:, None] == np.arange(8), np.nan, ROWS)
-    app = client_app(lambda context: few, asked)  # each column is missing in one row
     with pytest.raises(RuntimeError, match="refused: fewer than 10 rows have a pair of columns"):
-        fit_sites(InProcessGrid([app] * 2, ["east", "west"]), asked, wait=0)
+        fit(made(code), {"east": few, "west": few})  # each column is missing in one row
 
 
 def test_rows_that_are_filled_in():
-    _, found = travelled(FederatedPCA(2, missing=ConditionalFill(n_rounds=1)))
+    _, found = travelled("FederatedPCA(2, missing=ConditionalFill(n_rounds=1))")
     assert [kind for _, kind, *_ in found] == ["entries"] * 3 + ["filled"] * 6
     for site, kind, there, back in found:
         if kind == "entries":
@@ -306,40 +180,25 @@ def test_rows_that_are_filled_in():
 
 
 def test_rounds():
-    fitted, found = travelled(FederatedPowerPCA(2, n_rounds=3, random_state=0))
-    kinds = [Moments.kind] * 3 + [TimesScatter.kind] * 3 * fitted.n_iter_ + [Variances.kind] * 3
-    assert [kind for _, kind, *_ in found] == kinds
+    fitted, found = travelled("FederatedPowerPCA(2, n_rounds=3, random_state=0)")
+    kinds = ["moments", *["times_scatter"] * fitted.n_iter_, "variances"]
+    assert [kind for _, kind, *_ in found] == [kind for kind in kinds for _ in PARTS]
     for site, kind, there, back in found:
         rows, message = PARTS[site], back["message"]
-        if kind == Moments.kind:
+        if kind == "moments":
             assert there == {}
             np.testing.assert_allclose(message, [*rows.sum(axis=0), len(rows)])
             continue
         V, mean = there["0"], there["1"]
         np.testing.assert_allclose(mean, ROWS.mean(axis=0))
         product = V @ (rows - mean).T @ (rows - mean)
-        if kind == Variances.kind:
+        if kind == "variances":
             product = [*(product @ V.T).ravel(), np.square(rows - mean).sum(), len(rows)]
         np.testing.assert_allclose(message, product, atol=1e-8)
 
 
-def test_cut_summaries():
-    _, found = travelled(TruncatedDistributedPCA(2, local_threshold=0.5))
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
-        assert list(back) == ["summary"]
-        summary = Subspace.from_bytes(back["summary"])
-        exact = Subspace.from_rows(PARTS[site])
-        k = len(summary.singular_values)
-        np.testing.assert_allclose(summary.singular_values, exact.singular_values[:k])
-
-
 def test_moments_of_columns():
-    _, found = travelled(FederatedScaler())
-    assert len(found) == 3
-    for site, _, there, back in found:
-        assert there == {}
+    for site, back in sent_at_once("FederatedScaler()"):
         count, mean, rest, squares = back["moments"]
         rows = PARTS[site]
         np.testing.assert_array_equal(count, len(rows))
@@ -351,18 +210,16 @@ def test_moments_of_columns():
 
 @pytest.mark.parametrize("variances", ["measured", "sent"])
 def test_steps(variances):
-    _, found = travelled(OnlineDistributedPCA(2, variances=variances))
-    spaces = [one for one in found if one[1] == "space"]
-    for _, _, there, back in spaces:
+    _, found = travelled(f"OnlineDistributedPCA(2, variances={variances!r})")
+    for _, kind, there, back in found:
+        if kind != "space":
+            assert there["1"].shape[1] == 8  # the server's basis
+            continue
         assert there["0"].shape == ()  # the number of the step
-        if "over" not in back:
-            assert Subspace.from_bytes(back["summary"]).n_components <= 8
-    rest = [one for one in found if one[1] != "space"]
-    assert (rest == []) == (variances == "sent")
-    assert all(there["1"].shape[1] == 8 for *_, there, _ in rest)  # the server's basis
+        assert "over" in back or Subspace.from_bytes(back["summary"]).n_components <= 8
+    assert ({kind for _, kind, *_ in found} == {"space"}) == (variances == "sent")
 
 
-SALT = b"agreed among the sites, not here"
 OWNERS = {
     site: SiteRows(ROWS[at, columns], keys=np.arange(200)[at], salt=SALT)
     for site, at, columns in (
@@ -374,49 +231,37 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(
-    ("estimator", "shape"),
+    ("code", "shape"),
     [  # what the first answer about columns holds, of 140 rows that all have
-        (VerticalFederatedPCA(2, random_state=0), (140,)),
-        (VerticalFederatedPCA(2, method="merge"), None),
-        (VerticalFederatedPCA(2, method="power", random_state=0), (2, 140)),
-        (VerticalFederatedKernelPCA(2, aggregation="exact"), (140, 140)),
-        (VerticalFederatedKernelPCA(2, aggregation=VFedPCA(), random_state=0), (140,)),
+        ("VerticalFederatedPCA(2, random_state=0)", (140,)),
+        ('VerticalFederatedPCA(2, method="merge")', None),
+        ('VerticalFederatedPCA(2, method="power", random_state=0)', (2, 140)),
+        ('VerticalFederatedKernelPCA(2, aggregation="exact")', (140, 140)),
+        ("VerticalFederatedKernelPCA(2, aggregation=VFedPCA(), random_state=0)", (140,)),
     ],
 )
-def test_columns(estimator, shape):
-    found = []
-
-    def record(site, message, reply):
-        kind = message.metadata.message_type.removeprefix("query.")
-        found.append((site, kind, arrays_of(message, "arguments"), arrays_of(reply, "arrays")))
-        return reply
-
-    apps = [client_app(lambda context, rows=rows: rows, estimator) for rows in OWNERS.values()]
-    fit_sites(InProcessGrid(apps, list(OWNERS), record), estimator, wait=0)
+def test_columns(code, shape):
+    _, found = travelled(code, OWNERS)
     for _, kind, there, back in found:
         if kind == "keys":
             assert there == {}
-            assert next(v for v in back.values() if v.dtype == np.uint8).shape == (150, 32)
+            assert back["keys"].shape == (150, 32)
         else:
             assert there["0"].shape == (140, 32)
     first = next(back for _, kind, _, back in found if kind != "keys")
     assert shape is None or shape in {a.shape for a in first.values()}
 
 
-def arrays_of(message, name):
-    return {key: a.numpy() for key, a in message.content.array_records[name].items()}
-
-
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_other_topologies(topology):
-    for kind in (VerticalFederatedPCA, VerticalFederatedKernelPCA):
-        with pytest.raises(ValueError, match="topology must be 'server' over a network"):
-            client_app(lambda context: ROWS, kind(2, topology=topology))
+@pytest.mark.parametrize("kind", ["VerticalFederatedPCA", "VerticalFederatedKernelPCA"])
+def test_other_topologies(kind, topology):
+    with pytest.raises(ValueError, match="topology must be 'server' over a network"):
+        client_app(lambda context: ROWS, made(f"{kind}(2, topology={topology!r})"))
 
 
 def test_expected_scores():
     """Of each round the sums of HePPCAT, which tell the noise of a site that goes on."""
-    fitted, found = travelled(FederatedHeteroscedasticPCA(2, random_state=0))
+    fitted, found = travelled("FederatedHeteroscedasticPCA(2, random_state=0)")
     assert fitted.noise_variances_ == {}
     noise = {}
     for site, kind, there, back in found:
@@ -445,7 +290,7 @@ def test_expected_scores():
 
 
 def test_refinements():
-    _, found = travelled(FederatedPCA(2, n_refinements=1))
+    _, found = travelled("FederatedPCA(2, n_refinements=1)")
     for site, kind, there, back in found:
         if kind == "summary":
             continue
@@ -456,78 +301,45 @@ def test_refinements():
 
 
 def test_batches_of_a_tracker():
-    estimator = FederatedSubspaceTracker(2, robust=False, batch_size=30, random_state=0)
-    fitted, found = travelled(estimator)
-    assert fitted.clients_ == list(PARTS)
+    _, found = travelled("FederatedSubspaceTracker(2, robust=False, batch_size=30, random_state=0)")
     for _, _, there, back in found:
         assert there["0"].shape == ()  # the number of the batch
         # never as many numbers as a batch has entries
         assert all(a.size < 30 * 8 for a in back.values())
 
 
-@pytest.mark.parametrize(
-    ("estimator", "told", "learnt"),
-    [
-        (FederatedPCA(2), {}, {"moments", "second_moments"}),
-        (DistributedPCA(2), {}, {"moments", "second_moments"}),
-        (FederatedPCA(2, n_refinements=1), {}, {"moments", "scatter", "products"}),
-        (FederatedPCA(2, missing=AvailablePairs()), {}, {"entries", "pairs"}),
-        (FederatedPCA(2, missing=ConditionalFill(1)), {}, {"entries", "filled"}),
-        (
-            OnlineDistributedPCA(2),
-            {"bounds": {"bounds", "over"}},
-            {"totals", "space", "moments"},
-        ),
-        (
-            FederatedPowerPCA(2, n_rounds=1, random_state=0),
-            {},
-            {"moments", "times_scatter", "variances"},
-        ),
-        (
-            FederatedHeteroscedasticPCA(2, random_state=0),
-            {},
-            {"moments", "scatter", "weighted_moments", "weighted_variances", "scores", "variances"},
-        ),
-        (
-            FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0),
-            {"batch": {"count", "columns", "bounds", "over"}},
-            {"observed", "low_rank", "filled", "misfits", "moments", "times_scatter", "variances"},
-        ),
-        (
-            VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0),
-            {
-                "keys": {"keys", "salt", "columns"},
-                "columns_bound": {"bounds"},
-                "parts": {"part", "mean"},
-            },
-            {"times_columns", "scatter"},
-        ),
-    ],
-)
-def test_secure_sums(estimator, told, learnt, monkeypatch):
+# What a site tells openly, by the kind of question, and the kinds whose sums the server learns
+SECURE_SUMS = table("""
+FederatedPCA(2) | {} | moments second_moments
+DistributedPCA(2) | {} | moments second_moments
+FederatedPCA(2, n_refinements=1) | {} | moments scatter products
+FederatedPCA(2, missing=AvailablePairs()) | {} | entries pairs
+FederatedPCA(2, missing=ConditionalFill(1)) | {} | entries filled
+OnlineDistributedPCA(2) | {"bounds": {"bounds", "over"}} | totals space moments
+FederatedPowerPCA(2, n_rounds=1, random_state=0) | {} | moments times_scatter variances
+FederatedHeteroscedasticPCA(2, random_state=0) | {} |\
+ moments scatter weighted_moments weighted_variances scores variances
+FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0) |\
+ {"batch": {"count", "columns", "bounds", "over"}} |\
+ observed low_rank filled misfits moments times_scatter variances
+VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0) |\
+ {"keys": {"keys", "salt", "columns"}, "columns_bound": {"bounds"}, "parts": {"part", "mean"}} |\
+ times_columns scatter
+""")
+
+
+@pytest.mark.parametrize(("code", "told", "learnt"), SECURE_SUMS)
+def test_secure_sums(code, told, learnt, monkeypatch):
     """What a site does not tell openly it sends masked, of the kinds that the cell names."""
-    came = {}
-
-    def record(site, message, reply):
-        kind = message.metadata.message_type.removeprefix("query.")
-        came.setdefault(kind, set()).update(arrays_of(reply, "arrays"))
-        masked = arrays_of(reply, "arrays").get("masked")
-        assert masked is None or masked.dtype == np.uint64
-        return reply
-
-    if getattr(estimator, "n_refinements", 0):
+    if "refine" in code:
         monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 7)
-    parts = OWNERS if isinstance(estimator, VerticalFederatedPCA) else PARTS
-    secure = SecureAggregation(threshold=3)
-    apps = [
-        client_app(lambda context, rows=rows: rows, estimator, secure=secure)
-        for rows in parts.values()
-    ]
-    fitted = fit_sites(InProcessGrid(apps, list(parts), record), estimator, wait=0, secure=secure)
-    assert fitted.clients_ == list(parts)
+    parts, told, came = OWNERS if "Vertical" in code else PARTS, eval(told), {}
+    for _, kind, _, back in travelled(code, parts, SecureAggregation(threshold=3))[1]:
+        came.setdefault(kind, set()).update(back)
+        assert "masked" not in back or back["masked"].dtype == np.uint64
     for kind in ("secure_keys", "secure_shares", "secure_unmask"):
         assert came.pop(kind) == set()
-    assert {kind for kind in came if kind not in told} >= learnt
+    assert {kind for kind in came if kind not in told} >= {*learnt.split()}
     assert came.pop("bounds", {"bounds"}) <= told.get("bounds", {"bounds"})
     for kind, names in came.items():
         assert names <= told.get(kind, {"masked"}), kind

@@ -1,179 +1,87 @@
 """What each question reads: number, mean and scatter matrix of a site's rows, or the rows."""
 
-import os
-
 import numpy as np
 import pytest
+from engines.site_helpers import SECURE, made, table
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
-pytest.importorskip("flwr")
+from fedpca_sklearn.engines._secure_fits import secure_tasks, secure_work
+from fedpca_sklearn.engines.flower import Task, site_work
 
-from fedpca_sklearn import (
-    AnalyzeGauss,
-    AvailablePairs,
-    ConditionalFill,
-    DistributedPCA,
-    FederatedHeteroscedasticPCA,
-    FederatedPCA,
-    FederatedPowerPCA,
-    FederatedScaler,
-    FederatedSubspaceTracker,
-    FedPowerNoise,
-    OnlineDistributedPCA,
-    PowerRounds,
-    StreamingPCA,
-    TruncatedDistributedPCA,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    VFedPCA,
+WHY = dict(
+    table("""
+clipped | each is cut to the length that the mechanism's noise is made for
+own | an estimator of one's own takes them
+entries | each column has a mean of the entries that are there
+holes | holes are filled by a model of all sites
+pairs | each pair of columns has moments of the rows that have both
+moments | each column has moments of the entries that are there
+keys | what names them is hashed and sent
+common | sites with different columns have the rows in common, whose vectors are asked about
+median | each column has a mean or a median of the entries that are there
+low rank | the outliers of the first batch are taken out by all of its rows together
+sizes | the sizes of their residuals say which are outliers
+filled | outliers and holes are filled by a model of all sites
+""")
 )
-from fedpca_sklearn.engines import _secure_fits
-from fedpca_sklearn.engines._secure_fits import secure_tasks
-from fedpca_sklearn.engines.flower import SecureAggregation, Task, site_work
-
-CLIPPED = "each is cut to the length that the mechanism's noise is made for"
-ENTRIES = "each column has a mean of the entries that are there"
-HOLES = "holes are filled by a model of all sites"
-PAIRS = "each pair of columns has moments of the rows that have both"
-MOMENTS = "each column has moments of the entries that are there"
-KEYS = "what names them is hashed and sent"
-IN_COMMON = "sites with different columns have the rows in common, whose vectors are asked about"
-FILLED = "outliers and holes are filled by a model of all sites"
-TRACKED = {
-    "observed": "each column has a mean or a median of the entries that are there",
-    "low_rank": "the outliers of the first batch are taken out by all of its rows together",
-    "sizes": "the sizes of their residuals say which are outliers",
-    **dict.fromkeys(
-        [
-            *("filled", "misfits", "moments", "times_scatter"),
-            *("variances", "times_residuals", "residuals"),
-        ],
-        FILLED,
-    ),
-}
-GAUSS, NOISE = AnalyzeGauss(1.0, 1e-5, 20.0), FedPowerNoise(1.0, 1e-5, 20.0)
-
-# The documented list: questions that read rows, by the estimator, and why.
-READ_ROWS = [
-    (FederatedPCA(3, n_refinements=2), {}),
-    (FederatedPCA(3, scale=True), {}),
-    (
-        FederatedPCA(3, estimator=StreamingPCA(3)),
-        dict.fromkeys(("summary", "summary_of_batch"), "an estimator of one's own takes them"),
-    ),
-    (FederatedPCA(3, mechanism=GAUSS), {"summary": CLIPPED}),
-    (FederatedPCA(3, missing=AvailablePairs()), {"pairs": PAIRS, "pairs_of_batch": PAIRS}),
-    (FederatedPCA(3, missing=ConditionalFill()), {"entries": ENTRIES, "filled": HOLES}),
-    (FederatedScaler(), {"moments": MOMENTS, "moments_of_batch": MOMENTS}),
-    (DistributedPCA(3), {}),
-    (TruncatedDistributedPCA(3), {}),
-    (OnlineDistributedPCA(3), {}),
-    (FederatedHeteroscedasticPCA(3), {}),
-    (FederatedPowerPCA(3), {}),
-    (FederatedPowerPCA(3, local_steps=2), {}),
-    (
-        FederatedPowerPCA(3, n_rounds=2, mechanism=NOISE),
-        dict.fromkeys(("moments", "times_scatter", "variances"), CLIPPED),
-    ),
-    (FederatedSubspaceTracker(3), TRACKED),
-    (FederatedSubspaceTracker(3, robust=False), TRACKED),
-    *(
-        (
-            VerticalFederatedPCA(3, method=method),
-            {"keys": KEYS, kind: IN_COMMON, "parts": IN_COMMON},
-        )
-        for method, kind in (
-            (PowerRounds(), "times_columns"),
-            ("merge", "left_vectors"),
-            (VFedPCA(), "period"),
-        )
-    ),
-    (VerticalFederatedKernelPCA(3), {"keys": KEYS, "kernel_part": IN_COMMON}),
-    (
-        VerticalFederatedKernelPCA(3, aggregation=VFedPCA(), projection="features"),
-        {"keys": KEYS, **dict.fromkeys(("period", "energies", "parts"), IN_COMMON)},
-    ),
-]
-SECURE = [
-    (
-        FederatedPCA(3, missing=AvailablePairs()),
-        dict.fromkeys(("bounds", "entries", "pairs"), PAIRS),
-    ),
-    (
-        FederatedPCA(3, missing=ConditionalFill()),
-        {"bounds": ENTRIES, "entries": ENTRIES, "filled": HOLES},
-    ),
-    (OnlineDistributedPCA(3), {}),
-    (FederatedHeteroscedasticPCA(3), {}),
-    (FederatedPCA(3, n_refinements=2), {}),
-    (FederatedPCA(3, scale=True), {}),
-    (DistributedPCA(3), {}),
-    (FederatedPowerPCA(3), {}),
-    (
-        FederatedPCA(3, mechanism=GAUSS),
-        dict.fromkeys(("moments", "second_moments"), CLIPPED),
-    ),
-    (
-        FederatedPowerPCA(3, n_rounds=2, mechanism=NOISE),
-        dict.fromkeys(("moments", "times_scatter", "variances"), CLIPPED),
-    ),
-    (FederatedSubspaceTracker(3), TRACKED),
-    (
-        VerticalFederatedPCA(3, method="power"),
-        {
-            "keys": KEYS,
-            **dict.fromkeys(("columns_bound", "times_columns", "scatter", "parts"), IN_COMMON),
-        },
-    ),
-    (
-        VerticalFederatedKernelPCA(3),
-        {"keys": KEYS, **dict.fromkeys(("columns_bound", "kernel_part"), IN_COMMON)},
-    ),
-    (FederatedScaler(), {}),
-]
+TRACKED = (
+    "observed: median; low_rank: low rank; sizes: sizes; filled misfits moments times_scatter"
+    " variances times_residuals residuals: filled"
+)
+# The documented list: estimator | plain, secure | questions that read rows, and why; - is none
+READ_ROWS = table(f"""
+FederatedPCA(3, n_refinements=2) | plain, secure | -
+FederatedPCA(3, scale=True) | plain, secure | -
+FederatedPCA(3, estimator=StreamingPCA(3)) | plain | summary summary_of_batch: own
+FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0)) | plain | summary: clipped
+FederatedPCA(3, mechanism=AnalyzeGauss(1.0, 1e-5, 20.0)) | secure | moments second_moments: clipped
+FederatedPCA(3, missing=AvailablePairs()) | plain | pairs pairs_of_batch: pairs
+FederatedPCA(3, missing=AvailablePairs()) | secure | bounds entries pairs: pairs
+FederatedPCA(3, missing=ConditionalFill()) | plain | entries: entries; filled: holes
+FederatedPCA(3, missing=ConditionalFill()) | secure | bounds entries: entries; filled: holes
+FederatedScaler() | plain | moments moments_of_batch: moments
+FederatedScaler() | secure | -
+DistributedPCA(3) | plain, secure | -
+TruncatedDistributedPCA(3) | plain | -
+OnlineDistributedPCA(3) | plain, secure | -
+FederatedHeteroscedasticPCA(3) | plain, secure | -
+FederatedPowerPCA(3) | plain, secure | -
+FederatedPowerPCA(3, local_steps=2) | plain | -
+FederatedPowerPCA(3, n_rounds=2, mechanism=FedPowerNoise(1.0, 1e-5, 20.0)) | plain, secure |\
+ moments times_scatter variances: clipped
+FederatedSubspaceTracker(3) | plain, secure | {TRACKED}
+FederatedSubspaceTracker(3, robust=False) | plain | {TRACKED}
+VerticalFederatedPCA(3, method="power") | plain | keys: keys; times_columns parts: common
+VerticalFederatedPCA(3, method="power") | secure |\
+ keys: keys; columns_bound times_columns scatter parts: common
+VerticalFederatedPCA(3, method="merge") | plain | keys: keys; left_vectors parts: common
+VerticalFederatedPCA(3, method="vfedpca") | plain | keys: keys; period parts: common
+VerticalFederatedKernelPCA(3) | plain | keys: keys; kernel_part: common
+VerticalFederatedKernelPCA(3) | secure | keys: keys; columns_bound kernel_part: common
+VerticalFederatedKernelPCA(3, aggregation=VFedPCA(), projection="features") | plain |\
+ keys: keys; period energies parts: common
+""")
+CASES = [(code, mode, why) for code, modes, why in READ_ROWS for mode in modes.split(", ")]
 
 
-def reading_rows(tasks):
-    """Kinds that read rows, and why; the others say what they read as well."""
-    assert all(
-        task.reads in ("moments", "summary", "nothing") or task.reads.startswith("rows: ")
-        for task in tasks.values()
-    )
-    return {
-        kind: task.reads.removeprefix("rows: ")
-        for kind, task in tasks.items()
-        if task.reads.startswith("rows: ")
-    }
+@pytest.mark.parametrize(("code", "mode", "expected"), CASES)
+def test_questions_that_read_rows_say_why_and_no_others_do(code, mode, expected):
+    estimator = made(code)
+    tasks = site_work(estimator) if mode == "plain" else secure_tasks(estimator, SECURE)
+    groups = [part.split(": ") for part in expected.split("; ")] if expected != "-" else []
+    why = {kind: f"rows: {WHY[word]}" for kinds, word in groups for kind in kinds.split()}
+    read = {kind: task.reads for kind, task in tasks.items()}
+    assert {kind: text for kind, text in read.items() if text.startswith("rows")} == why
+    assert {*read.values()} - {*why.values()} <= {"moments", "summary", "nothing"}
+    nothing = {kind for kind, text in read.items() if text == "nothing"}
+    assert mode == "plain" or nothing == {"secure_keys", "secure_shares", "secure_unmask"}
 
 
-@pytest.mark.parametrize(("estimator", "expected"), READ_ROWS, ids=repr)
-def test_questions_that_read_rows(estimator, expected):
-    assert reading_rows(site_work(estimator)) == expected
-
-
-@pytest.mark.parametrize(("estimator", "expected"), SECURE, ids=repr)
-def test_numbers_of_secure_sums_that_read_rows(estimator, expected):
-    tasks = secure_tasks(estimator, SecureAggregation(threshold=2))
-    assert reading_rows(tasks) == expected
-    assert {kind for kind, task in tasks.items() if task.reads == "nothing"} == {
-        *("secure_keys", "secure_shares", "secure_unmask")
-    }
-
-
-def test_every_estimator_is_in_the_list():
-    registered = [
-        (site_work, READ_ROWS),
-        (_secure_fits.secure_work, SECURE),
-    ]
-    for function, cases in registered:
-        known = {
-            kind
-            for kind in function.registry
-            if kind is not object and kind.__module__.startswith("fedpca_sklearn.")
-        }
-        # summaries that were cut do not add up, and the error says so
-        known -= {TruncatedDistributedPCA} if function is _secure_fits.secure_work else set()
-        assert known <= {type(estimator) for estimator, _ in cases}
+@pytest.mark.parametrize(("mode", "work"), [("plain", site_work), ("secure", secure_work)])
+def test_every_estimator_is_in_the_list(mode, work):
+    known = {kind.__name__ for kind in work.registry if kind.__module__.startswith("fedpca")}
+    if mode == "secure":  # summaries that were cut do not add up, and the error says so
+        known.remove("TruncatedDistributedPCA")
+    assert known <= {type(made(code)).__name__ for code, of, _ in CASES if of == mode}
 
 
 def test_a_task_says_what_it_reads():

@@ -18,6 +18,7 @@ from engines.site_helpers import (
     lost,
     made,
     sites_of,
+    table,
 )
 from helpers import arrays_in
 from sklearn.base import clone
@@ -168,40 +169,24 @@ def four_of_seven(kind):
     )
 
 
-@pytest.mark.parametrize(
-    ("spoil", "secure", "parts", "min_sites", "why"),
-    [
-        (
-            *(lost("west", "second_moments"), SecureAggregation(), PARTS, None),
-            r"Too few sites: 2, but threshold=3\. .*'west'",
-        ),
-        (
-            *(lost("west", "moments"), SECURE, PARTS, 3),
-            r"Too few sites: 2, but min_sites=3\.",
-        ),
-        (
-            *(
-                lost("west", "second_moments"),
-                SecureAggregation(threshold=2, restarts=0),
-                PARTS,
-                None,
-            ),
-            "refused: a fit begins again at most 0 times",
-        ),
-        (
-            *(four_of_seven("moments"), SECURE, SEVEN, None),
-            r"4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out",
-        ),
-        (
-            *(four_of_seven("secure_unmask"), SECURE, SEVEN, None),
-            r"4 of 7 have helped to unmask it, a secure sum of so many needs 5\.$",
-        ),
-    ],
-)
-def test_too_few_sites_end_the_fit(spoil, secure, parts, min_sites, why):
-    options = {} if min_sites is None else {"min_sites": min_sites}
+NONE = SecureAggregation(threshold=2, restarts=0)
+# What is lost | secure sums | sites | options | words of the error
+TOO_FEW = table(r"""
+lost("west", "second_moments") | SecureAggregation() | PARTS | {} |\
+ Too few sites: 2, but threshold=3\. .*'west'
+lost("west", "moments") | SECURE | PARTS | {"min_sites": 3} | Too few sites: 2, but min_sites=3\.
+lost("west", "second_moments") | NONE | PARTS | {} | refused: a fit begins again at most 0 times
+four_of_seven("moments") | SECURE | SEVEN | {} |\
+ 4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out
+four_of_seven("secure_unmask") | SECURE | SEVEN | {} |\
+ 4 of 7 have helped to unmask it, a secure sum of so many needs 5\.$
+""")
+
+
+@pytest.mark.parametrize(("spoil", "secure", "parts", "options", "why"), TOO_FEW)
+def test_too_few_sites_end_the_fit(spoil, secure, parts, options, why):
     with pytest.raises(RuntimeError, match=why):
-        fit(PCA_2, parts, spoil, secure, options=options)
+        fit(PCA_2, eval(parts), eval(spoil), eval(secure), options=eval(options))
 
 
 def test_a_batch_of_too_few_sites_ends_the_fit():
@@ -225,27 +210,23 @@ def test_sums_about_a_batch_that_is_not_there_are_refused():
     server.refused(0, "secure_shares", **server.lists(), why="the bounds of this site must be")
 
 
-OTHER_ROWS = {
-    "its number of features is 7, that of the": (PCA_2, PARTS["west"][:, :7]),
-    "refused: values that are too large": (PCA_2, (PARTS["west"] * 2.0**63).astype(np.float32)),
-    "values that are too large": (PAIRS, PARTS["west"] * np.r_[1e150, np.ones(7)]),
-    "fewer than": (
-        PAIRS,
-        np.where((np.arange(60) < 2) | (np.arange(8)[:, None] != 2), PARTS["west"].T, np.nan).T,
-    ),
-    "fewer than min": (
-        FILLS,
-        np.where((np.arange(60) < 2) | (np.arange(8)[:, None] != 2), PARTS["west"].T, np.nan).T,
-    ),
-}
+TWO = np.where((np.arange(60) < 2)[:, None] | (np.arange(8) != 2), PARTS["west"], np.nan)
+# Estimator | rows of a site | why it is left out
+OTHER_ROWS = table("""
+PCA_2 | PARTS["west"][:, :7] | its number of features is 7, that of the
+PCA_2 | (PARTS["west"] * 2.0**63).astype(np.float32) | refused: values that are too large
+PAIRS | PARTS["west"] * np.r_[1e150, np.ones(7)] | values that are too large
+PAIRS | TWO | fewer than
+FILLS | TWO | fewer than min
+""")
 
 
-@pytest.mark.parametrize("why", list(OTHER_ROWS))
-def test_a_site_whose_rows_do_not_fit_takes_no_part(why):
+@pytest.mark.parametrize(("estimator", "west", "why"), OTHER_ROWS)
+def test_a_site_whose_rows_do_not_fit_takes_no_part(estimator, west, why):
     """Columns of another number, entries that overflow, or sums that would tell few rows."""
-    estimator, west = OTHER_ROWS[why]
+    estimator = eval(estimator)
     with pytest.warns(UserWarning, match=f"'west'.*{why}"):
-        found = fit(estimator, {**PARTS, "west": west}, secure=SECURE)
+        found = fit(estimator, {**PARTS, "west": eval(west)}, secure=SECURE)
     assert_same(found, here(estimator, {site: PARTS[site] for site in ("east", "north")}), 1e-6)
 
 
@@ -396,18 +377,18 @@ def test_a_bound_allows_for_integers(bits, code, request):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({"threshold": 1}, "threshold must be an integer from 2 to .*, got 1"),
-        ({"bits": 21}, "bits must be an integer from 22 to 60, got 21"),
-        ({"scale": 0.0}, r"scale must be None or in \(0, 2\^983\], got 0.0"),
-        ({"restarts": 3}, "restarts must be an integer from 0 to 2, got 3"),
-        ({"identity": b"key"}, "identity must be callable or None, got b'key'"),
-    ],
+    ("name", "wrong", "why"),
+    table("""
+threshold | 1 | must be an integer from 2 to .*, got 1
+bits | 21 | must be an integer from 22 to 60, got 21
+scale | 0.0 | must be None or in .0, 2.983., got 0.0
+restarts | 3 | must be an integer from 0 to 2, got 3
+identity | b"key" | must be callable or None, got b'key'
+"""),
 )
-def test_parameters_are_checked(parameters, why):
-    with pytest.raises(ValueError, match=why):
-        SecureAggregation(**parameters)
+def test_parameters_are_checked(name, wrong, why):
+    with pytest.raises(ValueError, match=f"{name} {why}"):
+        SecureAggregation(**{name: eval(wrong)})
 
 
 def test_a_server_that_names_different_lost_sites_gets_one_sum():

@@ -19,6 +19,7 @@ from engines.site_helpers import (
     assert_same,
     fit,
     grid_of,
+    here,
     in_one_process,
     joined,
     lost,
@@ -82,51 +83,38 @@ MODES = ["plain", "secure sums", "mechanism", "mechanism and secure sums"]
 
 # Estimator | rows | secure sums or not | tolerance
 MORE = table(f"""
-FederatedPCA(0.8) | rows | plain | 1e-10
 FederatedPCA(0.8) | rows | secure | 1e-6
-FederatedPCA("parallel") | rows | plain | 1e-10
 FederatedPCA(5) | mixed | plain | 2e-6
 FederatedPCA(5) | mixed | secure | 2e-6
 FederatedPCA(5) | batches | plain | 1e-10
 FederatedPCA() | part weights | plain | 1e-9
 FederatedPCA(5) | weights | plain | 1e-10
-FederatedPCA(5, merge=SubspaceMerge(fan_in=2)) | rows | plain | 1e-10
 FederatedPCA(5, merge=SubspaceMerge(center="site")) | rows | plain | 1e-10
 FederatedPCA(5, merge=ProjectionAverage()) | rows | plain | 1e-10
 FederatedPCA(5, merge=RobustMerge()) | rows | plain | 1e-10
-FederatedPCA(5, estimator=StreamingPCA(5, oversampling=4)) | rows | plain | 1e-10
 FederatedPCA(2, scale=True, partial_out=["age"]) | frames | plain | 1e-10
 FederatedPCA(2, scale=True, partial_out=["age"]) | frames | secure | 1e-8
-FederatedPCA(2, partial_out=["a"]) | frames | secure | 1e-6
-FederatedPCA(2, scale=True) | frames | secure | 1e-9
 FederatedPCA(2, scale=True) | constant | secure | 1e-6
 FederatedPCA(2) | all constant | secure | 1e-10
 FederatedPCA(3, scale=True, partial_out=[5], n_refinements=3) | wide | plain | 1e-5
 FederatedPCA(3, n_refinements=3) | wide weights | plain | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes of units | secure | 1e-9
-FederatedPCA(3, missing=AvailablePairs()) | holes and weights | plain | 1e-12
 FederatedPCA(3, missing=AvailablePairs()) | holes and weights | secure | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | sparse holes | secure | 1e-9
 DistributedPCA(3, missing=AvailablePairs()) | holes | plain | 1e-12
 DistributedPCA(3, missing=AvailablePairs()) | far holes | secure | 1e-7
 FederatedPCA(3, missing=ConditionalFill(3)) | holes of units | secure | 1e-7
 FederatedPCA(3, missing=ConditionalFill(3)) | far holes | secure | 1e-7
-FederatedPCA(3, missing=ConditionalFill(3)) | holes and weights | plain | 1e-12
 FederatedPCA(3, missing=ConditionalFill(3)) | holes and weights | secure | 1e-9
 FederatedPCA(3, missing=ConditionalFill(3)) | sparse holes | secure | 1e-9
-FederatedPCA(3, missing=ConditionalFill(), merge=SubspaceMerge(fan_in=2)) | holes | plain | 1e-12
 FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)) | holes | plain | 1e-10
-FederatedPCA("held-out", missing=ConditionalFill()) | holes | plain | 1e-10
 FederatedPCA("held-out", missing=ConditionalFill()) | holes | secure | 1e-9
 FederatedScaler() | holes | plain | 1e-12
 FederatedScaler() | weights | plain | 1e-12
 FederatedScaler() | frames | secure | 1e-9
 FederatedScaler(with_mean=False) | sparse | plain | 1e-12
 DistributedPCA() | rows | secure | 1e-6
-DistributedPCA() | part weights | plain | 1e-9
-DistributedPCA("mle") | rows | plain | 1e-10
 DistributedPCA(5) | mixed | plain | 2e-6
-DistributedPCA(5) | batches | plain | 1e-10
 DistributedPCA(2, scale=True, partial_out=["age"]) | frames | plain | 1e-10
 DistributedPCA(2, scale=True, partial_out=["age"]) | frames | secure | 1e-8
 TruncatedDistributedPCA(0.7, local_threshold=0.8) | rows | plain | 1e-10
@@ -134,13 +122,11 @@ TruncatedDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3, weighting="rows") | weights | secure | 1e-9
 OnlineDistributedPCA(3, average="steps") | rows | secure | 1e-9
-OnlineDistributedPCA(3, center=False) | rows | secure | 1e-9
 OnlineDistributedPCA(3, projection_dim=5) | rows | secure | 1e-9
 FederatedPowerPCA(3, acceleration="krylov", random_state=0) | batches | plain | 1e-10
 FederatedPowerPCA(3, random_state=0) | weights | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=5, random_state=0) | rows | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=2, random_state=0) | rows | secure | 1e-6
-FederatedPowerPCA(3, acceleration=None, n_rounds=2, random_state=0) | rows | secure | 1e-6
 FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0) | rows | secure | 1e-6
 FederatedPowerPCA(3, n_rounds=9, random_state=0) | mixed | plain | 2e-6
 {TRACKER}robust=False) | stream | plain | 1e-7
@@ -203,6 +189,19 @@ def test_the_page_has_this_table():
     assert text in PAGE.read_text(), f"docs/promises.md must have this table:\n{text}"
 
 
+# By files each question repeats the fit so far
+FEWER = {
+    "FederatedSubspaceTracker": {
+        "n_rounds": 1,
+        "init_rounds": 2,
+        "batch_size": 80,
+        "init_size": 80,
+    },
+    "FederatedHeteroscedasticPCA": {"tol": 0.1, "n_rounds": 2},
+    'method="vfedpca"': {"method": made("VFedPCA(n_rounds=2)")},
+    'method="power"': {"method": made("PowerRounds(n_rounds=1)")},
+    "aggregation=VFedPCA()": {"aggregation": made("VFedPCA(n_rounds=2)")},
+}
 CELLS = [
     (code, kind, mode, transport)
     for code, kind in ESTIMATORS
@@ -214,7 +213,11 @@ CELLS = [
 
 @pytest.mark.parametrize(("code", "kind", "mode", "transport"), CELLS)
 def test_a_cell_of_the_table(code, kind, mode, transport, tmp_path):
-    (wanted, secure), parts = in_mode(made(code), mode), sites_of(kind)
+    estimator, parts = made(code), sites_of(kind)
+    for words, fewer in FEWER.items():
+        if transport == "files" and words in code:
+            estimator = clone(estimator).set_params(**fewer)
+    wanted, secure = in_mode(estimator, mode)
     policies = dict.fromkeys(parts, SitePolicy(min_rows=1))
     if "mechanism" in mode:
         rules = {"mechanism": wanted.mechanism}
@@ -230,7 +233,8 @@ def test_a_cell_of_the_table(code, kind, mode, transport, tmp_path):
         assert 2.0 < found.privacy_spent_.epsilon <= 4.0 * (1 + 1e-9)
         return
     tol = 1e-6 if secure is not None or "Tracker" in code else 1e-8
-    expected, exact = in_one_process(code, kind), secure is not None and "refine" in code
+    expected = in_one_process(code, kind) if estimator is made(code) else here(estimator, parts)
+    exact = secure is not None and "refine" in code
     assert_same(found, expected, tol, without=["components_"] if exact else [])
     if exact:  # sums of second moments need no round, and rounds come near
         assert_allclose(found.components_, expected.components_, atol=1e-3)
@@ -259,12 +263,11 @@ def test_a_fit_over_sites_is_that_of_one_process(code, kind, mode, tol):
 
 
 @pytest.mark.parametrize("mode", ["plain", "secure"])
-@pytest.mark.parametrize("far", [0.0, 1e4])
 @pytest.mark.parametrize(
     "code", ["FederatedPCA(3)", "DistributedPCA(3)", "FederatedPowerPCA(3, random_state=0)"]
 )
-def test_a_fit_over_sites_is_pca_of_the_pooled_rows(code, far, mode):
-    shift = far * ROWS.std() * np.cos(np.arange(8))
+def test_a_fit_over_sites_is_pca_of_the_pooled_rows(code, mode):
+    shift = 1e4 * ROWS.std() * np.cos(np.arange(8))
     parts = {site: rows + shift for site, rows in PARTS.items()}
     found = fit(made(code), parts, secure=SECURE if mode == "secure" else None)
     pooled = PCA(3, svd_solver="full").fit(ROWS + shift)
@@ -319,14 +322,6 @@ def test_owners_of_columns_are_fitted_to_the_joined_table(center):
         assert_allclose(found.transform(rows), (rows - mean) @ found.components_.T, atol=1e-8)
 
 
-def test_names_of_columns_in_another_order_leave_a_site_out():
-    frames = sites_of("frames")
-    frames = {**frames, "west": frames["west"][frames["west"].columns[::-1]]}
-    with pytest.warns(UserWarning, match=r"site 'west' .*in another order: 'g' at position 0"):
-        found = fit(made("FederatedPCA(2)"), frames, secure=SECURE)
-    assert found.feature_names_in_.tolist() == list(frames["east"].columns)
-
-
 def test_columns_of_one_name_at_two_owners_are_told_apart_by_the_owner():
     def renamed(own):
         return SiteRows(own.X.rename(columns={"h": "a"}), keys=own.keys, salt=SALT)
@@ -362,8 +357,7 @@ BATCHED = [
 
 
 @pytest.mark.parametrize(
-    ("code", "weighted"),
-    [(code, weighted) for code in BATCHED for weighted in (False, True)][:-1],
+    ("code", "weighted"), [(code, weighted) for code in BATCHED for weighted in (False, True)][:-1]
 )
 def test_batches_of_sites_are_calls_of_partial_fit(code, weighted):
     """Each a new estimator; in one process the same goes on."""

@@ -19,16 +19,8 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from privacy_helpers import (
-    ONE_ROUND,
-    every_trust,
-    inf,
-    model_of,
-    mostly_noise,
-    rows,
-)
+from privacy_helpers import ONE_ROUND, every_trust, inf, model_of, mostly_noise, rows
 from sklearn.base import clone
-from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV
 
 from fedpca_sklearn import (
@@ -340,18 +332,6 @@ def test_no_label_is_a_second_account_that_looks_alike_or_spoils_the_file(ledger
     with pytest.raises(ValueError, match="clients must"):
         model(ledger=ledger).fit(rows(), clients=[label] * 60)
     assert lines_of(ledger) == before
-
-
-def test_a_search_is_refused_when_the_budget_is_spent(ledger):
-    pca = model(n_releases=3, ledger=ledger)
-    search = GridSearchCV(pca, {"n_components": [1, 2]}, cv=2, refit=False)
-    with (
-        pytest.warns(FitFailedWarning, match="no budget left in the ledger"),
-        pytest.warns(UserWarning, match="non-finite"),
-    ):
-        search.fit(rows())
-    assert np.isnan(search.cv_results_["split1_test_score"]).sum() == 1
-    assert len(lines_of(ledger)) == 3 * 2  # two shards each
 
 
 def test_the_flushed_line_comes_before_the_noise(ledger, monkeypatch):

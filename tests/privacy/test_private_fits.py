@@ -337,80 +337,70 @@ VALUES = {**vars(privacy), **vars(fedpca_sklearn), "np": np, "inf": inf, "nan": 
     ),
     "plan": lambda n, d, k, **options: AnalyzeGauss(1.0, 1e-5, 4.0).plan(n, d, k, **options),
 }
+# Parameter | words of the error | wrong values, of either mechanism
 WRONG = """
-epsilon=0.0 | epsilon
-epsilon=-1.0 | epsilon
-epsilon=nan | epsilon
-epsilon="1" | epsilon
-epsilon=1e-7 | epsilon
-delta=0.0 | delta
-delta=1.0 | delta
-row_norm=0.0 | row_norm
-row_norm=inf | row_norm
-row_norm="max" | row_norm
-row_norm=None | row_norm
-row_norm=1e-170 | row_norm
-row_norm=1e160 | row_norm
-mean="public" | mean
-mean_share=1.0 | mean_share
-trust="server" | trust
-center=np.zeros(3) | center must have shape (6,), got (3,)
-center=[nan] * 6 | center must be finite
-center=nan | center must be finite
-center="mean" | center
-center=np.zeros((2, 3)) | center
-ledger="file" | ledger
-trust="sum", row_norm="private" | row_norm must be known in advance
-trust="sum", center="private" | center must be known in advance
+epsilon | epsilon | 0.0; -1.0; nan; "1"; 1e-7
+delta | delta | 0.0; 1.0
+row_norm | row_norm | 0.0; inf; "max"; None; 1e-170; 1e160
+mean | mean | "public"
+mean_share | mean_share | 1.0
+trust | trust | "server"
+ledger | ledger | "file"
+center | center must have shape (6,), got (3,) | np.zeros(3)
+center | center must be finite | [nan] * 6; nan
+center | center | "mean"; np.zeros((2, 3))
+row_norm | row_norm must be known in advance | "private", trust="sum"
+center | center must be known in advance | "private", trust="sum"
 """
+# Call | words of the error
 REFUSED = """
-gauss(n_releases=0) | n_releases
-gauss(n_releases=-1) | n_releases
-gauss(n_releases=1.5) | n_releases
+gauss(n_releases=0); gauss(n_releases=-1); gauss(n_releases=1.5) | n_releases
 power(row_norm="private") | row_norm must be known in advance
 power(center="private") | center must be known in advance
 power(of=dict(init=np.eye(3))) | shape
 power(of=dict(local_steps=2)) | local_steps=1 | got 2
-power(of=dict(center=False)) | center=False needs
-power(of=dict(center=False), mean="fixed", center=np.ones(6)) | center=False needs
+power(of=dict(center=False)); power(of=dict(center=False), mean="fixed", center=np.ones(6)) |\
+ center=False needs
 power(of=dict(channel=FadingChannel()), trust="sum") | trust='sum' needs a channel that loses no
 power(of=dict(channel=GaussianChannel(dropout=0.1)), trust="sum") | trust='sum' needs a channel
 power(of=dict(channel=PerfectChannel(dropout=[[1, 0]])), trust="sum") | trust='sum' needs a channel
-AnalyzeGauss(1.0, 0.1) | row_norm
-FedPowerNoise(1.0, 0.1) | row_norm
+AnalyzeGauss(1.0, 0.1); FedPowerNoise(1.0, 0.1) | row_norm
 FederatedPCA(2, estimator=StreamingPCA(2), mechanism=AnalyzeGauss(1.0, 0.1, 2.0)) | estimator must
 FederatedPCA(2, mechanism=FedPowerNoise(1.0, 0.1, 2.0)) | mechanism
 FederatedPowerPCA(2, mechanism=AnalyzeGauss(1.0, 0.1, 2.0)) | mechanism
 FederatedPCA("above_noise") | needs a mechanism, whose noise it is
-PrivateNorm((1.0,)) | bounds must be two numbers
-PrivateNorm((2.0, 1.0)) | bounds must be two numbers
-PrivateNorm((0.0, 1.0)) | bounds must be two numbers
-PrivateNorm((1.0, inf)) | bounds must be two numbers
-PrivateCenter("ab") | bounds must be two numbers
-PrivateCenter(3) | bounds must be two numbers
-PrivateNorm(share=0.0) | share must be
-PrivateNorm(share=nan) | share must be
-PrivateCenter(share=0.5) | share must be
-PrivateCenter(share=-1.0) | share must be
+PrivateNorm((1.0,)); PrivateNorm((2.0, 1.0)); PrivateNorm((0.0, 1.0)); PrivateNorm((1.0, inf)) |\
+ bounds must be two numbers
+PrivateCenter("ab"); PrivateCenter(3) | bounds must be two numbers
+PrivateNorm(share=0.0); PrivateNorm(share=nan) | share must be
+PrivateCenter(share=0.5); PrivateCenter(share=-1.0) | share must be
 PrivacyLedger("ledger").spent(1.0) | delta must be between 0 and 1
 plan(0, 5, 2) | n must be
 plan(10, 5, 6) | n_components=6 must be at most
-plan(10, 5, 2, spectrum=[1.0, -1.0]) | spectrum must have 1 to d=5
-plan(10, 5, 2, spectrum=np.ones(6)) | spectrum must have 1 to d=5
+plan(10, 5, 2, spectrum=[1.0, -1.0]); plan(10, 5, 2, spectrum=np.ones(6)) |\
+ spectrum must have 1 to d=5
 AnalyzeGauss(1.0, 1e-5, "data").plan(10, 5, 2) | row_norm must be a number or 'private' for a plan
-DiscreteGaussian(9) | bits must be an integer from 10 to 30
-DiscreteGaussian(31) | bits must be an integer from 10 to 30
-DiscreteGaussian(20.0) | bits must be an integer from 10 to 30
+DiscreteGaussian(9); DiscreteGaussian(31); DiscreteGaussian(20.0) |\
+ bits must be an integer from 10 to 30
 DiscreteGaussian(10).gaussian_part(0.1, 10**6) | too coarse for 1000000 numbers
 DiscreteGaussian(30).noisy(np.array([1e9]), 1.0, np.random.default_rng(0)) | take fewer bits
 """
-CALLS = [f"{kind}({line}" for line in WRONG.strip().splitlines() for kind in ("gauss", "power")]
-CALLS = [line.replace(" | ", ") | ", 1) for line in CALLS] + REFUSED.strip().splitlines()
+CALLS = [
+    (f"{kind}({name}={value})", [words])
+    for line in WRONG.strip().splitlines()
+    for name, words, values in [line.split(" | ")]
+    for value in values.split("; ")
+    for kind in ("gauss", "power")
+] + [
+    (call, words)
+    for line in REFUSED.strip().splitlines()
+    for calls, *words in [line.split(" | ")]
+    for call in calls.split("; ")
+]
 
 
-@pytest.mark.parametrize("line", CALLS)
-def test_what_is_refused_is_named_and_costs_nothing(line):
-    code, *words = line.split(" | ")
+@pytest.mark.parametrize(("code", "words"), CALLS)
+def test_what_is_refused_is_named_and_costs_nothing(code, words):
     made = []
 
     def call():

@@ -82,7 +82,7 @@ def test_draws_have_the_probabilities_of_the_exponential_mechanism():
 def test_changes_of_losses_lie_in_the_stated_interval(aim):
     """Every kind of neighbour: the largest row, the least, one of the middle; any other instead."""
     norms, random = norms_between(BOUNDS), rng(1)
-    for n in [1, 2, 30] * 40:
+    for n in [1, 2, 30] * 12:
         of_rows = 10.0 ** random.uniform(-4, 5, n)
         before = losses(of_rows, norms, aim)
         for at in (np.argmax(of_rows), np.argmin(of_rows), 0):
@@ -248,15 +248,6 @@ def test_a_release_has_the_noise_of_what_its_searches_left():
     assert_allclose(costs.searches - of_norm, (searches - of_norm) / 3, rtol=1e-12)
     assert_allclose(mechanism.cost(costs, 6), mechanism.budget(), rtol=1e-12)
     assert costs.product > 1.1 * first.costs.product
-
-
-@pytest.mark.parametrize("shares", [(0.04, 0.12), (0.45, 0.45)])
-def test_all_parts_cost_the_budget(shares):
-    mechanism = searching(1.0, PrivateNorm(share=shares[0]), PrivateCenter(share=shares[1]))
-    costs, budget = mechanism.costs(7, 1), mechanism.budget()
-    assert_allclose(mechanism.cost(costs, 7), budget, rtol=1e-12)
-    assert_allclose(costs.searches, sum(shares) * budget, rtol=1e-12)
-    assert_allclose(costs.product + costs.mean, (1 - sum(shares)) * budget, rtol=1e-12)
 
 
 def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
