@@ -16,7 +16,7 @@ from fedpca_sklearn import (
     SubspaceTracker,
     make_subspace_stream,
 )
-from fedpca_sklearn.tracking._past import Misfit, averaged, optimism, weight_of_past
+from fedpca_sklearn.tracking._past import optimism
 
 CODES = [
     "SubspaceTracker(5)",
@@ -170,21 +170,6 @@ def test_few_entries_in_noise_are_not_worse_than_the_mean(model):
     if not isinstance(model, RobustSubspaceTracker):  # about the origin, least squares
         paper = clone(model).set_params(**PAPER).fit(Y).impute(Y)
         assert np.linalg.norm((paper - X)[lost]) > by_mean
-
-
-def test_a_misfit_knows_what_it_cannot_know():
-    misfit = Misfit(residual=2.0, square=100.0, free=20.0, entries=40.0)
-    assert_allclose([misfit.noise, misfit.share, misfit.least_share], [0.1, 0.04, 0.04])
-    hidden = misfit._replace(hidden=8.0)
-    assert_allclose([hidden.noise, hidden.share, hidden.least_share], [0.4, 0.16, 0.04])
-    assert misfit._replace(residual=-1.0, hidden=8.0).least_share == 0
-    assert math.isnan(Misfit(0.0, 0.0, 0.0, 0.0).share)
-    # the weight of the past falls with it, and noise is averaged over the rows that count
-    assert weight_of_past(2.0, 1.0) == weight_of_past(1.0, 1.0) == 1
-    assert (weight_of_past(0.5, 1.0), weight_of_past(0.05, 1.0)) == (0.5, 0)
-    assert averaged(1.0, 30.0, 2.0, 10) == 1.25
-    assert averaged(math.nan, 30.0, 2.0, 10) == 2.0
-    assert averaged(1.0, 30.0, math.nan, 10) == 1.0
 
 
 def test_the_noise_of_other_rows_beyond_a_fitted_subspace():
