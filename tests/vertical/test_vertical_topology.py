@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import arrays_in
+from helpers import arrays_in, sine
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import Chebyshev
@@ -20,7 +20,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from test_vertical_pca import (
-    UNEQUAL,
     alike,
     assert_same,
     assert_valid,
@@ -28,7 +27,6 @@ from test_vertical_pca import (
     examples,
     rows,
     seeds,
-    sine,
     vertical,
 )
 
@@ -46,6 +44,8 @@ from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.communication._topology import adjacency
 from fedpca_sklearn.vertical._vertical_method import left_factor
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
+
+UNEQUAL = [[7, 0], [3], [1, 6, 2, 5], [4]]
 
 
 def connected(p, seed):
@@ -268,7 +268,7 @@ WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("topology", ["complete", "ring", "star", path(6)], ids=str)
+@pytest.mark.parametrize("topology", ["complete", "ring", path(6)], ids=str)
 @pytest.mark.parametrize("scaling", [True, False])
 def test_vfedpca_of_white_noise_is_that_of_a_server(weighting, topology, scaling):
     # clients' vectors have nothing in common, so that a rule for signs decides
@@ -423,7 +423,7 @@ def test_no_fitted_attribute_holds_columns(method, topology):
 # ------------------------------------------------------------------------------ groups of columns
 
 
-@pytest.mark.parametrize("p", range(1, 9))
+@pytest.mark.parametrize("p", [1, 3, 5, 8])
 def test_a_number_of_groups_is_contiguous(p):
     groups = vertical(1, "merge", feature_groups=p).fit(rows()).feature_groups_
     assert_array_equal(np.concatenate(groups), np.arange(8))
