@@ -189,7 +189,14 @@ def test_honest_clients_are_no_suspects_and_the_sum_is_plain(case):
     assert_allclose(pca.mean_, plain.mean_, rtol=1e-6, atol=1e-12 * np.abs(rows[0]).max())
 
 
-def test_honest_messages_add_up_whatever_their_lengths():
+def test_summaries_are_a_round_of_their_own_and_honest_messages_add_up():
+    X, sites = site_rows()
+    pca = FederatedPowerPCA(2, channel=RobustSum(), random_state=0).fit(X, clients=sites)
+    first, *rounds = pca.communication_.table
+    assert first["floats_up"] == 9 * (10 * 11 // 2 + 2 * 10 + 2)
+    assert first["floats_down"] == 0
+    plain = FederatedPowerPCA(2, random_state=0).fit(X, clients=sites)
+    assert rounds == plain.communication_.table[1:]
     for sent in ([], [np.ones(3)], [np.ones(3), -np.ones(3)], [np.zeros(3)] * 5):
         total, n = RobustSum().receive(sent, RNG)
         assert n == len(sent)
@@ -232,16 +239,6 @@ def test_rounds_hold_without_the_liars():
     assert not hasattr(plain, "evidence_")
 
 
-def test_summaries_are_a_round_of_their_own_in_the_log():
-    X, sites = site_rows()
-    pca = FederatedPowerPCA(2, channel=RobustSum(), random_state=0).fit(X, clients=sites)
-    first, *rounds = pca.communication_.table
-    assert first["floats_up"] == 9 * (10 * 11 // 2 + 2 * 10 + 2)
-    assert first["floats_down"] == 0
-    plain = FederatedPowerPCA(2, random_state=0).fit(X, clients=sites)
-    assert rounds == plain.communication_.table[1:]
-
-
 REFUSED = [
     (
         FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)),
@@ -277,10 +274,3 @@ def test_sums_that_hide_or_are_not_alike_refuse_it(model, words):
     labels = {} if isinstance(model, VerticalFederatedPCA) else {"clients": sites}
     with pytest.raises(ValueError, match=words):
         model.fit(X, **labels)
-
-
-def test_bad_rows_name_their_site():
-    X, sites = site_rows()
-    X[450, 2] = np.nan
-    with pytest.raises(ValueError, match=r"Client 's4'.*NaN"):
-        FederatedPowerPCA(2, channel=RobustSum()).fit(X, clients=sites)
