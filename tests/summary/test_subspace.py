@@ -120,35 +120,6 @@ def test_float32_rows_continue_a_float64_summary_and_the_reverse_as_do_lists_and
     assert_summarises(Subspace.from_rows(X.astype(int).tolist()), X)
 
 
-@pytest.mark.parametrize("d", [5, 300])
-def test_rows_all_of_zero_weight_change_nothing(d):
-    X, zero = make_rows(10, d), np.zeros(10)
-    for convert in (np.asarray, sp.csr_array):
-        nothing = Subspace.from_rows(convert(X), sample_weight=zero)
-        assert (nothing.n_samples, nothing.n_components, nothing.scatter) == (0, 0, 0)
-    start = Subspace.from_rows(X)
-    after = start.update(X + 1, sample_weight=zero)
-    assert (after.n_samples, after.scatter) == (start.n_samples, start.scatter)
-    assert_array_equal(after.components, start.components)
-
-
-def test_long_forgotten_rows_underflow_quietly():
-    X = make_rows(3000, 4, cond=2)
-    X[:1000] *= 1e6
-    subspace = in_chunks(X, [1, 2500], forgetting_factor=0.5)
-    last = slice(-100, None)  # older rows weigh 2^-100 at most
-    assert_summarises(subspace, X[last], 0.5 ** np.arange(100)[::-1])
-
-
-def test_decay_equals_weights():
-    X = make_rows(50, 20)
-    start = Subspace.from_rows(X)
-    assert_summarises(start.decay(0.3), X, np.full(50, 0.3))
-    assert start.decay(1.0) is start
-    nothing = start.decay(0)
-    assert (nothing.n_samples, nothing.scatter, nothing.n_components) == (0, 0, 0)
-
-
 def test_rows_too_light_for_a_float_are_forgotten():
     subspace = Subspace.from_rows(1e3 * np.random.default_rng(0).standard_normal((3, 4)))
     subspace = subspace._named(list("abcd"))
@@ -366,8 +337,7 @@ def test_entries_stored_twice_are_left_as_they_are_by_scaled_fits(model):
 # -------------------------------------------------------------------------- degenerate rows
 
 
-@pytest.mark.parametrize("n_components", [None, 5])
-@pytest.mark.parametrize(("n", "d"), [(30, 20), (30, 300), (700, 300)])
+@pytest.mark.parametrize(("n", "d", "n_components"), [(30, 20, None), (30, 300, 5), (700, 300, 5)])
 @dense_and_sparse
 @pytest.mark.parametrize("kind", ["constant", "zero", "one row"])
 def test_rows_without_variance_give_zeros_not_nan(kind, convert, n, d, n_components):

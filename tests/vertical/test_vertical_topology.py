@@ -35,11 +35,10 @@ from fedpca_sklearn import (
     GaussianChannel,
     Graph,
     PerfectChannel,
-    Ring,
     Topology,
     VFedPCA,
 )
-from fedpca_sklearn.communication._gossip import Gossip, distances, metropolis
+from fedpca_sklearn.communication._gossip import Gossip, metropolis
 from fedpca_sklearn.communication._peers import Peers
 from fedpca_sklearn.communication._topology import adjacency
 from fedpca_sklearn.vertical._vertical_method import left_factor
@@ -349,28 +348,6 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert signs[0] == 2 * edges * 60
     assert sum(period[1:]) == sum(signs[1:]) == 2 * edges * 4
     assert near[-3:] == end(1, 5)
-
-
-@pytest.mark.parametrize("r", [1, 2])
-def test_floats_of_power(r):
-    model = vertical(r, "power", feature_groups=4, n_rounds=3, tol=0.0).fit(rows())
-    assert floats(model) == [4 * 60 * r] * 3 + end(r)
-    assert floats(model, "down") == [4 * 60 * r] * 3 + [0, 4 * r * r, 4 * r * r]
-    model.set_params(method__tol=1e-8, topology=Ring(tol=1e-8)).fit(rows())
-    m = Gossip(adjacency("ring", 4), 1e-8).n_exchanges
-    assert floats(model) == [2 * 4 * 60 * r] * (3 * m) + end(r)
-
-
-@pytest.mark.parametrize("local", [None, 1, 2])
-def test_floats_of_merge(local):
-    sizes = [min(len(g), local or 8) for g in UNEQUAL]
-    options = {"method": "merge", "feature_groups": UNEQUAL, "local_components": local}
-    model = vertical(2, **options).fit(rows())
-    assert floats(model) == [61 * sum(sizes), *end(2)]
-    for topology in "complete", "ring", path(4):
-        model = vertical(2, **options, topology=topology).fit(rows())
-        assert sum(floats(model)[:-3]) == 3 * 61 * sum(sizes)
-        assert len(floats(model)) - 3 == distances(adjacency(topology, 4)).max()
 
 
 def test_the_last_messages_do_not_pass_the_channel():
