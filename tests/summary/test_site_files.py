@@ -6,7 +6,6 @@ The oracle is the singular value decomposition of all rows by numpy.
 import json
 import struct
 import time
-from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -157,35 +156,6 @@ def test_names_that_cannot_be_told_apart_by_eye_are_refused(text, tmp_path):
     assert not (tmp_path / "never").exists()
 
 
-STATEMENTS = [
-    ({"feature_names": ("a", "b")}, "feature_names must be 4 strings, got 2"),
-    ({"feature_names": (1, 2, 3, 4)}, "feature_names must be 4 strings"),
-    ({"feature_names": ("a", "b", "a", "c")}, "feature_names must differ, got 'a' twice"),
-    ({"site": "a", "sites": ["a", "b"]}, "site='a' must be the only one of sites"),
-    ({"sites": "north"}, "sites must be a collection"),
-    *(
-        ({"privacy": stated}, f"privacy{words}")
-        for stated, words in [
-            ((1.0, 2.0, 3.0), " must be"),
-            ((-1.0, 1e-5, 3.0, "A", "client"), ".epsilon"),
-            ((np.nan, 1e-5, 3.0, "A", "client"), ".epsilon"),
-            ((1.0, 2.0, 3.0, "A", "client"), ".delta"),
-            ((1.0, 1e-5, -3.0, "A", "client"), ".row_norm"),
-            ((1.0, 1e-5, 3.0, 7, "client"), ".mechanism"),
-            ((1.0, 1e-5, 3.0, "A\x1b", "client"), ".mechanism"),
-        ]
-    ),
-]
-
-
-@pytest.mark.parametrize(("stated", "message"), STATEMENTS)
-def test_statements_that_cannot_be_are_refused(stated, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        Subspace(**fields_of(named(), **stated))
-    assert Subspace(**fields_of(named(), site="a", sites=None)).sites == ("a",)
-    assert Subspace(**fields_of(named(), sites={"b", "a"})).sites == ("a", "b")
-
-
 def test_marks_on_one_letter_take_no_time():
     """Composing them takes the square of their number: 200 KB that anybody sends were 20 s."""
     name, start = "a" + "\u0301\u0316" * 50_000, time.process_time()
@@ -195,23 +165,6 @@ def test_marks_on_one_letter_take_no_time():
     assert StreamingPCA(1).fit(frame).subspace_.feature_names == (name, "b")
     assert time.process_time() - start < 1
     assert check_names(["a\u0301" * 250], 1) == ("\u00e1" * 250,)
-
-
-# ---------------------------------------------------------------------------------------- faults
-
-
-def test_what_arrives_in_any_order_late_or_empty_is_all_rows():
-    parts = [rows(n, seed) for seed, n in enumerate((30, 1, 50, 7))]
-    summaries = [Subspace.from_rows(X)._replace(site=f"s{i}") for i, X in enumerate(parts)]
-    for order in list(permutations(range(4)))[::7]:
-        some = [summaries[i] for i in order[:3]]
-        pca = FederatedPCA.from_subspaces([*some, Subspace.empty(4)])
-        assert_summarises(pca.subspace_, np.concatenate([parts[i] for i in order[:3]]))
-        pca = FederatedPCA.from_subspaces(some)
-        late = parts[order[3]]
-        pca.partial_fit(late, clients=[f"s{order[3]}"] * len(late))
-        assert pca.clients_ == ["s0", "s1", "s2", "s3"]
-        assert_summarises(pca.subspace_, np.concatenate(parts))
 
 
 # -------------------------------------------------------------------- what is stated of privacy
