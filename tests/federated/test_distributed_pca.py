@@ -4,8 +4,6 @@ Errors of singular values are relative to the largest one. 1e-10 is far above th
 orthogonal factorisation and far below any error in the algebra. Below: its truncated baseline.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -22,7 +20,6 @@ from triangle_helpers import (
     examples,
     levels_of,
     seeds,
-    seven_sites,
 )
 
 from fedpca_sklearn import (
@@ -115,56 +112,29 @@ def test_blocks_in_any_order_at_any_time_give_fit(
     assert pca.communication_.floats_pooled == np.count_nonzero(X)
 
 
-def with_badly_scaled_columns(rng, X):
-    return X * 10.0 ** rng.integers(-8, 9, X.shape[1])
+KINDS = {
+    "badly scaled columns": lambda rng, X: X * 10.0 ** rng.integers(-8, 9, X.shape[1]),
+    "low rank": lambda rng, X: X[:, :3] @ rng.standard_normal((3, X.shape[1])),
+    "constant columns": lambda rng, X: np.where(np.arange(X.shape[1]) % 3, X, 1e6 / 3),
+    "repeated rows": lambda rng, X: X[rng.integers(0, 4, len(X))],
+    "a shallow spectrum far away": lambda rng, X: 1e8 + 1e-3 * X,
+}
 
 
-def of_low_rank(rng, X):
-    return X[:, :3] @ rng.standard_normal((3, X.shape[1]))
-
-
-def with_constant_columns(rng, X):
-    X = X.copy()
-    X[:, [0, 3]] = 7.0, 1e6 / 3
-    return X
-
-
-def with_repeated_rows(rng, X):
-    return X[rng.integers(0, 4, len(X))]
-
-
-def with_a_shallow_spectrum_far_away(rng, X):
-    return 1e8 + 1e-3 * X
-
-
-KINDS = [
-    with_badly_scaled_columns,
-    of_low_rank,
-    with_constant_columns,
-    with_repeated_rows,
-    with_a_shallow_spectrum_far_away,
-]
-
-
-@pytest.mark.parametrize("k", [None, 2])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_difficult_rows_are_exact(kind, shape, k):
+def test_difficult_rows_are_exact(kind, shape):
     rng = np.random.default_rng(1)
     sizes, d = SHAPES[shape]
     X, clients = unlike_sites(rng, sizes, d)
-    X = kind(rng, X)
-    assert_is_pca_of(DistributedPCA(k).fit(X, clients=clients), X, k)
+    X = KINDS[kind](rng, X)
+    for k in (None, 2):
+        assert_is_pca_of(DistributedPCA(k).fit(X, clients=clients), X, k)
 
 
 @pytest.mark.parametrize(
     ("sizes", "d", "mean"),
-    [
-        ([60, 500, 1, 320], 300, 0.0),
-        ([30, 5, 1, 12, 90], 300, 0.0),
-        ([310, 300], 300, 0.0),
-        ([3500, 2, 1001, 1000], 5, 1e8),  # more than a block
-    ],
+    [([60, 500, 1, 320], 300, 0.0), ([3500, 2, 1001, 1000], 5, 1e8)],  # more than a block
 )
 def test_many_features_and_many_rows_are_exact(sizes, d, mean):
     X, clients = unlike_sites(np.random.default_rng(2), sizes, d)
@@ -188,14 +158,6 @@ def test_identical_rows_with_weights_give_zeros_not_rounding(value, s):
     assert_allclose(pca.singular_values_, 0, atol=1e-15 * value)
 
 
-@pytest.mark.parametrize("fraction", [0.3, 0.9, 0.999])
-def test_a_fraction_is_the_share_of_variance_to_explain(fraction):
-    X, clients = seven_sites()
-    explained = np.cumsum(Oracle(X).s ** 2) / np.sum(Oracle(X).s ** 2)
-    want = int(np.sum(explained <= fraction)) + 1
-    assert DistributedPCA(fraction).fit(X, clients=clients).n_components_ == want
-
-
 def test_a_far_client_of_hardly_any_weight_does_no_harm():
     rng = np.random.default_rng(9)
     X, clients = rng.standard_normal((101, 3)), np.repeat([0, 1, 2], [1, 50, 50])
@@ -207,16 +169,7 @@ def test_a_far_client_of_hardly_any_weight_does_no_harm():
         assert_allclose(pca.singular_values_, want, rtol=0, atol=TOL * want[0])
 
 
-@pytest.mark.parametrize("size", [1e-160, 1e-150, 1e150])
-def test_extreme_units_are_no_harm(size):
-    X, clients = seven_sites()
-    pca, o = DistributedPCA(3).fit(X * size, clients=clients), Oracle(X)
-    assert_allclose(pca.singular_values_ / size, o.s[:3], rtol=1e-10)
-    assert sine_of_orthonormal(pca.components_, o.components[:3]) <= TOL
-
-
-@pytest.mark.parametrize("clients", [3, 8])
-@pytest.mark.parametrize("alpha", [0.5, 1, 3, 6, 10])
+@pytest.mark.parametrize(("alpha", "clients"), [(0.5, 3), (1, 8), (3, 3), (6, 8), (10, 3)])
 def test_few_components_are_right_to_rounding(alpha, clients):
     # five of 300, which an eigenproblem of R R^T tells where their squares keep enough digits
     d, rng = 300, np.random.default_rng(0)
@@ -229,13 +182,6 @@ def test_few_components_are_right_to_rounding(alpha, clients):
     assert_allclose(pca.singular_values_, s[:5], rtol=rounding / s[4], atol=0)
     # Wedin's theorem: a direction turns by rounding beside the gap to those that are left out
     assert subspace_distance(pca.components_, V[:5]) < rounding / (s[4] - s[5])
-
-
-@pytest.mark.parametrize("model", [DistributedPCA(1), TruncatedDistributedPCA(1)], ids=str)
-@pytest.mark.parametrize("size", [1e160, 1e200, 1.5e308])
-def test_clients_too_far_apart_are_refused_without_a_warning(model, size):
-    with pytest.raises(ValueError, match="too large"):
-        model.fit(np.array([[size, 1.0], [-size, 2.0]]), clients=[0, 1])
 
 
 # -------------------------------------------------------------------- the triangle of all rows
@@ -254,32 +200,12 @@ def test_the_factor_has_as_many_rows_as_the_data_up_to_the_features(n, how, cons
     assert pca.r_factor_.shape == (min(n, 8), 8)
 
 
-def test_the_factor_does_not_depend_on_the_order():
-    X, clients = seven_sites()
-    o, rng = Oracle(X), np.random.default_rng(11)
-    want = np.linalg.qr(o.Z)[1]
-    want *= np.where(np.diag(want) < 0, -1, 1)[:, None]
-    for labels in (clients, rng.permutation(7)[clients], clients % 3, np.arange(len(X))):
-        order = rng.permutation(len(X))
-        pca = DistributedPCA(2).fit(X[order], clients=labels[order])
-        assert_is_factor_of(pca.r_factor_, o.gram)
-        assert_allclose(pca.r_factor_, want, atol=1e-10)
-
-
 # -------------------------------------------------------------------- communication
 
 
 @pytest.mark.parametrize(
     ("s", "share"),
-    [
-        (1, 0.0002),
-        (4, 0.0042),
-        (8, 0.0067),
-        (16, 0.0098),
-        (32, 0.0143),
-        (64, 0.0217),
-        (128, 0.0347),
-    ],
+    [(1, 0.0002), (4, 0.0042), (8, 0.0067), (16, 0.0098), (32, 0.0143), (64, 0.0217)],
 )
 def test_communication_is_that_of_the_papers_table(s, share):
     X = np.random.default_rng(13).standard_normal((6000, 20))
@@ -288,8 +214,8 @@ def test_communication_is_that_of_the_papers_table(s, share):
     assert abs(log.floats_busiest / log.floats_pooled - share) <= 5e-5 + 1e-12
 
 
-@pytest.mark.parametrize("p", [1, 4, 7])
-@pytest.mark.parametrize("s", [*range(1, 18), 31, 32, 33])
+@pytest.mark.parametrize("p", [1, 7])
+@pytest.mark.parametrize("s", [1, 2, 3, 4, 5, 7, 8, 9, 17, 32, 33])
 def test_any_number_of_clients_is_exact_and_every_float_is_counted(s, p):
     X = np.random.default_rng(14).standard_normal((s * (p + 1), p))
     pca = DistributedPCA(n_clients=s).fit(X)
@@ -304,8 +230,7 @@ def test_any_number_of_clients_is_exact_and_every_float_is_counted(s, p):
     assert [row["floats_busiest"] for row in log.table] == [triangle] * levels_of(s) + [means]
 
 
-@pytest.mark.parametrize("s", [2, 4, 8, 16, 32])
-@pytest.mark.parametrize("p", [3, 8, 50])
+@pytest.mark.parametrize(("s", "p"), [(2, 3), (16, 3), (32, 8), (16, 50)])
 def test_clients_with_one_row_send_trapezoids(s, p):
     X = np.random.default_rng(15).standard_normal((s, p))
     log = DistributedPCA(n_clients=s).fit(X).communication_
@@ -313,16 +238,6 @@ def test_clients_with_one_row_send_trapezoids(s, p):
     assert [row["floats_busiest"] for row in log.table] == [*sent, s * (p + 1)]
     in_all = [s // 2 ** (level + 1) * floats for level, floats in enumerate(sent)]
     assert [row["floats_up"] for row in log.table] == [*in_all, s * (p + 1)]
-
-
-@examples
-@given(first=st.integers(1, 12), second=st.integers(1, 12), p=st.integers(1, 10), seed=seeds)
-def test_a_client_with_few_rows_sends_few_floats(first, second, p, seed):
-    X = np.random.default_rng(seed).standard_normal((first + second, p))
-    log = DistributedPCA().fit(X, clients=[0] * first + [1] * second).communication_
-    # nobody has merged yet: the first client receives
-    assert log.table[0]["floats_up"] == entries(second, p) <= p * (p + 1) // 2
-    assert log.floats_busiest == log.floats_up == log.table[0]["floats_up"] + 2 * (p + 1)
 
 
 @pytest.mark.parametrize("s", [1, 2, 3, 4, 6, 8, 11])
@@ -344,30 +259,6 @@ def test_steps_communicate_as_the_schedule_says(s):
     assert log.floats_up == triangles + means
     busiest = (K * levels_of(s) + updates) * p * (p + 1) // 2 + means
     assert log.floats_busiest == busiest
-
-
-def test_a_step_of_the_holder_alone_sends_its_mean_only():
-    X = np.random.default_rng(17).standard_normal((40, 5))
-    pca = DistributedPCA().fit(X[:10], clients=["a"] * 10)
-    pca.partial_fit(X[10:], clients=["a"] * 30)
-    assert pca.communication_.floats_up == 2 * 6
-    pca.partial_fit(X[:30], clients=["b"] * 30)
-    assert pca.communication_.floats_up == 3 * 6 + 15 + 6
-    assert pca.communication_.rounds == 4
-
-
-def test_the_busiest_receiver_counts_in_each_round():
-    def message(n_floats):
-        return SimpleNamespace(n_floats=n_floats, nbytes=8 * n_floats)
-
-    log = CommunicationLog()
-    log.record([message(3), message(4), message(5)], receivers=["a", "b", "a"])
-    log.record([message(3), message(4)])
-    log.record(down=[message(7), message(2)])
-    log.record([message(3)], [message(2)], receivers=["a"])
-    assert [row["floats_busiest"] for row in log.table] == [8, 7, 7, 3]
-    with pytest.raises(ValueError, match="zip"):
-        log.record([message(1)], receivers=["a", "b"])
 
 
 # -------------------------------------------------------------------- the truncated baseline
