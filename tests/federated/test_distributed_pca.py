@@ -6,8 +6,8 @@ orthogonal factorisation and far below any error in the algebra. Below: its trun
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from helpers import client_sizes, rows_of_decay, sine_of_orthonormal, unlike_sites
+from client_helpers import rows_of_clients
+from helpers import rows_of_decay, sine_of_orthonormal, unlike_sites
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,7 +19,6 @@ from triangle_helpers import (
     centred,
     examples,
     levels_of,
-    seeds,
 )
 
 from fedpca_sklearn import (
@@ -79,35 +78,17 @@ def entries(m, d):
 
 
 @examples
-@given(
-    sizes=client_sizes,
-    d=st.integers(1, 24),
-    where=st.sampled_from(["same", "unlike", "far"]),
-    sparse=st.booleans(),
-    weighted=st.booleans(),
-    k=st.sampled_from([None, 1, 3]),
-    calls=st.integers(1, 5),
-    seed=seeds,
-)
-def test_blocks_in_any_order_at_any_time_give_fit(
-    sizes, d, where, sparse, weighted, k, calls, seed
-):
-    rng = np.random.default_rng(seed)
-    X, clients = unlike_sites(rng, sizes, d)
-    X = rows_of_decay(rng, len(X), d) if where == "same" else X + 1e8 * (where == "far")
-    X = X * (rng.random(X.shape) < 0.3) if sparse else X
-    weight = rng.uniform(0.1, 3, len(X)) if weighted else None
-    k, call = None if k is None else min(k, d), rng.integers(0, calls, len(X))
+@given(rows_of_clients(st.integers(1, 24), sparse=True), st.sampled_from([None, 1, 3]))
+def test_blocks_in_any_order_at_any_time_give_fit(drawn, k):
+    X, clients, d = drawn.X, drawn.clients, drawn.X.shape[1]
+    k = None if k is None else min(k, d)
     pca = DistributedPCA(k)
-    for time in sorted(set(call.tolist())):
-        now, seen = call == time, call <= time
-        w = None if weight is None else weight[now]
-        rows = sp.csc_array(X[now]) if sparse else X[now]
-        pca.partial_fit(rows, clients=clients[now], sample_weight=w)
-        assert_is_pca_of(pca, X[seen], k, None if weight is None else weight[seen])
-    want = DistributedPCA(k).fit(X, clients=clients, sample_weight=weight)
-    assert pca.clients_ == want.clients_ == list(range(len(sizes)))
-    if len(X) > d + 1 and not sparse:  # of full rank: the factor is unique
+    for rows, options, seen, weight in drawn.calls():
+        pca.partial_fit(rows, **options)
+        assert_is_pca_of(pca, X[seen], k, weight)
+    want = DistributedPCA(k).fit(X, clients=clients, sample_weight=drawn.weight)
+    assert pca.clients_ == want.clients_ == sorted(set(clients.tolist()))
+    if len(X) > d + 1 and not drawn.sparse:  # of full rank: the factor is unique
         assert_allclose(pca.r_factor_, want.r_factor_, atol=1e-7)
     assert pca.communication_.floats_pooled == np.count_nonzero(X)
 
@@ -312,33 +293,23 @@ def assert_is_truncated(pca, X, clients, threshold, k=None, weight=None):
 
 @examples
 @given(
-    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=15),
-    d=st.integers(2, 12),
-    threshold=st.sampled_from([0.2, 0.5, 0.9, 0.99, 1, 1.0]),
-    k=st.sampled_from([None, 1, 2, 0.4, 0.8]),
-    weighted=st.booleans(),
-    constant=st.booleans(),
-    calls=st.integers(1, 4),
-    seed=seeds,
+    rows_of_clients(st.integers(2, 12), ["fractions"], [0.0]),
+    st.sampled_from([0.2, 0.5, 0.9, 0.99, 1, 1.0]),
+    st.sampled_from([None, 1, 2, 0.4, 0.8]),
+    st.booleans(),
 )
-def test_truncated_clients_give_the_assembled_covariance(
-    sizes, d, threshold, k, weighted, constant, calls, seed
-):
-    rng = np.random.default_rng(seed)
-    X, clients = unlike_sites(rng, [*sizes, 4], d)
+def test_truncated_clients_give_the_assembled_covariance(drawn, threshold, k, constant):
+    X, clients, d, floats, messages = drawn.X, drawn.clients, drawn.X.shape[1], 0, 0
     X[(clients == 0) & constant] = 3.0  # sends its mean only
-    weight = rng.uniform(0.2, 3, len(X)) if weighted else np.ones(len(X))
-    call, floats, messages = rng.integers(0, calls, len(X)), 0, 0
     pca = TruncatedDistributedPCA(k, local_threshold=threshold)
-    for time in sorted(set(call.tolist())):
-        now, seen = call == time, call <= time
-        pca.partial_fit(X[now], clients=clients[now], sample_weight=weight[now])
-        assert_is_truncated(pca, X[seen], clients[seen], threshold, k, weight[seen])
-        ranks = [pca.local_components_[c] for c in set(clients[now].tolist())]
+    for rows, options, seen, weight in drawn.calls():
+        pca.partial_fit(rows, **options)
+        assert_is_truncated(pca, X[seen], clients[seen], threshold, k, weight)
+        ranks = [pca.local_components_[c] for c in set(options["clients"].tolist())]
         directions = (m * (d + 1) if m < d else d * (d + 1) // 2 for m in ranks)  # a triangle
         floats, messages = floats + sum(directions) + len(ranks) * (d + 1), messages + len(ranks)
         assert pca.communication_.floats_up == pca.communication_.floats_busiest == floats
     log = pca.communication_
-    assert (log.rounds, log.totals["messages_up"]) == (len(set(call.tolist())), messages)
+    assert (log.rounds, log.totals["messages_up"]) == (len(set(drawn.call.tolist())), messages)
     assert log.floats_pooled == X.size
-    assert pca.clients_ == list(range(len(sizes) + 1))
+    assert pca.clients_ == sorted(set(clients.tolist()))

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import sklearn
-from helpers import client_sizes, rows_of_decay, sine, unlike_sites
-from hypothesis import given, settings
+from client_helpers import rows_of_clients
+from helpers import rows_of_decay, sine, unlike_sites
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.compose import make_column_transformer
@@ -17,7 +18,7 @@ from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from triangle_helpers import Oracle
+from triangle_helpers import Oracle, examples
 
 from fedpca_sklearn import (
     ContributionBounds,
@@ -78,37 +79,25 @@ def sites():
 # -------------------------------------------------------------------- exactness
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@examples
 @given(
-    sizes=client_sizes,
-    d=st.one_of(*[st.integers(2, 24)] * 9, st.just(256)),
-    far=st.booleans(),
-    merge=st.builds(
+    rows_of_clients(
+        st.one_of(*[st.integers(2, 24)] * 9, st.just(256)), ("none", "whole", "fractions")
+    ),
+    st.builds(
         SubspaceMerge,
         st.sampled_from(["auto", "gram", "qr", "svd", "orthogonal"]),
         fan_in=st.sampled_from(TREES),
     ),
-    weights=st.sampled_from(["none", "whole", "fractions"]),
-    calls=st.integers(1, 4),
-    seed=st.integers(0, 2**20),
 )
-def test_any_clients_at_any_time_are_pca_of_all_rows_so_far(
-    sizes, d, far, merge, weights, calls, seed
-):
-    rng = np.random.default_rng(seed)
-    X, clients = unlike_sites(rng, sizes, d)
-    size = 1e8 if far else 0.0
-    X, n, k = X + size, len(X), min(3, d)
-    weight = {"whole": rng.integers(1, 4, n), "fractions": rng.uniform(0.1, 3, n)}.get(weights)
-    call, pca = rng.integers(0, calls, n), FederatedPCA(k, merge=merge)
-    for time in sorted(set(call.tolist())):
-        now, seen = call == time, call <= time
-        w = None if weight is None else weight[now]
-        pca.partial_fit(X[now], clients=clients[now], sample_weight=w)
-        w = None if weight is None else weight[seen]
-        assert_is_pca_of(pca, X[seen], k, size=size, weight=w)
+def test_any_clients_at_any_time_are_pca_of_all_rows_so_far(drawn, merge):
+    X, clients, k = drawn.X, drawn.clients, min(3, drawn.X.shape[1])
+    pca = FederatedPCA(k, merge=merge)
+    for rows, options, seen, weight in drawn.calls():
+        pca.partial_fit(rows, **options)
+        assert_is_pca_of(pca, X[seen], k, size=drawn.mean, weight=weight)
         assert pca.clients_ == sorted(set(clients[seen].tolist())) == list(pca.estimators_)
-    if weight is None:
+    if drawn.weight is None:
         for label, m in zip(*np.unique(clients, return_counts=True), strict=True):
             assert pca.estimators_[label].n_samples_seen_ == m
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers import as_dense, client_sizes, rows_of_decay, unlike_sites
+from client_helpers import rows_of_clients
+from helpers import as_dense, rows_of_decay, unlike_sites
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -177,7 +178,7 @@ def assert_is_pca_within(pca, X, clients, k, weight=None, tol=1e-10):
     rows = minus_site_means(X, clients, weight)
     weight = np.ones(len(rows)) if weight is None else weight
     _, s, V = np.linalg.svd(np.sqrt(weight)[:, None] * rows, full_matrices=False)
-    scale = max(s[0], 1.0)
+    scale, s = max(s[0], 1.0), np.append(s, np.zeros(k + 1))  # of rows that a weight repeats
     assert_allclose(pca.singular_values_[: len(s)], s[:k], atol=tol * scale)
     gap = s[: k + 1] > 1e-6 * scale
     gap = gap[:-1].all() and (len(s) <= k or s[k - 1] - s[k] > 1e-3 * scale)
@@ -191,28 +192,17 @@ def assert_is_pca_within(pca, X, clients, k, weight=None, tol=1e-10):
 
 
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
-@given(
-    sizes=client_sizes,
-    seed=st.integers(0, 99),
-    weighted=st.booleans(),
-    fan_in=st.sampled_from([None, 2, 3]),
-    calls=st.integers(1, 4),
-    mean=st.sampled_from([0.0, 1e6]),
-)
-def test_it_is_the_pca_of_rows_minus_their_sites_mean(sizes, seed, weighted, fan_in, calls, mean):
-    rng = np.random.default_rng(seed)
-    X, clients = unlike_sites(rng, sizes, 5)
-    X += mean
-    weight = rng.integers(0, 3, len(X)).astype(float) if weighted else np.ones(len(X))
-    weight[0] = 1.0
+@given(rows_of_clients(5, ["none", "zeros"], [0.0, 1e6]), st.sampled_from([None, 2, 3]))
+def test_it_is_the_pca_of_rows_minus_their_sites_mean(drawn, fan_in):
+    X, clients = drawn.X, drawn.clients
+    weight = np.ones(len(X)) if drawn.weight is None else drawn.weight
     pca = FederatedPCA(3, merge=SubspaceMerge(center="site", fan_in=fan_in))
-    for at in np.array_split(np.arange(len(X)), calls):
-        if len(at):
-            pca.partial_fit(X[at], clients=clients[at], sample_weight=weight[at])
-    tol = 1e-9 if mean else 1e-10
+    for rows, options, *_ in drawn.calls():
+        pca.partial_fit(rows, **options)
+    tol = 1e-9 if drawn.mean else 1e-10
     assert_is_pca_within(pca, X, clients, len(pca.components_), weight, tol)
-    if len(pca.clients_) > 1 and weight[clients != pca.clients_[0]].sum() > 3:
-        left = clients != pca.clients_[0]
+    left = clients != pca.clients_[0]
+    if weight[left].sum() > 3:
         pca.remove(pca.clients_[0])
         k = len(pca.components_)
         assert_is_pca_within(pca, X[left], clients[left], k, weight[left], tol)
