@@ -410,32 +410,6 @@ def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
 # ----------------------------------------------------------------------- outliers
 
 
-@pytest.mark.parametrize(("k", "share"), [(1, 0.1), (4, 0.05)])
-def test_among_outliers_altproj_is_the_better_start(k, share):
-    made = make_subspace_stream(400, 150, 5, delta=0, outliers=share, random_state=0)
-    V, errors = made.subspace_at(0), {}
-    for init in ("svd", "altproj"):
-        model = tracker(5, init=init, robust=True, batch_size=60, store_subspaces=True)
-        model.fit(made.X, clients=np.arange(400) % k)
-        errors[init] = [sine(basis, V) for basis in (model.subspaces_[0], model.components_)]
-    assert errors["svd"][0] > 0.9  # outliers of up to 25 beside rows of variance 1
-    # 100 or 25 rows a client: five for each component are enough to tell outliers
-    assert errors["altproj"][0] < 0.02
-    assert errors["altproj"][1] < min(1e-4, errors["svd"][1])
-
-
-@pytest.mark.parametrize(("k", "noise"), [(2, 0.0), (40, 0.05)])
-def test_outliers_are_found_however_few_rows_a_client_has(k, noise):
-    # 40 clients have one row each in a batch
-    options = {"delta": 0, "outliers": 0.05, "noise_std": noise, "random_state": 0}
-    made = make_subspace_stream(800, 100, 4, **options)
-    model = FederatedSubspaceTracker(4, n_clients=k, random_state=0).fit(made.X)
-    V, true = made.subspace_at(0), made.outliers & ~made.missing
-    assert np.mean((model.outlier_mask_ != true)[200:]) < 1e-4
-    least = subspace_distance(RobustSubspaceTracker(4).fit(made.X).components_, V)
-    assert subspace_distance(model.components_, V) < 1.2 * least + 1e-10
-
-
 def test_outliers_are_found_after_a_change_over_a_channel():
     options = {"model": "piecewise", "outliers": 0.05, "noise_std": 0.02, "random_state": 0}
     made = make_subspace_stream(1200, 100, 4, **options)
@@ -513,26 +487,12 @@ def with_columns(n, to):
     return X
 
 
-def counts():
-    rng = np.random.default_rng(0)
-    return np.where(rng.random((1000, 40)) < 0.7, 0, rng.exponential(1, (1000, 40)))
-
-
 UNLIKE = {  # rows, components, error of reconstruction over that of PCA, share of outliers
-    **{
-        f"{n} constant columns": (with_columns(n, lambda Y: 7.0), 3, worse, 0.1)
-        for n, worse in ((6, 1.02), (24, 1.4))
-    },
-    **{
-        f"{n} columns in small units": (with_columns(n, lambda Y, u=u: u * Y), 3, 1.2, 0.06)
-        for n, u in ((20, 1e-4),)
-    },
-    "counts that are mostly zero": (counts(), 4, 1.1, 0.06),
+    "6 constant columns": (with_columns(6, lambda Y: 7.0), 3, 1.02, 0.1),
+    "24 constant columns": (with_columns(24, lambda Y: 7.0), 3, 1.4, 0.1),
+    "columns in small units": (with_columns(20, lambda Y: 1e-4 * Y), 3, 1.2, 0.06),
     "rare pixels": (load_digits().data, 10, 1.15, 0.06),
-    **{
-        f"{n} rows of zeros first": (np.r_[np.zeros((n, 12)), clean(2000, 12) + 5], 3, 1.02, 1)
-        for n in (1, 150, 300)
-    },
+    "150 rows of zeros first": (np.r_[np.zeros((150, 12)), clean(2000, 12) + 5], 3, 1.02, 1),
 }
 
 
@@ -542,7 +502,6 @@ UNLIKE = {  # rows, components, error of reconstruction over that of PCA, share 
     [
         *((of, "all rows") for of in UNLIKE),
         ("24 constant columns", "clients"),
-        ("counts that are mostly zero", "clients"),
         ("150 rows of zeros first", "clients"),
     ],
 )

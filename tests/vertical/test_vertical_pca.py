@@ -6,14 +6,12 @@ with n x n matrices and loops, and numpy's variances of projected rows.
 
 import numpy as np
 import pytest
-from helpers import measured, sine
+from helpers import sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
     Complete,
@@ -342,53 +340,6 @@ def test_strings_stand_for_objects_with_their_defaults(method, topology):
 def test_one_client_gives_the_exact_components(topology, scaling):
     options = {"local_iterations": 300, "topology": topology, "weight_scaling": scaling}
     assert_equals_pca(vertical(feature_groups=1, **options).fit(rows()), rows())
-
-
-def gain(X, p, **options):
-    """Error of "vfedpca" over the mean of those of the clients by themselves."""
-    Z, exact = X - X.mean(axis=0), leading(X).components_
-    groups = np.array_split(np.arange(X.shape[1]), p)
-    alone = [
-        sine((Z.T @ np.linalg.svd(Z[:, g], full_matrices=False)[0][:, 0])[None], exact)
-        for g in groups
-    ]
-    model = vertical(1, feature_groups=p, **options).fit(X)
-    return sine(model.components_, exact) / np.mean(alone)
-
-
-LONG = {"local_iterations": 100}
-AS_PRINTED = {"weighting": "eigenvalue", "update": "cumulative", "weight_scaling": True}
-
-
-def data(name):
-    """Columns of the paper, sonar as it is and the others standardised; or of scikit-learn."""
-    load = {"wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}.get(name)
-    X = load().data if load else measured(name).astype(float)
-    return X if name in ("sonar", "digits") else scale(X)
-
-
-@pytest.mark.parametrize(
-    ("name", "ps", "options", "most"),
-    [
-        *((name, (2, 3, 4, 8), LONG, 0.65) for name in ("wine", "cancer")),
-        *((name, (3, 5, 10), {}, 0.8) for name in ("college", "vehicle", "sonar")),
-        *((name, (3, 5, 10), AS_PRINTED, 0.8) for name in ("college", "vehicle", "sonar")),
-    ],
-    ids=str,
-)
-def test_vfedpca_is_better_than_isolated_clients(name, ps, options, most):
-    X = data(name)
-    assert max(gain(X, p, **options) for p in ps) < most
-
-
-@pytest.mark.parametrize("p", [3, 8])
-def test_vfedpca_of_digits_standardised_or_not(p):
-    X, printed = data("digits"), LONG | AS_PRINTED
-    assert gain(scale(X), p, **printed) < 0.7
-    # as it stands: clients disagree, and the average is worse
-    assert gain(X, p, **printed) > 1
-    assert gain(scale(X), p) < 0.7
-    assert gain(X, p) < 1
 
 
 @every_method

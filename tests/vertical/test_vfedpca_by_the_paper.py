@@ -627,20 +627,3 @@ def test_neighbours_alone_are_between_a_server_and_isolated_clients(name, p, cen
     assert subspace_distance(components["complete"], components["server"]) < 1e-8
     for topology in "ring", "star":
         assert errors["complete"] < errors[topology] < isolated
-
-
-def test_images_of_one_kernel_for_the_whole_and_the_clients():
-    """VFedAKPCA on columns of images: eight clients, sigmoid with gamma .25 and c = 1."""
-    X = measured("mnist_test")[:300] / 255.0
-    options = {"kernel": "sigmoid", "gamma": 0.25, "coef0": 1, "projection": "features"}
-    pca = VerticalFederatedKernelPCA(1, feature_groups=1, random_state=0, **options)
-    whole = pca.fit(X).components_[0]
-    parts = []
-    for columns in np.array_split(np.arange(784), 8):
-        part = (X[:, columns] - X[:, columns].mean(axis=0)).T @ pca.fit(X[:, columns]).eigenvectors_
-        parts.append(part[:, 0] * np.sign(part.sum()))
-    isolated = abs(unit(np.concatenate(parts)) @ whole)
-    assert isolated < 0.7
-    for method in VFedPCA(), VFedPCA(100), "paper", VFedPCA(100, 1, weighting="eigenvalue"):
-        pca.set_params(feature_groups=8, aggregation=method)
-        assert abs(pca.fit(X).components_[0] @ whole) >= 0.9
